@@ -1,0 +1,114 @@
+"""`@agent`: the function that does the run, and where its code is found."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+import typing
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, overload
+
+from ..workspace.errors import UsageError
+from ..workspace.store import Store
+
+AgentFunction = Callable[[Any], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """A user's `async def agent(run)`, with the type of its state."""
+
+    function: AgentFunction
+    state: Any = dict[str, Any]
+
+    def initial_state(self) -> Any:
+        """What the state begins as: the type's own defaults."""
+        origin = typing.get_origin(self.state) or self.state
+        if typing.is_typeddict(origin):
+            return {}
+        try:
+            return origin()
+        except (TypeError, ValueError) as error:
+            raise UsageError(
+                f"the state type {getattr(origin, '__name__', origin)} can't be made without arguments", why=str(error),
+                remedy="give every field a default",
+            ) from error  # fmt: skip
+
+
+@overload
+def agent(function: AgentFunction, /) -> Agent: ...
+@overload
+def agent(*, state: Any = ...) -> Callable[[AgentFunction], Agent]: ...
+def agent(function: AgentFunction | None = None, /, *, state: Any = dict[str, Any]) -> Any:
+    """Make `async def f(run)` an agent.
+
+    It is called from the top at every start, with the files as they are: finished items are not visited again, and
+    finished steps of unfinished items are answered from the record. `state` is the type of `run.state`: a pydantic
+    model, dataclass, TypedDict, or a dict if it is left out.
+    """
+
+    def make(function: AgentFunction) -> Agent:
+        if not inspect.iscoroutinefunction(function):
+            raise UsageError(f"the agent {getattr(function, '__name__', function)} must be `async def`")
+        return Agent(function, dict[str, Any] if state is dict else state)
+
+    return make if function is None else make(function)
+
+
+def load(store: Store, reference: str) -> Agent:
+    """Import the agent that workspace.yaml names: `agent.py:main` in the workspace, or `package.module:main`.
+
+    This runs code of the workspace; only running and resuming do it.
+    """
+    place, _, name = reference.partition(":")
+    module = _load_file(store, place) if place.endswith(".py") else _load_module(place)
+    found = getattr(module, name, None)
+    if found is None:
+        names = [key for key, value in vars(module).items() if isinstance(value, Agent)]
+        raise UsageError(
+            f"there is no {name!r} in {place}", path="workspace.yaml",
+            remedy=f"agents there: {', '.join(names)}" if names else "decorate the function with @agent",
+        )  # fmt: skip
+    if not isinstance(found, Agent):
+        raise UsageError(f"{reference} is not an agent", path="workspace.yaml", remedy="decorate it with @agent")
+    return found
+
+
+def _load_file(store: Store, path: str) -> Any:
+    source = store.read(path).data  # refuses what leads out of the workspace
+    full = os.path.join(store.url, path)
+    name = f"satchel_agent_{abs(hash((full, source)))}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, full)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and get_type_hints look their module up
+    folder = os.path.dirname(full)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)  # so that the agent can import what lies beside it
+    writes_bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    finally:
+        sys.dont_write_bytecode = writes_bytecode
+    return module
+
+
+def _load_module(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and name.startswith(error.name):
+            raise UsageError(
+                f"the module {name!r} is not installed here", path="workspace.yaml",
+                remedy="install it, or name a file of the workspace, as in `agent: agent.py:main`",
+            ) from error  # fmt: skip
+        raise

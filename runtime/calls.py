@@ -1,0 +1,203 @@
+"""`@step` and `@effect`: functions whose results are kept.
+
+Inside a run a call goes to the scope at work (scope.py); outside it is the plain function.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from ..workspace.errors import NotDone, UsageError
+from .codec import Codec
+from .partial import OnPartial, Partial
+from .retry import Retry
+
+if TYPE_CHECKING:
+    from .scope import ScopeRun
+
+R = TypeVar("R")
+
+current_scope: ContextVar[ScopeRun | None] = ContextVar("current_scope", default=None)
+"""The scope that calls made here belong to; None outside a run. Tasks and threads inherit it."""
+
+KEY = "key"
+"""The parameter of an effect that receives the idempotency key."""
+
+
+class Step(Generic[R]):
+    """A function whose result is kept: an equal call after a crash is answered from there.
+
+    May be repeated until its result is durable, so it should change nothing outside; that is what an effect is for.
+    """
+
+    is_effect = False
+
+    def __init__(
+        self, function: Callable[..., Any], *, name: str | None, retry: Retry | None, on_partial: OnPartial
+    ):  # fmt: skip
+        self.function = function
+        self.name = str(name or getattr(function, "__name__", "step"))
+        self.retry, self.on_partial = retry, on_partial
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.__wrapped__, self.__doc__, self.__name__ = function, function.__doc__, self.name
+        self.__module__ = function.__module__
+        self._shape: _Shape | None = None
+
+    @property
+    def shape(self) -> _Shape:
+        """What the signature says. Looked at only at the first call, when all names in annotations are defined."""
+        if self._shape is None:
+            self._shape = _Shape(self)
+        return self._shape
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Awaitable[R]:
+        scope = current_scope.get()
+        if scope is None:
+            return self.function(*args, **kwargs)  # type: ignore[no-any-return]
+        return scope.call(self, args, kwargs)
+
+    def __repr__(self) -> str:
+        return f"<{'effect' if self.is_effect else 'step'} {self.name}>"
+
+
+class Effect(Step[R]):
+    """A step that changes the outside world. Never done twice unknowingly: see `effect`."""
+
+    is_effect = True
+
+    def __init__(
+        self, function: Callable[..., Any], *, name: str | None, retry: Retry | None,
+        verify: Callable[..., Any] | None, not_done: tuple[type[BaseException], ...], idempotent: bool,
+    ):  # fmt: skip
+        super().__init__(function, name=name, retry=retry, on_partial="restart")
+        self.verify, self.idempotent = verify, idempotent
+        self.not_done: tuple[type[BaseException], ...] = (NotDone, *not_done)
+
+    def named(self, name: str) -> Callable[..., Awaitable[R]]:
+        """This effect under a name of its own: equal by that name, whatever the arguments. For loops, and for
+        arguments that are computed anew at every attempt."""
+        if not isinstance(name, str) or not name:
+            raise UsageError(f"{self.name}.named() takes a name", why=f"got {name!r}")
+
+        def call(*args: Any, **kwargs: Any) -> Awaitable[R]:
+            scope = current_scope.get()
+            if scope is None:
+                return self.function(*args, **kwargs)  # type: ignore[no-any-return]
+            return scope.call(self, args, kwargs, named=name)
+
+        return call
+
+
+class _Shape:
+    """A step's signature: which parameters identify a call, which the runtime fills in, what comes back."""
+
+    def __init__(self, step: Step[Any]):
+        function, name = step.function, step.name
+        try:
+            hints = typing.get_type_hints(function)
+        except NameError as error:
+            raise UsageError(
+                f"the annotations of {name} can't be resolved", why=str(error),
+                remedy="import the name where the step is defined, not only for type checking",
+            ) from error  # fmt: skip
+        signature = inspect.signature(function)
+        self.partial = next((p for p, hint in hints.items() if hint is Partial and p != "return"), None)
+        self.run = next((p for p, hint in hints.items() if _is_run(hint) and p != "return"), None)
+        self.key = KEY if step.is_effect and KEY in signature.parameters else None
+        injected = {p for p in (self.partial, self.run, self.key) if p}
+        rest = [p for p in signature.parameters.values() if p.name not in injected]
+        self.signature = signature.replace(parameters=rest)
+        ordinary = all(p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for p in rest)
+        self.names = tuple(p.name for p in rest) if ordinary else None
+        kind = hints.get("return", Any)
+        self.codec = Codec(kind, f"the result of {name}")
+        if self.partial and step.is_effect:
+            raise UsageError(f"the effect {name} can't be streamed", remedy="stream in a step, and act in an effect")
+        if self.partial and not step.is_async:
+            raise UsageError(f"the streamed step {name} must be `async def`", why="writing to a Partial is awaited")
+        if step.on_partial == "accept" and kind not in (str, Any):
+            raise UsageError(f"{name} can't accept a partial", why=f"its result is {kind!r} and a partial is text")
+
+    def bind(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The arguments by parameter, defaults included: what identifies the call."""
+        if not kwargs and self.names is not None and len(args) == len(self.names):
+            return dict(zip(self.names, args, strict=True))
+        try:
+            bound = self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{name}(): {error}") from None
+        bound.apply_defaults()
+        return bound.arguments
+
+    def unbind(self, arguments: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if self.names is not None:
+            return (), dict(arguments)
+        bound = inspect.BoundArguments(self.signature, arguments)
+        return bound.args, bound.kwargs
+
+
+def _is_run(hint: Any) -> bool:
+    from .run import Run
+
+    return hint is Run or typing.get_origin(hint) is Run
+
+
+@overload
+def step(function: Callable[..., Awaitable[R]], /) -> Step[R]: ...
+@overload
+def step(function: Callable[..., R], /) -> Step[R]: ...
+@overload
+def step(
+    *, name: str | None = None, retry: Retry | None = None, on_partial: OnPartial = "continue"
+) -> Callable[[Callable[..., Any]], Step[Any]]: ...
+def step(
+    function: Callable[..., Any] | None = None, /, *,
+    name: str | None = None, retry: Retry | None = None, on_partial: OnPartial = "continue",
+) -> Any:  # fmt: skip
+    """Make a function a step, sync or async: once it has returned, its result is on the storage.
+
+    A call is known by its scope, `name`, arguments, and how many equal calls came before it in that scope. Arguments
+    and result must be JSON-serialisable; the result comes back as the annotated type. A parameter annotated `Partial`
+    makes it a streamed step, one annotated `Run` receives the run. `on_partial`: what to do with an answer that was cut
+    off: `continue` from it, `restart`, or `accept` it, marker appended, as the result. Not guaranteed: that the
+    function runs only once.
+    """
+    if function is None:
+        return lambda function: Step(function, name=name, retry=retry, on_partial=on_partial)
+    return Step(function, name=name, retry=retry, on_partial=on_partial)
+
+
+@overload
+def effect(function: Callable[..., Awaitable[R]], /) -> Effect[R]: ...
+@overload
+def effect(function: Callable[..., R], /) -> Effect[R]: ...
+@overload
+def effect(
+    *, name: str | None = None, retry: Retry | None = None, verify: Callable[..., Any] | None = None,
+    not_done: tuple[type[BaseException], ...] = (), idempotent: bool = False,
+) -> Callable[[Callable[..., Any]], Effect[Any]]: ...  # fmt: skip
+def effect(
+    function: Callable[..., Any] | None = None, /, *,
+    name: str | None = None, retry: Retry | None = None, verify: Callable[..., Any] | None = None,
+    not_done: tuple[type[BaseException], ...] = (), idempotent: bool = False,
+) -> Any:  # fmt: skip
+    """Make a function an effect: a step that changes the outside world, and is never done twice unknowingly.
+
+    Its intent is durable before it starts. If it is then not known how it ended (a crash, an exception, a
+    cancellation), that is a doubt: `verify`, called with the same arguments, returns the result or raises `NotDone`; an
+    `idempotent` one is repeated under the same `key`; otherwise the run stops and a person is asked. Exceptions of
+    the types `not_done` say that it certainly has not happened. A parameter called `key` receives the idempotency
+    key, the same at every attempt. Not guaranteed: that a request already under way in a frozen process is stopped;
+    the receiver's use of the key does that.
+    """
+
+    def make(function: Callable[..., Any]) -> Effect[Any]:
+        return Effect(
+            function, name=name, retry=retry, verify=verify, not_done=tuple(not_done), idempotent=idempotent
+        )  # fmt: skip
+
+    return make if function is None else make(function)

@@ -1,0 +1,146 @@
+"""The user's values as JSON and back: arguments, results, and the agent's state.
+
+msgspec does the work; pydantic models are recognised when the user's code has imported pydantic. What comes back has
+the annotated type, at the first call as at a re-entry, so that a type can't change only after a crash.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from ..workspace.errors import NotSerializable, UsageError
+
+_REMEDY = "use JSON values, dataclasses, TypedDicts, pydantic models, datetimes, bytes, enums, or convert it yourself"
+
+
+def _encode_other(value: Any) -> Any:
+    if isinstance(value, _pydantic("BaseModel")):
+        return value.model_dump(mode="json")
+    raise NotImplementedError(type(value).__qualname__)
+
+
+def _decode_other(kind: type, value: Any) -> Any:
+    if issubclass(kind, _pydantic("BaseModel")):
+        return kind.model_validate(value)  # type: ignore[attr-defined]
+    raise NotImplementedError(kind.__qualname__)
+
+
+_plain = msgspec.json.Encoder(enc_hook=_encode_other)
+_canonical = msgspec.json.Encoder(enc_hook=_encode_other, order="sorted")
+
+
+def canonical(value: Any, what: str) -> bytes:
+    """The one JSON text of a value: equal values have equal texts, whatever the order of their keys."""
+    return _encode(_canonical, value, what)
+
+
+def encode(value: Any, what: str) -> bytes:
+    """JSON. NotSerializable names the place, as in `what.items[3].when`."""
+    return _encode(_plain, value, what)
+
+
+def _encode(encoder: msgspec.json.Encoder, value: Any, what: str) -> bytes:
+    try:
+        data = encoder.encode(value)
+    except (TypeError, NotImplementedError, UnicodeEncodeError, ValueError, RecursionError) as error:
+        place, reason = next(_faults(value, what, 0), (what, str(error)))
+        raise NotSerializable(f"{place} can't be kept", why=reason, remedy=_REMEDY) from error
+    if b"null" in data:  # which is also what msgspec makes of NaN
+        for place, reason in _faults(value, what, 0):
+            raise NotSerializable(f"{place} can't be kept", why=reason, remedy=_REMEDY)
+    return data
+
+
+def _faults(value: Any, place: str, depth: int) -> Iterator[tuple[str, str]]:
+    """Where in `value` something is not JSON, and what."""
+    if depth > 100:
+        yield place, "it is nested more than 100 deep, or contains itself"
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            yield place, f"{value} is not JSON"
+    elif isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            yield place, "half of a surrogate pair is not text"
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            if not isinstance(key, str | int | float) and not _is_leaf(key):
+                yield f"{place}.{key!r}", f"a {type(key).__qualname__} can't be a key"
+            yield from _faults(inner, f"{place}.{key}", depth + 1)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for index, inner in enumerate(value):
+            yield from _faults(inner, f"{place}[{index}]", depth + 1)
+    elif isinstance(value, _pydantic("BaseModel")):
+        yield from _faults(value.model_dump(mode="json"), place, depth + 1)
+    elif (fields := _fields(value)) is not None:
+        for name in fields:
+            yield from _faults(getattr(value, name, None), f"{place}.{name}", depth + 1)
+    elif not _is_leaf(value):
+        yield place, f"a {type(value).__qualname__} is not JSON"
+
+
+def _fields(value: Any) -> tuple[str, ...] | None:
+    for attribute in ("__struct_fields__", "__dataclass_fields__", "__attrs_attrs__"):
+        if hasattr(type(value), attribute):
+            return tuple(getattr(field, "name", field) for field in getattr(type(value), attribute))
+    return None
+
+
+def _is_leaf(value: Any) -> bool:
+    try:
+        _plain.encode(value)
+    except (TypeError, NotImplementedError, UnicodeEncodeError, ValueError):
+        return False
+    return True
+
+
+def _pydantic(name: str) -> Any:
+    """A class of pydantic's, or no class at all: a program that has not imported it has no values of it."""
+    module = sys.modules.get("pydantic")
+    return getattr(module, name) if module else ()
+
+
+class Codec:
+    """JSON to one type. `Any`, or no annotation, means JSON's own types."""
+
+    def __init__(self, kind: Any, what: str):
+        self.kind, self._what = kind, what
+        self._adapter: Any = None
+        self.is_plain = kind is Any
+        try:
+            self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(kind, dec_hook=_decode_other)
+        except TypeError as error:  # a type msgspec can't build; pydantic may
+            if not (adapter := _pydantic("TypeAdapter")):
+                raise UsageError(f"{what} has a type that can't be read back", why=str(error)) from error
+            self._adapter = adapter(kind)
+
+    def decode(self, data: bytes) -> Any:
+        """The value in `data`. UsageError if it is not of the type."""
+        try:
+            return self._adapter.validate_json(data) if self._adapter else self._decoder.decode(data)
+        except (ValueError, NotImplementedError, TypeError) as error:  # msgspec's and pydantic's are ValueErrors
+            raise UsageError(f"{self._what} is not what its type says", why=str(error)) from error
+
+    def schema(self) -> dict[str, Any]:
+        """The type as a JSON Schema (draft 2020-12), for editors."""
+        if self.is_plain:
+            return {}
+        try:
+            if isinstance(self.kind, type) and issubclass(self.kind, _pydantic("BaseModel")):
+                found: dict[str, Any] = self.kind.model_json_schema()  # type: ignore[attr-defined]
+            elif self._adapter:
+                found = self._adapter.json_schema()
+            else:
+                found = msgspec.json.schema(self.kind)
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"{self._what} has a type that no schema can be made of", why=str(error)) from error
+        return found
+
+
+ANY = Codec(Any, "the value")

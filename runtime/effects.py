@@ -1,0 +1,170 @@
+"""Effects: never done twice unknowingly.
+
+    claims    before an effect without a record starts, every recorded one of its name must have been called again
+    intent    `step.started` is durable before the function runs
+    doubt     an effect of which it is not known how it ended is verified, repeated under its key if idempotent, or asked
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from functools import partial as bind
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from msgspec import Raw
+
+from ..workspace.errors import NotDone
+from ..workspace.record import Doubt, Key, StepStarted
+from .calls import KEY, Effect
+
+if TYPE_CHECKING:
+    from .scope import Call
+
+_ARGUMENTS_KEPT = 4096
+"""Bytes of arguments that the intent carries for a person who is asked about it; longer ones are left out."""
+
+
+class Suspended(BaseException):
+    """Unwinds the agent when a person is needed. Not an Exception, so that an agent's `except Exception` lets it by."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What is known to have happened: the effect's result."""
+
+    result: Any
+
+
+async def perform(call: Call) -> Any:
+    """Do an effect once, or find out that it was done."""
+    scope, effect = call.scope, _effect(call)
+    scope.claimed.add(call.key)
+    if call.key in scope.recorded.started:
+        settled = await _settle(call, "a crash")
+        return settled.result if settled else await _begin(call)
+    answer = scope.recorded.answers.get(effect.name)
+    if answer is not None:
+        if answer.outcome == "done":
+            result = bytes(answer.result) or b"null"
+            return await scope.keep(call, result, how="resolved")
+        return await _begin(call)
+    if unclaimed := tuple(scope.unclaimed(effect)):
+        _ask(call, "unclaimed", "", unclaimed)
+    return await _begin(call)
+
+
+def idempotency_key(call: Call) -> str:
+    """The same at every attempt, different for every call of every run."""
+    identity = "\0".join((call.scope.session.moment.run_id, call.scope.key, *map(str, call.key)))
+    return blake2b(identity.encode(), digest_size=16).hexdigest()
+
+
+async def _begin(call: Call) -> Any:
+    """Start it, as often as its retries allow."""
+    effect = _effect(call)
+    if effect.retry is None:
+        return await _once(call, 1)
+    return await effect.retry.run(bind(_once, call), lambda error, attempt: None)
+
+
+async def _once(call: Call, attempt: int) -> Any:
+    """One attempt. What it raises is what certainly has not happened; anything else ends in an answer or a doubt."""
+    scope, effect = call.scope, _effect(call)
+    key = idempotency_key(call)
+    arguments = Raw(call.encoded) if len(call.encoded) <= _ARGUMENTS_KEPT else Raw(b"")
+    scope.session.journal.add(StepStarted(**call.identity(), idempotency_key=key, arguments=arguments))
+    await scope.session.durable()
+    try:
+        scope.session.check_going_on()  # another effect may have come into doubt while this one waited
+    except BaseException as error:
+        scope.failed(call, error, attempt, not_done=True)
+        raise
+    began = time.monotonic()
+    try:
+        result = await scope.invoke(call, {effect.shape.key: key} if effect.shape.key else {})
+        return await scope.completed(call, result, began)
+    except effect.not_done as error:
+        scope.failed(call, error, attempt, not_done=True)
+        raise
+    except asyncio.CancelledError:
+        # It may or may not have happened, and there is no time to find out: that is for the next attempt.
+        if not scope.session.is_closing:
+            _note_doubt(call, "unknown_outcome", "it was cancelled", ())
+        raise
+    except Exception as error:
+        scope.failed(call, error, attempt)
+        settled = await _settle(call, f"{type(error).__name__}: {error}")
+        if settled:
+            return settled.result
+        if effect.idempotent and not (effect.retry and effect.retry.goes_on(error, attempt)):
+            _ask(call, "unknown_outcome", f"{type(error).__name__}: {error}")
+        raise
+
+
+async def _settle(call: Call, cause: str) -> _Answer | None:
+    """Find out how an effect in doubt ended: an answer, or None if it may be done now. Otherwise a person is asked."""
+    scope, effect = call.scope, _effect(call)
+    if effect.verify is not None:
+        began = time.monotonic()
+        try:
+            result = await _verify(call)
+        except NotDone as error:
+            scope.failed(call, error, not_done=True)
+            return None
+        except Exception as error:
+            cause += f"; verify failed: {type(error).__name__}: {error}"
+        else:
+            return _Answer(await scope.completed(call, result, began, how="verified"))
+    elif effect.idempotent:
+        return None
+    _ask(call, "unknown_outcome", cause)
+    return None
+
+
+async def _verify(call: Call) -> Any:
+    effect = _effect(call)
+    assert effect.verify is not None
+    args, kwargs = effect.shape.unbind(call.arguments)
+    if KEY in inspect.signature(effect.verify).parameters:
+        kwargs = {**kwargs, KEY: idempotency_key(call)}
+    if inspect.iscoroutinefunction(effect.verify):
+        return await cast(Awaitable[Any], effect.verify(*args, **kwargs))
+    return await call.scope.in_thread(bind(effect.verify, *args, **kwargs))
+
+
+def _ask(
+    call: Call, why: Literal["unknown_outcome", "unclaimed"], cause: str, others: tuple[Key, ...] = ()
+) -> None:  # fmt: skip
+    """Put the question on record and stop. A person answers it with `satchel resolve`."""
+    _note_doubt(call, why, cause, others)
+    raise Suspended
+
+
+def _note_doubt(
+    call: Call, why: Literal["unknown_outcome", "unclaimed"], cause: str, others: tuple[Key, ...]
+) -> None:  # fmt: skip
+    session = call.scope.session
+    moment = session.moment
+    asked = any(
+        doubt.scope == call.scope.key and doubt.step == call.key[0] and (doubt.why == why == "unclaimed" or doubt.key == call.key)
+        for doubt in moment.doubts.values()
+    )  # fmt: skip
+    if not asked:
+        session.journal.add(
+            Doubt(**call.identity(), id=f"d{moment.doubts_asked + 1}", why=why, others=others, cause=cause)
+        )
+        session.journal.flush()
+    session.suspend()
+
+
+def _effect(call: Call) -> Effect[Any]:
+    assert isinstance(call.step, Effect)
+    return call.step
+
+
+__all__ = ["Suspended", "idempotency_key", "perform"]

@@ -1,0 +1,94 @@
+"""`Partial`: what a streamed step writes its answer to, and where it finds what an earlier attempt had of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal
+
+from ..workspace import partial as format
+from ..workspace.partial import Marker, PartialHead
+from ..workspace.projector import Projector
+from ..workspace.record import PartialPromoted, now
+from ..workspace.store import Store
+
+OnPartial = Literal["continue", "restart", "accept"]
+RECOVERIES = 2
+"""So often in a row an answer is continued; then it is begun anew, lest a bad beginning stays for ever."""
+
+_SYNC_SECONDS = 1.0
+
+
+class Partial:
+    """One streamed answer. Ask for it by annotating a parameter of a step with it.
+
+    `recovered` is the text an earlier attempt of an equal call had got, or None; it may be empty. `marker` says when
+    and by what that attempt was cut off, and its `str()` is made for a prompt. `text` is the whole answer so far, the
+    recovered text included. What is written is in a file in partials/ soon after, within the 5% rule: a kill loses
+    what came in the last moments, a power failure at most what came in the last second or so.
+    """
+
+    def __init__(
+        self, store: Store, projector: Projector, path: str, head: PartialHead,
+        recovered: str | None, marker: Marker | None, watch: Callable[[int], None] | None,
+    ):  # fmt: skip
+        self.recovered, self.marker = recovered, marker
+        self._projector, self._watch = projector, watch
+        self._parts = [recovered] if recovered else []
+        self._length = len(recovered or "")
+        self.file = PartialFile(store, path, head, lambda: self.text)
+
+    async def write(self, text: str) -> None:
+        """Add `text` to the answer; it is in the file before this returns, within the 5% rule."""
+        if not isinstance(text, str):
+            raise TypeError(f"a partial is text, not {type(text).__qualname__}")
+        self._parts.append(text)
+        self._length += len(text)
+        self._projector.mark(self.file)
+        if self._watch:
+            self._watch(self._length)
+
+    @property
+    def text(self) -> str:
+        if len(self._parts) > 1:
+            self._parts = ["".join(self._parts)]
+        return self._parts[0] if self._parts else ""
+
+
+
+class PartialFile:
+    """The file of one partial, as the projector sees it."""
+
+    def __init__(self, store: Store, path: str, head: PartialHead, text: Callable[[], str]):
+        self.path, self.head = path, head
+        self._store, self._text = store, text
+        self._synced = time.monotonic()
+        # The file is there from the start, so that an answer cut off before its first word is noticed too.
+        self.write()
+
+    def write(self) -> None:
+        """Without a sync, so that it can follow nearly every token; with one about every second."""
+        began = time.monotonic()
+        sync: Literal["no", "data"] = "no"
+        if began - self._synced >= _SYNC_SECONDS:
+            sync, self._synced = "data", began
+        self.head = replace(self.head, at=now())
+        self._store.replace(self.path, format.encode_partial(self.head, self._text()), sync=sync)
+
+
+def recover(store: Store, promoted: list[PartialPromoted], on_partial: OnPartial) -> tuple[str | None, Marker | None]:
+    """What the next attempt may see of the earlier ones: text and marker. The text is None if it is to begin anew."""
+    if not promoted:
+        return None, None
+    last = promoted[-1]
+    marker = format.marker_of(last)
+    if on_partial == "restart" or len(promoted) % (RECOVERIES + 1) == 0:
+        return None, marker
+    try:
+        parsed = format.parse_recovered(store.read(last.file).data)
+    except FileNotFoundError:
+        parsed = None
+    if parsed is None:
+        return None, replace(marker, damaged=True, characters=0)
+    return parsed[1], marker

@@ -1,0 +1,271 @@
+"""A scope at work: answers its calls from what is recorded, runs the others, and records what they return."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from contextvars import ContextVar, copy_context
+from dataclasses import dataclass
+from functools import partial as bind
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Raw
+
+from ..workspace import blobs
+from ..workspace import partial as partial_file
+from ..workspace.errors import AgentError
+from ..workspace.moment import Scope
+from ..workspace.partial import PartialHead
+from ..workspace.record import Failure, Key, Message, Output, StepCompleted, StepFailed, StepProgress, now
+from . import effects
+from .calls import Step, current_scope
+from .codec import canonical, encode
+from .partial import Partial, recover
+
+if TYPE_CHECKING:
+    from .calls import Effect
+    from .session import Session
+
+_PREVIEW = 60
+
+current_call: ContextVar[Call | None] = ContextVar("current_call", default=None)
+"""The call whose function is running here."""
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One call of a step or effect that is not answered from the record."""
+
+    scope: ScopeRun
+    step: Step[Any]
+    key: Key
+    no: int
+    arguments: dict[str, Any]
+    encoded: bytes  # the arguments as canonical JSON
+    named: str | None = None
+
+    def identity(self) -> dict[str, Any]:
+        """The fields that every record about this call has."""
+        preview = self.encoded[1:-1]
+        text = preview[:_PREVIEW].decode(errors="ignore") + ("…" if len(preview) > _PREVIEW else "")
+        name, args, n = self.key
+        return {
+            "scope": self.scope.key, "no": self.no, "step": name, "args": args, "n": n,
+            "call": f"({self.named}: {text})" if self.named else f"({text})",
+        }  # fmt: skip
+
+
+class ScopeRun:
+    """One attempt at a scope. Calls of several tasks may be under way in it at once."""
+
+    def __init__(self, session: Session, key: str, title: str, recorded: Scope):
+        self.session, self.key, self.title = session, key, title
+        self.recorded = recorded
+        self.claimed: set[Key] = set()  # recorded effects that this attempt has called again
+        self.outputs: dict[str, Output] = {}
+        self.messages: list[Message] = []
+        self.ended = False
+        self._counts: dict[tuple[str, str], int] = {}
+        self._last_number = recorded.last_number
+        self._under_way = 0
+        self._threads: set[asyncio.Future[Any]] = set()
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+
+    async def call(
+        self, step: Step[Any], args: tuple[Any, ...], kwargs: dict[str, Any], named: str | None = None
+    ) -> Any:
+        """A call of `step` in this scope: its recorded result, or that of running it now."""
+        session = self.session
+        session.check_going_on()
+        if self.ended:
+            raise AgentError(
+                f"{step.name} was called after its scope had ended",
+                remedy="await every task that calls steps before the scope's function returns",
+            )
+        shape = step.shape
+        arguments = shape.bind(step.name, args, kwargs)
+        encoded = canonical(arguments, step.name)
+        digest = blake2b(named.encode() if named else encoded, digest_size=8).hexdigest()
+        name = step.name
+        n = self._counts.get((name, digest), 0)
+        self._counts[name, digest] = n + 1
+        key = (name, digest, n)
+        done = self.recorded.done.get(key)
+        if done is not None:
+            session.answered += 1
+            if done.effect:
+                self.claimed.add(key)
+            return shape.codec.decode(blobs.fetch(session.store, done))
+        call = Call(self, step, key, self._number(key), arguments, encoded, named)
+        self._under_way += 1
+        self._quiet.clear()
+        session.under_way += 1
+        if session.watch:
+            session.watch.step_begun(step.name)
+        try:
+            if step.is_effect:
+                return await effects.perform(call)
+            return await self._perform(call)
+        finally:
+            session.under_way -= 1
+            self._under_way -= 1
+            if not self._under_way:
+                self._quiet.set()
+
+    async def quiet(self) -> None:
+        """Return when no call of this scope is under way, in a task or in a thread."""
+        while self._under_way or self._threads:
+            await self._quiet.wait()
+            if self._threads:
+                await asyncio.wait(self._threads)
+
+    async def invoke(self, call: Call, injected: dict[str, Any]) -> Any:
+        """Run the function of a call, in a thread if it is not async."""
+        step = call.step
+        token = current_call.set(call)
+        try:
+            args, kwargs = step.shape.unbind(call.arguments)
+            kwargs |= injected
+            if step.shape.run:
+                kwargs[step.shape.run] = self.session.run
+            if step.is_async:
+                return await step.function(*args, **kwargs)
+            return await self.in_thread(bind(step.function, *args, **kwargs))
+        finally:
+            current_call.reset(token)
+
+    async def in_thread(self, function: Any) -> Any:
+        future = asyncio.get_running_loop().run_in_executor(self.session.threads, copy_context().run, function)
+        self._threads.add(future)
+        future.add_done_callback(self._threads.discard)
+        return await asyncio.shield(future)
+
+    async def completed(self, call: Call, result: Any, began: float, **facts: Any) -> Any:
+        """Record a result; when this returns it is durable. Returns it as an answer from the record would be."""
+        data = encode(result, f"the result of {call.step.name}")
+        return await self.keep(call, data, ms=int((time.monotonic() - began) * 1000), **facts)
+
+    async def keep(self, call: Call, data: bytes, **facts: Any) -> Any:
+        session = self.session
+        answer = call.step.shape.codec.decode(data)
+        kept = blobs.keep(session.store, data, session.journal.epoch)
+        session.journal.add(
+            StepCompleted(
+                **call.identity(), result=kept.result, blob=kept.blob, effect=call.step.is_effect, **facts
+            )  # fmt: skip
+        )
+        await session.durable()
+        session.step_is_done()
+        return answer
+
+    def failed(self, call: Call, error: BaseException, attempt: int = 1, *, not_done: bool = False) -> None:
+        """Note that a call has raised. Durable with whatever is committed next."""
+        self.session.journal.add(
+            StepFailed(
+                **call.identity(), error=Failure(type(error).__name__, str(error)), attempt=attempt,
+                effect=call.step.is_effect, not_done=not_done,
+            )
+        )  # fmt: skip
+
+    async def progress(self, call: Call, value: Any) -> None:
+        data = encode(value, "the progress")
+        self.session.journal.add(StepProgress(**call.identity(), value=Raw(data)))
+        await self.session.durable()
+        self.session.check_going_on()
+
+    def unclaimed(self, effect: Effect[Any]) -> Iterable[Key]:
+        """Recorded calls of an effect that this attempt has not made again, and nobody has settled."""
+        recorded = self.recorded
+        for key in (*recorded.started, *(key for key, record in recorded.done.items() if record.effect)):
+            if key[0] == effect.name and key not in self.claimed and key not in recorded.settled:
+                yield key
+
+    # Steps
+
+    async def _perform(self, call: Call) -> Any:
+        step = call.step
+        began = time.monotonic()
+        once = self._once if step.shape.partial is None else self._once_streamed
+
+        if step.retry is None:
+            try:
+                result = await once(call)
+            except Exception as error:
+                self.failed(call, error)
+                raise
+        else:
+            result = await step.retry.run(
+                lambda attempt: once(call), lambda error, attempt: self.failed(call, error, attempt)
+            )
+        if isinstance(result, _Accepted):
+            return await self.keep(call, encode(result.text, step.name), how="accepted")
+        answer = await self.completed(call, result, began)
+        if step.shape.partial is not None:
+            self.session.store.remove(self._partial_path(call))
+        return answer
+
+    async def _once(self, call: Call) -> Any:
+        return await self.invoke(call, {})
+
+    async def _once_streamed(self, call: Call) -> Any:
+        """One attempt at a streamed step. What it leaves when it fails is promoted, for the next to see."""
+        session, step = self.session, call.step
+        promoted = self.recorded.promoted.get(call.key, [])
+        recovered, marker = recover(session.store, promoted, step.on_partial)
+        if recovered and step.on_partial == "accept":
+            return _Accepted(f"{recovered}\n\n{marker}")
+        if recovered:
+            session.recovered += len(recovered)
+        name, args, n = call.key
+        head = PartialHead(
+            run_id=session.moment.run_id, scope=self.key, no=call.no, step=name, args=args, n=n,
+            attempt=promoted[-1].attempt + 1 if promoted else 1, at=now(), call=call.identity()["call"],
+        )  # fmt: skip
+        watch = bind(session.watch.streamed, name) if session.watch else None
+        out = Partial(
+            session.store, session.projector, self._partial_path(call), head, recovered, marker, watch
+        )  # fmt: skip
+        try:
+            return await self.invoke(call, {str(step.shape.partial): out})
+        except Exception as error:
+            self._promote(out, f"{type(error).__name__}: {error}")
+            raise
+        except BaseException:
+            out.file.write()  # stopped in the middle; the next opening promotes it
+            raise
+        finally:
+            session.projector.drop(out.file)
+
+    def _promote(self, out: Partial, by: str) -> None:
+        head, store = out.file.head, self.session.store
+        path = partial_file.recovered_path(self.key, self._as_scope(), head.no, head.step, head.attempt)
+        data, record = partial_file.promotion(head, out.text, False, by, path)
+        store.replace(path, data)
+        self.session.journal.add(record)
+        self.session.journal.flush()
+        self.recorded = self.session.moment.scopes[self.key]
+        store.remove(out.file.path)
+
+    def _partial_path(self, call: Call) -> str:
+        return partial_file.partial_path(self.key, self._as_scope(), call.no, call.step.name)
+
+    def _as_scope(self) -> Scope:
+        return Scope(title=self.title)
+
+    def _number(self, key: Key) -> int:
+        number = self.recorded.numbers.get(key)
+        if number is None:
+            self._last_number += 1
+            number = self._last_number
+        return number
+
+
+@dataclass(frozen=True, slots=True)
+class _Accepted:
+    text: str
+
+
+__all__ = ["Call", "ScopeRun", "current_call", "current_scope"]

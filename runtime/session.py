@@ -1,0 +1,256 @@
+"""One run of an agent over an opened workspace: the live state and plan, and the scopes that commit them.
+
+The moment (workspace/moment.py) is what is durable. `state` and `plan` here are the agent's, ahead of it by what the
+scope at work has changed; when that scope fails they are made anew from the moment.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import msgspec
+from msgspec import Raw
+
+from ..workspace import blobs, patch
+from ..workspace.errors import AgentError, UsageError
+from ..workspace.moment import ROOT, Kept, Scope
+from ..workspace.opening import Workspace
+from ..workspace.record import Doubt, OfCall, PlanChanged, ScopeBegun, ScopeCommitted
+from ..workspace.todo import Plan, Splice, Task
+from .calls import current_scope
+from .codec import ANY, Codec, encode
+from .effects import Suspended
+from .scope import ScopeRun
+
+if TYPE_CHECKING:
+    from .agent import Agent
+    from .run import Run
+
+_THREADS = 32
+
+
+class Watch(Protocol):
+    """Who is told how a run goes, for a person to see. Called on the loop; must be quick and must not raise."""
+
+    def item_begun(self, text: str, finished: int, of: int) -> None: ...
+    def item_ended(self, text: str, finished: int, of: int) -> None: ...
+    def step_begun(self, name: str) -> None: ...
+    def streamed(self, name: str, characters: int) -> None: ...
+
+
+class Session:
+    """What the scopes of one run share. Used from one event loop."""
+
+    def __init__(self, workspace: Workspace, agent: Agent, watch: Watch | None = None):
+        self.workspace, self.agent, self.watch = workspace, agent, watch
+        self.store, self.moment = workspace.store, workspace.moment
+        self.journal, self.projector = workspace.journal, workspace.projector
+        self.threads = ThreadPoolExecutor(_THREADS, "satchel-step")
+        self.run: Run[Any]
+        self.under_way = 0  # calls that may commit
+        self.answered = 0  # calls answered from the record
+        self.recovered = 0  # characters of streamed answers that were not paid for again
+        self.is_closing = False
+        self.is_suspended = False
+        self.scope: ScopeRun | None = None  # the one at work, besides the root
+        self.root = ScopeRun(self, ROOT, "", self.moment.scopes[ROOT])
+        self.codec = Codec(agent.state, "the state")
+        self.plan: Plan
+        self.state: Any
+        self._committed = b""  # the state of the last commit, as JSON
+        self._splices: list[Splice] = []  # what the scope at work has changed in the plan
+
+    def begin(self) -> None:
+        """Take state and plan from the moment; in a new run, record what the state begins as."""
+        if not self.moment.has_data:
+            data = encode(self.agent.initial_state(), "the initial state")
+            self.journal.add(ScopeCommitted(scope=ROOT, patch=[{"op": "add", "path": "", "value": Raw(data)}]))
+            self.journal.flush()
+            # The patch was applied as it is; from here on the data are JSON's own types.
+            self.moment.data = msgspec.json.decode(data)
+        self.rollback()
+        self.plan = _copy(self.moment.plan)
+
+    def check_going_on(self) -> None:
+        if self.is_suspended:
+            raise Suspended
+
+    def suspend(self) -> None:
+        """From now on every call unwinds: a person is needed."""
+        self.is_suspended = True
+
+    async def durable(self) -> None:
+        await self.journal.durable(alone=self.under_way <= 1)
+
+    def step_is_done(self) -> None:
+        self.projector.mark(self.workspace.files.steps)
+        self.workspace.checkpoint_if_due()
+
+    def rollback(self) -> None:
+        """The state as of the last commit, in a new object of the user's type."""
+        self._committed = encode(self.moment.data, "the state")
+        self.state = self.codec.decode(self._committed)
+        self._committed = encode(self.state, "the state")
+
+    def check_state_unchanged(self, when: str) -> None:
+        if encode(self.state, "run.state") != self._committed:
+            was, found = msgspec.json.decode(self._committed), msgspec.json.decode(encode(self.state, "run.state"))
+            place = str(patch.diff(was, found)[0]["path"]).replace("/", ".")
+            raise AgentError(
+                f"run.state{place} was changed outside a scope", why=f"noticed {when}, and a crash would lose it",
+                remedy="change run.state in an item's function, or in one called with run.scope(...)",
+            )  # fmt: skip
+
+    # The plan
+
+    async def replan(self, edit: Callable[[Plan], list[Splice]], why: str) -> None:
+        """Change the plan: at once outside a scope, with its commit inside one."""
+        self.check_going_on()
+        splices = edit(self.plan)
+        splices += self.plan.identify(self.moment.highest_id)
+        if not splices:
+            return
+        if current_scope.get() is self.scope is not None:
+            self._splices += splices
+            return
+        self.journal.add(PlanChanged(plan=tuple(splices), by="agent", why=why))
+        await self.durable()
+        self.projector.mark(self.workspace.files.todo)
+
+    async def run_item(self, task: Task, work: Callable[..., Any]) -> None:
+        """Do one item: its function is a scope, and its commit ticks it."""
+        from .run import Item
+
+        text = task.text
+        self._check_may_begin(text)
+        splices = self.plan.begin(task, self.moment.highest_id)
+        key = self.plan.tasks[task.index].id
+        assert key is not None, "a begun item has an id"
+        item = Item(self, key)
+        if self.watch:
+            self.watch.item_begun(text, *self.plan.progress)
+
+        def finish() -> tuple[list[Splice], str | None]:
+            found = self.plan.task(key)
+            if found is None:
+                return [], item.skipped
+            edit = self.plan.tick if item.skipped is None else self.plan.cancel
+            return edit(found), item.skipped
+
+        await self._run_scope(key, text, splices, work, (self.run, item), finish)
+        if self.watch:
+            self.watch.item_ended(text, *self.plan.progress)
+
+    # Scopes
+
+    async def run_scope(self, name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        """A scope by name: answered with its recorded result once it has committed."""
+        if not isinstance(name, str) or not name:
+            raise UsageError("run.scope() takes a name and a function", why=f"got {name!r}")
+        key = f"_{name}"
+        codec = _result_codec(function)
+        if key in self.moment.results:
+            self.answered += 1
+            return codec.decode(blobs.fetch(self.store, self.moment.results[key]))
+        self._check_may_begin(name)
+        return codec.decode(await self._run_scope(key, name, [], function, args, lambda: ([], None)))
+
+    def _check_may_begin(self, title: str) -> None:
+        self.check_going_on()
+        if self.scope is not None:
+            raise AgentError(
+                f"the scope {title!r} would begin inside {self.scope.title!r}",
+                why="one scope at a time commits",
+                remedy="call a step instead, or await one scope after the other",
+            )
+        self.check_state_unchanged(f"when {title!r} began")
+
+    async def _run_scope(
+        self, key: str, title: str, splices: Sequence[Splice], function: Callable[..., Any], args: tuple[Any, ...],
+        finish: Callable[[], tuple[list[Splice], str | None]],
+    ) -> bytes:  # fmt: skip
+        recorded = self.moment.scopes.get(key)
+        if recorded is None or splices:
+            self.journal.add(ScopeBegun(scope=key, title=title, plan=tuple(splices)))
+        scope = self.scope = ScopeRun(self, key, title, recorded or Scope(title=title))
+        token = current_scope.set(scope)
+        try:
+            result = function(*args)
+            if inspect.isawaitable(result):
+                result = await result
+            await scope.quiet()
+            return await self._commit(scope, result, finish)
+        except BaseException:
+            await scope.quiet()
+            self.journal.flush()
+            self.rollback()
+            self.plan = _copy(self.moment.plan)
+            raise
+        finally:
+            scope.ended = True
+            self.scope = None
+            self._splices = []
+            current_scope.reset(token)
+
+    async def _commit(
+        self, scope: ScopeRun, result: Any, finish: Callable[[], tuple[list[Splice], str | None]]
+    ) -> bytes:  # fmt: skip
+        self.check_going_on()
+        self._ask_about_unreached(scope)
+        data = encode(result, f"the result of {scope.title!r}")
+        state = encode(self.state, "run.state")
+        change = [] if state == self._committed else patch.diff(self.moment.data, msgspec.json.decode(state))
+        splices, cancelled = finish()
+        kept = blobs.keep(self.store, data, self.journal.epoch) if data != b"null" else Kept()
+        for message in scope.messages:
+            self.journal.add(message)
+        self.journal.add(
+            ScopeCommitted(
+                scope=scope.key, patch=change, plan=(*self._splices, *splices), result=kept.result, blob=kept.blob,
+                outputs=scope.outputs, cancelled=cancelled,
+            )
+        )  # fmt: skip
+        await self.durable()
+        self._committed = state
+        files = self.workspace.files
+        for document in (files.state, files.steps):
+            self.projector.mark(document)
+        if splices or self._splices:
+            self.projector.mark(files.todo)
+        if scope.messages:
+            self.projector.mark(files.messages)
+        self.workspace.checkpoint_if_due()
+        return data
+
+    def _ask_about_unreached(self, scope: ScopeRun) -> None:
+        """An effect that an earlier attempt has begun, and this one has not come to, must not be forgotten."""
+        for key, started in scope.recorded.started.items():
+            if key in scope.claimed or key in scope.recorded.settled:
+                continue
+            if not any(d.scope == scope.key and d.key == key for d in self.moment.doubts.values()):
+                identity = {name: getattr(started, name) for name in OfCall.__struct_fields__}
+                self.journal.add(Doubt(**identity, id=f"d{self.moment.doubts_asked + 1}", why="unreached"))
+                self.journal.flush()
+            self.suspend()
+        self.check_going_on()
+
+
+def _result_codec(function: Callable[..., Any]) -> Codec:
+    """A scope's result comes back as the type its function is annotated with, as a step's does."""
+    import typing
+
+    try:
+        kind = typing.get_type_hints(function).get("return", Any)
+    except (NameError, TypeError):
+        return ANY
+    return Codec(kind, f"the result of {getattr(function, '__name__', 'the scope')}")
+
+
+Status = Literal["completed", "failed", "waiting", "paused"]
+
+
+def _copy(plan: Plan) -> Plan:
+    return Plan.restore(plan.text, plan.outline()) if plan.text else Plan()

@@ -1,0 +1,1 @@
+"""Example agents, to run and to look at; `satchel new` copies from here."""

@@ -1,0 +1,9 @@
+"""What each file of a workspace may contain: JSON Schemas (draft 2020-12) and the loader that validates.
+
+The lowest layer: imports nothing of Satchel. It reports problems; the layers above decide what to do about them.
+"""
+
+from .problem import Problem, Where, dotted, short
+from .validate import names, problems, schema
+
+__all__ = ["Problem", "Where", "dotted", "names", "problems", "schema", "short"]

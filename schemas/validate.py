@@ -1,0 +1,66 @@
+"""Loads the schemas that lie beside it and says, for people, what is wrong with a value."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from .problem import Problem, Where, dotted
+
+if TYPE_CHECKING:
+    from jsonschema.protocols import Validator
+
+LIMIT = 20
+"""Problems reported for one value. Whoever has more has one cause."""
+
+Place = Callable[[Where], str]
+"""Makes of a path what a message says of where it is; callers add line numbers with it."""
+
+
+@functools.cache
+def names() -> tuple[str, ...]:
+    """The names of all schemas, sorted: `checkpoint`, `data`, `lease`, ..."""
+    from importlib.resources import files
+
+    return tuple(sorted(f.name.removesuffix(".json") for f in files(__package__).iterdir() if f.name.endswith(".json")))
+
+
+@functools.cache
+def schema(name: str) -> dict[str, Any]:
+    """The schema called `name`, loaded once and shared: not to be changed. KeyError if there is none."""
+    from importlib.resources import files
+
+    if name not in names():
+        raise KeyError(f"no schema is called {name!r}; there are {', '.join(names())}")
+    loaded: dict[str, Any] = json.loads(files(__package__).joinpath(f"{name}.json").read_text("utf-8"))
+    return loaded
+
+
+def problems(
+    name: str, value: Any, *, place: Place | None = None, data_schema: Mapping[str, Any] | bool | None = None
+) -> list[Problem]:
+    """What is wrong with `value` as a `name`, in the order of the value; at most LIMIT problems, none if it is valid.
+
+    `place` is asked for paths that need not exist, such as a missing key's. `data_schema` stands in for data.json: the
+    agent's own schema, as it lies in a workspace. It is a stranger's, so what is wrong with it is reported, not raised,
+    and nothing is fetched; a regular expression in it can still take long.
+    """
+    # Imported here, since jsonschema takes 28 ms and most commands never validate anything.
+    from jsonschema.exceptions import SchemaError
+
+    from . import checking
+
+    try:
+        validator = _validator(name) if data_schema is None else checking.validator(name, schema, data_schema)
+    except SchemaError as error:
+        return [checking.unusable(error)]
+    return checking.check(validator, value, place or dotted, LIMIT)
+
+
+@functools.cache
+def _validator(name: str) -> Validator:
+    from . import checking
+
+    return checking.validator(name, schema, None)

@@ -1,0 +1,5 @@
+"""`python -m satchel` is the command `satchel`."""
+
+from .runtime.cli import main
+
+main()

@@ -1,0 +1,357 @@
+"""A file system in memory behind the disk store's calls, which knows what of it is durable.
+
+It keeps the two states that a real one has: what every process sees, and what a power failure can't take. Every call
+that changes something is logged with the state it left, so that any moment of a recording can be crashed at (legal.py).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import NamedTuple
+
+from satchel.workspace.store import Syscalls
+
+ROOT = "/w"
+TOP = 1
+"""The inode of ROOT."""
+
+
+class File(NamedTuple):
+    data: bytes
+    synced: int  # so many bytes at its beginning are durable; files here only grow
+    writes: tuple[int, ...]  # lengths at which the writes since then began
+    mtime: int
+
+
+class Change(NamedTuple):
+    """One atomic change of names in a folder: each name now means that inode, or nothing."""
+
+    call: int
+    names: tuple[tuple[str, int | None], ...]
+
+
+class Folder(NamedTuple):
+    entries: dict[str, int]  # never changed in place
+    durable: dict[str, int]
+    pending: tuple[Change, ...]
+
+
+Nodes = dict[int, File | Folder]
+"""Every inode there ever was, by number: a lost removal brings one back."""
+
+
+class Call(NamedTuple):
+    name: str
+    path: str = ""
+    other: str = ""
+    data: bytes = b""
+    node: int = 0  # the inode written to
+    fact: object = None
+
+    def __str__(self) -> str:
+        if self.name == "acknowledge":
+            return f"-- acknowledged: {self.fact}"
+        size = f" {len(self.data)} bytes" if self.name == "write" else ""
+        return f"{self.name} {self.path}{f' -> {self.other}' if self.other else ''}{size}"
+
+
+class Step(NamedTuple):
+    """A call and the state it left."""
+
+    call: Call
+    nodes: Nodes
+
+
+def empty() -> Nodes:
+    return {TOP: Folder({}, {}, ())}
+
+
+def planted(files: dict[str, bytes], folders: tuple[str, ...] = ()) -> Nodes:
+    """A state in which these files, and nothing else, lie durably. Paths are relative to ROOT."""
+    nodes: Nodes = {}
+    trees: dict[str, dict[str, int]] = {"": {}}
+    number = TOP
+
+    def folder(path: str) -> dict[str, int]:
+        nonlocal number
+        if path not in trees:
+            above, _, name = path.rpartition("/")
+            entries = folder(above)
+            number += 1
+            entries[name] = inodes[path] = number
+            trees[path] = {}
+        return trees[path]
+
+    inodes = {"": TOP}
+    for path in folders:
+        folder(path)
+    for path, data in files.items():
+        above, _, name = path.rpartition("/")
+        entries = folder(above)
+        number += 1
+        entries[name] = number
+        nodes[number] = File(data, len(data), (), number)
+    for path, entries in trees.items():
+        nodes[inodes[path]] = Folder(entries, entries, ())
+    return nodes
+
+
+class Memory(Syscalls):
+    """The calls of the disk store over `nodes`. Only `sync*` make anything durable, and only what POSIX says."""
+
+    def __init__(self, nodes: Nodes | None = None):
+        self.nodes = dict(nodes or empty())
+        self.log: list[Step] = []
+        self._fds: dict[int, tuple[int, str]] = {}
+        self._next_fd = 3
+        self._next_node = max(self.nodes) + 1
+        self._clock = max((node.mtime for node in self.nodes.values() if isinstance(node, File)), default=0)
+
+    def acknowledge(self, fact: object) -> None:
+        """Somebody outside now relies on `fact`."""
+        self._done(Call("acknowledge", fact=fact))
+
+    # Files
+
+    def open_new(self, path: str) -> int:
+        folder, name = self._place(path)
+        if name in self._folder(folder).entries:
+            raise _error(errno.EEXIST, path)
+        return self._create(path, folder, name, "open_new")
+
+    def open_append(self, path: str) -> int:
+        folder, name = self._place(path)
+        number = self._folder(folder).entries.get(name)
+        if number is None:
+            return self._create(path, folder, name, "open_append")
+        if isinstance(self.nodes[number], Folder):
+            raise _error(errno.EISDIR, path)
+        return self._opened(number, path, "open_append")
+
+    def write(self, fd: int, data: bytes) -> None:
+        number, path = self._open_file(fd)
+        file = self._file(number)
+        self._clock += 1
+        self.nodes[number] = File(file.data + data, file.synced, (*file.writes, len(file.data)), self._clock)
+        self._done(Call("write", path, data=data, node=number))
+
+    def sync_data(self, fd: int) -> None:
+        self._sync(fd, "sync_data")
+
+    def sync(self, fd: int) -> None:
+        self._sync(fd, "sync")
+
+    def close(self, fd: int) -> None:
+        _, path = self._open_file(fd)
+        del self._fds[fd]
+        self._done(Call("close", path))
+
+    # Names
+
+    def sync_folder(self, path: str) -> None:
+        """Of a file, as of a folder, it makes durable what is in it."""
+        number = self._number(path)
+        node = self.nodes[number]
+        if isinstance(node, Folder):
+            self.nodes[number] = Folder(node.entries, node.entries, ())
+        else:
+            self.nodes[number] = File(node.data, len(node.data), (), node.mtime)
+        self._done(Call("sync_folder", path))
+
+    def rename(self, source: str, target: str) -> None:
+        (from_folder, from_name), (to_folder, to_name) = self._place(source), self._place(target)
+        number = self._number(source)
+        there = self._folder(to_folder).entries.get(to_name)
+        if there == number:
+            return  # two names of one file: POSIX says that nothing happens
+        if there is not None:
+            replaced, moved = self.nodes[there], self.nodes[number]
+            if isinstance(moved, Folder) and isinstance(replaced, File):
+                raise _error(errno.ENOTDIR, target)
+            if isinstance(moved, File) and isinstance(replaced, Folder):
+                raise _error(errno.EISDIR, target)
+            if isinstance(replaced, Folder) and replaced.entries:
+                raise _error(errno.ENOTEMPTY, target)
+        if from_folder == to_folder:
+            self._change(to_folder, (to_name, number), (from_name, None))
+        else:
+            self._change(to_folder, (to_name, number))
+            self._change(from_folder, (from_name, None))
+        self._done(Call("rename", source, target, node=number))
+
+    def link(self, source: str, target: str) -> None:
+        number = self._number(source)
+        folder, name = self._place(target)
+        if name in self._folder(folder).entries:
+            raise _error(errno.EEXIST, target)
+        if isinstance(self.nodes[number], Folder):
+            raise _error(errno.EPERM, source)
+        self._change(folder, (name, number))
+        self._done(Call("link", source, target, node=number))
+
+    def unlink(self, path: str) -> None:
+        folder, name = self._place(path)
+        if isinstance(self.nodes[self._number(path)], Folder):
+            raise _error(errno.EISDIR, path)
+        self._change(folder, (name, None))
+        self._done(Call("unlink", path))
+
+    def mkdir(self, path: str) -> None:
+        folder, name = self._place(path)
+        if name in self._folder(folder).entries:
+            raise _error(errno.EEXIST, path)
+        number = self._add(Folder({}, {}, ()))
+        self._change(folder, (name, number))
+        self._done(Call("mkdir", path, node=number))
+
+    def rmdir(self, path: str) -> None:
+        folder, name = self._place(path)
+        if self._folder(self._number(path), path).entries:
+            raise _error(errno.ENOTEMPTY, path)
+        self._change(folder, (name, None))
+        self._done(Call("rmdir", path))
+
+    # Looking
+
+    def read(self, path: str, limit: int) -> tuple[bytes, os.stat_result]:
+        number = self._number(path)
+        if isinstance(self.nodes[number], Folder):
+            raise _error(errno.EISDIR, path)
+        return self._file(number).data[: limit + 1], self._status(number)
+
+    def stat(self, path: str) -> os.stat_result:
+        return self._status(self._number(path))
+
+    def scan(self, path: str) -> list[tuple[str, bool, int]]:
+        found = []
+        for name, number in self._folder(self._number(path), path).entries.items():
+            node = self.nodes[number]
+            found.append((name, isinstance(node, Folder), len(node.data) if isinstance(node, File) else 0))
+        return found
+
+    def resolve(self, path: str) -> str:
+        return os.path.normpath(path)
+
+    @contextmanager
+    def _locked(self, path: str) -> Iterator[object]:
+        self.close(self.open_append(path))
+        yield None
+
+    def lock(self, path: str) -> AbstractContextManager[object]:
+        """There is one process here at a time; but the file is made, as filelock makes it."""
+        return self._locked(path)
+
+    # What several of them do
+
+    def _done(self, call: Call) -> None:
+        self.log.append(Step(call, dict(self.nodes)))
+
+    def _number(self, path: str) -> int:
+        number = TOP
+        for part in _parts(path):
+            entries = self._folder(number, path).entries
+            if part not in entries:
+                raise _error(errno.ENOENT, path)
+            number = entries[part]
+        return number
+
+    def _place(self, path: str) -> tuple[int, str]:
+        above, _, name = path.rpartition("/")
+        number = self._number(above)
+        self._folder(number, path)
+        return number, name
+
+    def _folder(self, number: int, path: str = "") -> Folder:
+        node = self.nodes[number]
+        if not isinstance(node, Folder):
+            raise _error(errno.ENOTDIR, path)
+        return node
+
+    def _file(self, number: int) -> File:
+        node = self.nodes[number]
+        assert isinstance(node, File)
+        return node
+
+    def _add(self, node: File | Folder) -> int:
+        number = self._next_node
+        self._next_node += 1
+        self.nodes[number] = node
+        return number
+
+    def _change(self, number: int, *names: tuple[str, int | None]) -> None:
+        folder = self._folder(number)
+        entries = dict(folder.entries)
+        apply(entries, names)
+        self.nodes[number] = Folder(entries, folder.durable, (*folder.pending, Change(len(self.log), names)))
+
+    def _create(self, path: str, folder: int, name: str, call: str) -> int:
+        self._clock += 1
+        number = self._add(File(b"", 0, (), self._clock))
+        self._change(folder, (name, number))
+        return self._opened(number, path, call)
+
+    def _opened(self, number: int, path: str, call: str) -> int:
+        fd = self._next_fd
+        self._next_fd += 1
+        self._fds[fd] = number, path
+        self._done(Call(call, path, node=number))
+        return fd
+
+    def _open_file(self, fd: int) -> tuple[int, str]:
+        if fd not in self._fds:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        return self._fds[fd]
+
+    def _sync(self, fd: int, call: str) -> None:
+        number, path = self._open_file(fd)
+        file = self._file(number)
+        self.nodes[number] = File(file.data, len(file.data), (), file.mtime)
+        self._done(Call(call, path, node=number))
+
+    def _status(self, number: int) -> os.stat_result:
+        node = self.nodes[number]
+        if isinstance(node, Folder):
+            return os.stat_result((stat.S_IFDIR | 0o755, number, 1, 2, 0, 0, 0, 0, 0, 0), {"st_mtime_ns": 0})
+        return os.stat_result(
+            (stat.S_IFREG | 0o644, number, 1, 1, 0, 0, len(node.data), 0, 0, 0), {"st_mtime_ns": node.mtime}
+        )
+
+
+def apply(entries: dict[str, int], names: tuple[tuple[str, int | None], ...]) -> None:
+    for name, number in names:
+        if number is None:
+            entries.pop(name, None)
+        else:
+            entries[name] = number
+
+
+def files(nodes: Nodes) -> dict[str, bytes]:
+    """What every process sees: the files by path relative to ROOT. A folder without files is there as `PATH/`."""
+    found: dict[str, bytes] = {}
+    _collect(nodes, TOP, "", found)
+    return found
+
+
+def _collect(nodes: Nodes, number: int, path: str, found: dict[str, bytes]) -> None:
+    node = nodes[number]
+    if isinstance(node, File):
+        found[path] = node.data
+        return
+    for name, child in node.entries.items():
+        _collect(nodes, child, f"{path}/{name}" if path else name, found)
+    if not node.entries and path:
+        found[f"{path}/"] = b""
+
+
+def _parts(path: str) -> list[str]:
+    if path != ROOT and not path.startswith(f"{ROOT}/"):
+        raise _error(errno.ENOENT, path)
+    return [part for part in path[len(ROOT) :].split("/") if part]
+
+
+def _error(number: int, path: str) -> OSError:
+    return OSError(number, os.strerror(number), path)

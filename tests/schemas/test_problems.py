@@ -1,0 +1,225 @@
+"""What people are told: the place, what is there, what should be, and the way out, in words of everyday."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from satchel.schemas import Problem, dotted, names, problems, short
+
+IDENTITY = {"scope": "3-a", "no": 1, "step": "read", "args": "0" * 16, "n": 0}
+COMMON = {"seq": 7, "commit": 6, "at": "2025-11-21T09:30:00.123Z", "epoch": 2, "crc": "9c1f03ab"}
+WORKSPACE = {"format": 1, "run_id": "digest-7f3a", "agent": "agent.py:main"}
+STATE = {"format": 1, "run_id": "a", "status": "paused", "data": {}}
+
+RECORDS: dict[str, dict[str, Any]] = {
+    "opened": {"run_id": "a", "satchel": "0.1.0", "python": "3.11.7", "host": "h", "pid": 1, "why": "run",
+               "found": "crash"},
+    "closed": {"status": "failed", "reason": "x", "error": {"kind": "E", "message": "m", "where": ["a.py:3"]}},
+    "step.started": {**IDENTITY, "call": "read('a')", "idempotency_key": "k", "arguments": ["a"]},
+    "step.completed": {**IDENTITY, "call": "read('a')", "result": None, "ms": 1.5, "effect": True, "how": "verified"},
+    "step.failed": {**IDENTITY, "call": "", "error": {"kind": "E", "message": ""}, "attempt": 1, "not_done": True},
+    "step.progress": {**IDENTITY, "value": [1]},
+    "scope.begun": {"scope": "3-a", "title": "A", "plan": [[0, 1, "- [/] A ^3\n"]]},
+    "scope.committed": {
+        "scope": "3-a",
+        "plan": [[0, 1, "- [x] A ^3\n"]],
+        "patch": [{"op": "add", "path": "/a~1b/0", "value": 1}, {"op": "remove", "path": ""}],
+        "result": None,
+        "outputs": {"out.md": {"sha256": "0" * 64, "bytes": 3}},
+    },
+    "plan.changed": {"plan": [], "by": "person", "why": "x"},
+    "message": {"scope": "3-a", "role": "user", "content": [{"type": "text"}], "name": "x"},
+    "doubt": {**IDENTITY, "id": "d1", "why": "unreached", "others": [["send", "0" * 16, 0]]},
+    "resolved": {"id": "d1", "outcome": "done", "result": 3, "by": "alice"},
+    "partial.promoted": {
+        **IDENTITY, "attempt": 1, "file": "recovered/3-a/01-x-1.md", "characters": 5, "damaged": False,
+        "cut_off_at": "2025-11-21T09:30:00Z", "cut_off_by": "crash",
+    },
+    "edited": {"anything": 1},
+    "approval.asked": {},
+    "pruned": {"scope": 3},
+}  # fmt: skip
+
+
+def said(name: str, value: Any, **more: Any) -> list[str]:
+    return [str(problem) for problem in problems(name, value, **more)]
+
+
+def test_a_problem_reads_as_a_sentence_and_survives_pickling() -> None:
+    problem = Problem("line 4 (settings.model)", "12", "text", "Put it in quotes")
+    assert str(problem) == "line 4 (settings.model): found 12, expected text. Put it in quotes"
+    assert str(problem._replace(remedy="")) == "line 4 (settings.model): found 12, expected text"
+    assert pickle.loads(pickle.dumps(problem)) == problem  # noqa: S301
+
+
+def test_paths_are_written_as_people_write_them() -> None:
+    assert dotted(("data", "items", 3, "a.txt")) == 'data.items[3]["a.txt"]'
+    assert dotted(()) == "the top level"
+
+
+@pytest.mark.parametrize("kind", RECORDS)
+def test_a_record_of_the_design_is_refused(kind: str) -> None:
+    assert said("record", {**COMMON, "type": kind, **RECORDS[kind]}) == []
+    assert said("record", {**COMMON, "type": kind, **RECORDS[kind], "agent": "a/b", "later": 1}) == []
+
+
+@pytest.mark.parametrize("kind", [kind for kind, fields in RECORDS.items() if "later" not in fields])
+def test_a_missing_field_is_not_noticed(kind: str) -> None:
+    record = {**COMMON, "type": kind, **RECORDS[kind]}
+    for key in COMMON:
+        found = problems("record", {k: v for k, v in record.items() if k != key})
+        assert [problem.place for problem in found] == [key]
+
+
+def test_one_wrong_field_is_reported_as_22_schemas_that_do_not_fit() -> None:
+    record = {**COMMON, "type": "doubt", **RECORDS["doubt"], "why": "unreachd"}
+    assert said("record", record) == [
+        'why: found "unreachd", expected unknown_outcome, unclaimed or unreached. Did you mean unreached?'
+    ]
+
+
+def test_an_unknown_record_type_gets_no_suggestion() -> None:
+    (only,) = said("record", {**COMMON, "type": "step.complete"})
+    assert only == 'type: found "step.complete", expected one of 24 known values. Did you mean step.completed?'
+
+
+def test_result_and_blob_exclude_each_other() -> None:
+    base = {**COMMON, "type": "step.completed", **IDENTITY, "call": "", "ms": 1}
+    (neither,) = said("record", base)
+    (both,) = said("record", {**base, "result": 1, "blob": "0" * 64 + "-3"})
+    assert "expected `result` or `blob`" in neither
+    assert "found `result` and `blob`, expected only one of" in both
+
+
+@pytest.mark.parametrize(
+    "patch", [[{"op": "test", "path": ""}], [{"op": "add", "path": "/a"}], [{"op": "add", "path": "a"}]]
+)
+def test_a_patch_that_can_not_be_applied_is_let_through(patch: list[Any]) -> None:
+    assert said("record", {**COMMON, "type": "scope.committed", "scope": "a", "result": 1, "patch": patch})
+
+
+@pytest.mark.parametrize("splice", [[0, 1], [0, 1, "a", 2], [-1, 0, "a"], [0, 0, 1], "a"])
+def test_a_splice_of_the_wrong_shape_is_let_through(splice: Any) -> None:
+    assert said("record", {**COMMON, "type": "plan.changed", "by": "agent", "plan": [splice]})
+
+
+def test_a_typo_in_workspace_yaml_is_silently_ignored() -> None:
+    found = said("workspace", {**WORKSPACE, "settngs": {}})
+    assert found == [
+        "settngs: found the unknown key `settngs`, expected `format`, `run_id`, `agent` or `settings`."
+        " Did you mean `settings`?"
+    ]
+    assert said("workspace", {**WORKSPACE, "x-note": 1, "$schema": "y", "settings": {"any": [1]}}) == []
+
+
+def test_a_misspelt_required_key_is_reported_twice() -> None:
+    assert len(said("workspace", {"format": 1, "runid": "a", "agent": "agent.py:main"})) == 1
+    (renamed,) = said("state", {"format": 1, "runid": "a", "status": "new", "data": {}})
+    assert renamed == "runid: found the key `runid`, expected `run_id`. Rename it to `run_id`"
+
+
+@pytest.mark.parametrize(
+    "agent",
+    ["/etc/agent.py:main", "../agent.py:main", "a/../agent.py:main", "agent.py", "agent:", ":main", "a b.py:main",
+     "C:\\agent.py:main", "agent.py:main\n", "a..b:main", ".hidden/agent.py:main", "agent.py:main.x"],
+)  # fmt: skip
+def test_an_agent_outside_the_workspace_is_accepted(agent: str) -> None:
+    assert said("workspace", {**WORKSPACE, "agent": agent})
+
+
+@pytest.mark.parametrize("agent", ["agent.py:main", "src/my-agent.py:main", "package.module:attr", "package:attr"])
+def test_a_proper_agent_is_refused(agent: str) -> None:
+    assert not said("workspace", {**WORKSPACE, "agent": agent})
+
+
+@pytest.mark.parametrize("run_id", ["", "-a", "A", "a_b", "a" * 64, "a\n", "ä", 12, None])
+def test_a_run_id_that_is_no_safe_name_is_accepted(run_id: Any) -> None:
+    assert said("workspace", {**WORKSPACE, "run_id": run_id})
+
+
+def test_remedies_for_slips_of_yaml() -> None:
+    assert said("workspace", {**WORKSPACE, "run_id": 12})[0].endswith("Put it in quotes")
+    typed = {"properties": {"a": {"type": "integer"}, "b": {"type": "boolean"}, "c": {"type": "array"}}}
+    found = said("state", {**STATE, "data": {"a": "12", "b": "no", "c": "x"}}, data_schema=typed)
+    assert [line.split(". ")[-1] for line in found] == [
+        "Remove the quotes",
+        "Write true or false, without quotes",
+        "Make it a list, even of one item",
+    ]
+
+
+def test_problems_come_in_the_order_of_the_file() -> None:
+    value = {"z": 1, "agent": 3, "run_id": "A", "format": 2}
+    assert [problem.place for problem in problems("workspace", value)] == ["z", "agent", "run_id", "format"]
+
+
+def test_a_file_full_of_mistakes_floods_the_screen() -> None:
+    assert len(problems("workspace", {f"k{i}": i for i in range(1000)})) == 20
+
+
+def test_place_is_asked_for_every_path_even_of_missing_keys() -> None:
+    found = problems("workspace", {"format": 1, "run_id": 3}, place=lambda path: f"line 9 ({dotted(path)})")
+    assert {problem.place for problem in found} == {"line 9 (agent)", "line 9 (run_id)"}
+
+
+def test_the_agents_own_schema_is_used_for_data() -> None:
+    own = {"type": "object", "properties": {"n": {"anyOf": [{"type": "integer"}, {"type": "null"}]}}}
+    assert said("state", {**STATE, "data": {"n": None}}, data_schema=own) == []
+    (only,) = said("state", {**STATE, "data": {"n": "x"}}, data_schema=own)
+    assert only.startswith('data.n: found "x", expected a whole number or nothing (null)')
+    assert said("state", {**STATE, "data": {"n": "x"}}) == []
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [{"$ref": "https://example.com/x.json"}, {"$ref": "file:///etc/passwd"}, {"$ref": "#"}, {"type": 5},
+     {"properties": 3}, {"patternProperties": {"(": {}}}, {"allOf": [{"$ref": "#"}]}],
+)  # fmt: skip
+def test_a_hostile_schema_in_the_workspace_crashes_or_fetches(hostile: dict[str, Any]) -> None:
+    (only,) = problems("state", {**STATE, "data": {"a": 1}}, data_schema=hostile)
+    assert "data.json" in only.place
+
+
+def test_alternatives_are_explained_by_the_one_that_was_meant() -> None:
+    own = {"oneOf": [
+        {"type": "object", "required": ["url"], "properties": {"kind": {"const": "web"}, "url": {"type": "string"}}},
+        {"type": "object", "required": ["path"], "properties": {"kind": {"const": "file"}, "path": {"type": "string"}}},
+    ]}  # fmt: skip
+    (only,) = said("state", {**STATE, "data": {"kind": "file", "path": 3}}, data_schema=own)
+    assert only == "data.path: found 3, expected text. Put it in quotes"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.sampled_from(names()), JSON)
+def test_a_value_of_the_wrong_shape_crashes_the_check(name: str, value: Any) -> None:
+    for problem in problems(name, value):
+        assert "\n" not in str(problem)
+        assert len(str(problem)) < 1000
+
+
+@given(st.sampled_from(sorted(RECORDS)), st.data())
+def test_a_record_with_a_field_replaced_crashes_the_check(kind: str, data: st.DataObject) -> None:
+    record = {**COMMON, "type": kind, **RECORDS[kind]}
+    key = data.draw(st.sampled_from(sorted(record)))
+    for problem in problems("record", {**record, key: data.draw(JSON)}):
+        assert str(problem)
+
+
+@given(JSON)
+def test_short_is_longer_than_a_line(value: Any) -> None:
+    assert "\n" not in short(value)
+    assert len(short(value)) < 500
+
+
+def test_short_prints_an_enormous_number() -> None:
+    assert short(10**5000) == "a very large number"

@@ -1,0 +1,1 @@
+"""Files: names, formats, storage, journal, plan, state, partials. Runs nothing."""

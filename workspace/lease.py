@@ -1,0 +1,97 @@
+"""Who is running this workspace: `.satchel/lock` decides, `.satchel/lease.json` tells people."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+from .errors import LeaseHeld
+from .record import now
+from .store import Store
+
+PATH = ".satchel/lease.json"
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    format: int = 1
+    run_id: str
+    host: str
+    pid: int
+    process_started: str  # tells a process from a later one with its pid
+    epoch: int
+    since: str
+    url: str
+
+
+def parse(data: bytes) -> Lease | None:
+    """None if it is not one: the lease informs, so a broken one must not stop anybody."""
+    try:
+        return msgspec.json.decode(data, type=Lease)
+    except msgspec.MsgspecError:
+        return None
+
+
+def encode(lease: Lease) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(lease), indent=2) + b"\n"
+
+
+def read(store: Store) -> Lease | None:
+    try:
+        return parse(store.read(PATH).data)
+    except FileNotFoundError:
+        return None
+
+
+def mine(store: Store, run_id: str, epoch: int) -> Lease:
+    return Lease(
+        run_id=run_id, host=socket.gethostname(), pid=os.getpid(), process_started=process_started(os.getpid()),
+        epoch=epoch, since=now(), url=store.url,
+    )  # fmt: skip
+
+
+def holder(store: Store) -> Lease | None:
+    """The process that holds the workspace, as far as this machine can tell without touching the lock.
+
+    A glance: taking the lock to see whether it is free would refuse a run that starts at that moment.
+    """
+    lease = read(store)
+    if lease is None or lease.host != socket.gethostname():
+        return lease
+    return lease if process_started(lease.pid) == lease.process_started and _exists(lease.pid) else None
+
+
+@contextmanager
+def held(store: Store) -> Iterator[None]:
+    """Hold the workspace. LeaseHeld, saying who has it, if another process does."""
+    try:
+        with store.lock():
+            yield
+    except LeaseHeld as error:
+        lease = read(store)
+        if error.why is None and lease is not None:
+            error.why = f"process {lease.pid} on {lease.host} since {lease.since}"
+            error.remedy = "wait for it, or stop it first"
+        raise
+
+
+def process_started(pid: int) -> str:
+    """When a process began, in the system's own terms; empty where the system doesn't tell."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[19].decode()
+    except (OSError, IndexError):
+        return ""
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

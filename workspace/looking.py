@@ -1,0 +1,65 @@
+"""Looks at a workspace without changing it, and without running anything of it.
+
+What `status`, `log`, `check` and the first and third step of every opening share.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from . import checkpoint, definition, journal
+from .checkpoint import MessagesAt
+from .definition import Definition
+from .errors import Damaged, UsageError
+from .journal import Tail
+from .moment import Moment
+from .store import Store
+from .textfile import decode
+
+DEFINITION = "workspace.yaml"
+_DEFINITION_LIMIT = 1 << 20
+
+
+@dataclass(slots=True)
+class Look:
+    """A workspace as it lies there."""
+
+    definition: Definition
+    moment: Moment  # the newest: checkpoint plus tail
+    tail: Tail
+    checkpoint_seq: int  # 0: none
+    messages_at: MessagesAt
+    complaints: list[str]  # what was not as it should be, and does not stop an opening
+
+
+def define(store: Store) -> Definition:
+    try:
+        data = store.read(DEFINITION, limit=_DEFINITION_LIMIT).data
+    except FileNotFoundError:
+        raise UsageError(
+            "is not a workspace", path=store.url, why=f"there is no {DEFINITION} in it",
+            remedy="`satchel new` makes one; `satchel ls` finds those under a folder",
+        ) from None  # fmt: skip
+    return definition.parse(decode(data, DEFINITION))
+
+
+def look(store: Store) -> Look:
+    """The newest moment. InvalidFile, NewerFormat or Damaged if the workspace can't be opened as it is."""
+    described = define(store)
+    found, messages_at, complaints = checkpoint.newest(store)
+    moment = found or Moment(run_id=described.run_id)
+    if moment.run_id != described.run_id:
+        raise _other_run(moment.run_id, described.run_id)
+    checkpoint_seq = moment.seq
+    tail = journal.read(store, after=checkpoint_seq)
+    moment.apply(tail.lines)
+    if tail.torn:
+        complaints.append(f"the journal had a torn tail, as a crash leaves it: {tail.torn}; it is cut off")
+    return Look(described, moment, tail, checkpoint_seq, messages_at, complaints)
+
+
+def _other_run(found: str, expected: str) -> Damaged:
+    return Damaged(
+        f"the files are of the run {found!r}", path=DEFINITION, why=f"run_id says {expected!r}",
+        remedy=f"put `run_id: {found}` back, or start from a folder without journal/ and checkpoints/",
+    )  # fmt: skip

@@ -1,0 +1,111 @@
+"""JSON Patch (RFC 6902), as far as commits need it: the difference of two values, and its application.
+
+Only add, remove and replace are made. Values are JSON: dict, list, str, int, float, bool, None.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .record import Patch
+
+
+def diff(old: Any, new: Any) -> Patch:
+    """A patch that turns `old` into `new`, no larger than what changed. Empty if they are equal."""
+    patch: Patch = []
+    _diff("", old, new, patch)
+    return patch
+
+
+def _diff(path: str, old: Any, new: Any, patch: Patch) -> None:
+    if type(old) is dict and type(new) is dict:
+        for key in old:
+            if key not in new:
+                patch.append({"op": "remove", "path": f"{path}/{_escape(key)}"})
+        for key, value in new.items():
+            if key not in old:
+                patch.append({"op": "add", "path": f"{path}/{_escape(key)}", "value": value})
+            else:
+                _diff(f"{path}/{_escape(key)}", old[key], value, patch)
+    elif type(old) is list and type(new) is list:
+        _diff_lists(path, old, new, patch)
+    elif not same(old, new):
+        patch.append({"op": "replace", "path": path, "value": new})
+
+
+def _diff_lists(path: str, old: list[Any], new: list[Any], patch: Patch) -> None:
+    """What the two share at both ends stays; of the middle, pairs are compared and the rest is added or removed."""
+    shortest = min(len(old), len(new))
+    start = 0
+    while start < shortest and same(old[start], new[start]):
+        start += 1
+    end = 0
+    while end < shortest - start and same(old[-1 - end], new[-1 - end]):
+        end += 1
+    old_middle, new_middle = old[start : len(old) - end], new[start : len(new) - end]
+    paired = min(len(old_middle), len(new_middle))
+    for index in range(paired):
+        _diff(f"{path}/{start + index}", old_middle[index], new_middle[index], patch)
+    for index in reversed(range(paired, len(old_middle))):
+        patch.append({"op": "remove", "path": f"{path}/{start + index}"})
+    for index in range(paired, len(new_middle)):
+        place = "-" if end == 0 else start + index
+        patch.append({"op": "add", "path": f"{path}/{place}", "value": new_middle[index]})
+
+
+def same(old: Any, new: Any) -> bool:
+    """Equal as JSON: True is not 1, and 1 is not 1.0, at any depth."""
+    if type(old) is not type(new):
+        return False
+    if type(old) is dict:
+        return len(old) == len(new) and all(key in new and same(value, new[key]) for key, value in old.items())
+    if type(old) is list:
+        return len(old) == len(new) and all(map(same, old, new))
+    if type(old) is float:
+        return repr(old) == repr(new)  # 0.0 is not -0.0
+    return bool(old == new)
+
+
+def apply(value: Any, patch: Patch) -> Any:
+    """`value` with the patch applied. Changes `value` in place where it can; use what is returned.
+
+    KeyError, IndexError or ValueError if the patch was not made for this value.
+    """
+    for change in patch:
+        path = str(change["path"])
+        if not path:
+            value = change["value"]
+            continue
+        *parents, last = [_unescape(part) for part in path[1:].split("/")]
+        target = value
+        for part in parents:
+            target = target[int(part)] if isinstance(target, list) else target[part]
+        _change(target, last, str(change["op"]), change.get("value"))
+    return value
+
+
+def _change(target: Any, key: str, operation: str, value: Any) -> None:
+    if isinstance(target, list):
+        index = len(target) if key == "-" else int(key)
+        if operation == "add":
+            if index > len(target):
+                raise IndexError(key)
+            target.insert(index, value)
+        elif operation == "remove":
+            del target[index]
+        else:
+            target[index] = value
+    elif operation == "remove":
+        del target[key]
+    elif operation == "replace" and key not in target:
+        raise KeyError(key)
+    else:
+        target[key] = value
+
+
+def _escape(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1") if "~" in key or "/" in key else key
+
+
+def _unescape(part: str) -> str:
+    return part.replace("~1", "/").replace("~0", "~") if "~" in part else part

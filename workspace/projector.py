@@ -1,0 +1,167 @@
+"""Keeps the readable files near the moment, at no more than 5% of the time.
+
+Everything that is written only to be looked at or salvaged shares one budget: a file is written when the time since
+such writing last ended is at least 20 times what it took, the neediest first. So it follows closely on a fast disk and
+slows down on a slow one, with nothing to set. At a stop everything is written.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from . import projection, record
+from .errors import Edited
+from .messagefile import MessageFile
+from .moment import Moment
+from .store import FileChanged, Store, Version
+
+SHARE = 20
+
+
+class Document(Protocol):
+    """One or a few files that belong together."""
+
+    def write(self) -> None:
+        """Bring the files up to the moment. Edited if a person has saved one of them since; it stays as it is."""
+
+
+class Projector:
+    """Decides what is written when. Used from one thread."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic):
+        self.wake: Callable[[float], None] | None = None
+        """Called with a delay in seconds after which `catch_up` has something to do."""
+        self.noticed: list[str] = []
+        """Edits that came while the run was going; the files are left for the next opening."""
+        self._clock = clock
+        self._due = 0.0
+        self._dirty: dict[Document, None] = {}  # longest dirty first
+        self._awaited = False
+
+    def mark(self, document: Document) -> None:
+        """`document` has changed: write it now if the budget allows, else later."""
+        self._dirty.setdefault(document)
+        if self._clock() >= self._due:
+            self._write_neediest()
+        if self._dirty and self.wake and not self._awaited:
+            self._awaited = True
+            self.wake(max(0.0, self._due - self._clock()))
+
+    def catch_up(self) -> None:
+        """Write the neediest file if it is time."""
+        self._awaited = False
+        if self._dirty:
+            self.mark(next(iter(self._dirty)))
+
+    def drop(self, document: Document) -> None:
+        """`document` is of no more interest."""
+        self._dirty.pop(document, None)
+
+    def write_all(self) -> None:
+        while self._dirty:
+            self._write_neediest()
+
+    def _write_neediest(self) -> None:
+        document = next(iter(self._dirty))
+        del self._dirty[document]
+        began = self._clock()
+        try:
+            document.write()
+        except Edited as edit:
+            self.noticed.append(str(edit))
+        finally:
+            ended = self._clock()
+            self._due = ended + SHARE * (ended - began)
+
+
+class _Guarded:
+    """Replaces files that a person may be editing: one saved since it was last written is left alone, for good."""
+
+    def __init__(self, store: Store, versions: dict[str, Version]):
+        self._store, self._versions = store, versions
+        self._theirs: set[str] = set()
+
+    def replace(self, path: str, data: bytes) -> None:
+        if path in self._theirs:
+            return
+        try:
+            version = self._store.replace(path, data, sync="data", if_version=self._versions.get(path))
+        except FileChanged:
+            raise self._edited(path) from None
+        self._versions[path] = version
+
+    def remove(self, path: str) -> None:
+        if self._store.version(path) not in (None, self._versions.pop(path, None)):
+            raise self._edited(path)
+        self._store.remove(path)
+
+    def _edited(self, path: str) -> Edited:
+        self._theirs.add(path)
+        return Edited(
+            "was edited while the run is going", path=path,
+            remedy="your version stays as it is and is looked at when the run is next opened",
+        )  # fmt: skip
+
+
+class StateDocument:
+    def __init__(self, files: _Guarded, moment: Moment):
+        self._files, self._moment = files, moment
+
+    def write(self) -> None:
+        self._files.replace(projection.STATE, projection.state_file(self._moment))
+
+
+class TodoDocument:
+    def __init__(self, files: _Guarded, moment: Moment):
+        self._files, self._moment = files, moment
+
+    def write(self) -> None:
+        if self._moment.has_plan:
+            self._files.replace(projection.TODO, projection.todo_file(self._moment))
+
+
+class StepsDocument:
+    """steps/ as a whole: writes what is new in the open scopes, removes what no longer is of interest."""
+
+    def __init__(self, files: _Guarded, moment: Moment, shown: dict[str, record.OfCall]):
+        self._files, self._moment = files, moment
+        self._shown = shown
+
+    def write(self) -> None:
+        wanted = {file.path: file.record for file in projection.step_files(self._moment)}
+        for path in self._shown.keys() - wanted.keys():
+            del self._shown[path]
+            self._files.remove(path)
+        for path, step in wanted.items():
+            if self._shown.get(path) is not step:
+                self._shown[path] = step
+                self._files.replace(path, projection.step_file(self._moment, step))
+
+
+class MessagesDocument:
+    def __init__(self, file: MessageFile, moment: Moment):
+        self._file, self._moment = file, moment
+
+    def write(self) -> None:
+        lines, self._moment.new_messages = self._moment.new_messages, []
+        self._file.append(lines)
+
+
+class Files:
+    """The documents of one workspace."""
+
+    def __init__(
+        self, store: Store, moment: Moment, messages: MessageFile,
+        versions: dict[str, Version], shown: dict[str, record.OfCall],
+    ):  # fmt: skip
+        guarded = _Guarded(store, versions)
+        self.state = StateDocument(guarded, moment)
+        self.todo = TodoDocument(guarded, moment)
+        self.steps = StepsDocument(guarded, moment, shown)
+        self.messages = MessagesDocument(messages, moment)
+
+    def mark_all(self, projector: Projector) -> None:
+        for document in (self.messages, self.steps, self.todo, self.state):
+            projector.mark(document)

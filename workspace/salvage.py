@@ -1,0 +1,78 @@
+"""Promotes what a crash left in partials/ to recovered/, where the next attempt can see it.
+
+The recovered file is durable before the record that points to it, and the record before the partial is removed. A
+partial that comes back after a power failure is known by its attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from . import partial
+from .moment import Moment
+from .partial import PartialHead
+from .record import PartialPromoted
+from .store import Store
+
+_READ_LIMIT = 64 << 20
+
+
+class Leftover(NamedTuple):
+    """A file in partials/, and what is to be done with it."""
+
+    path: str
+    head: PartialHead | None  # None: not even its head can be read
+    text: str
+    damaged: bool
+    stale: bool  # its step has an outcome, or it was promoted before
+
+
+def leftovers(store: Store, moment: Moment) -> Iterator[Leftover]:
+    """What lies in partials/. Changes nothing."""
+    for folder in store.folders(partial.PARTIALS):
+        for entry in store.list(folder):
+            data = store.read(entry.path, limit=_READ_LIMIT).data
+            parsed = partial.parse_partial(data)
+            if parsed is None:
+                text = data.decode(errors="ignore").strip("\0")
+                yield Leftover(entry.path, None, text, True, stale=not text.strip())
+            else:
+                head, text, damaged = parsed
+                yield Leftover(entry.path, head, text, damaged, _is_stale(head, moment))
+
+
+def promote(store: Store, leftover: Leftover, moment: Moment, by: str) -> PartialPromoted | None:
+    """Write the recovered file, durably, and return the record to commit before `store.remove(leftover.path)`.
+
+    None if nothing points to it: the file is stale, or so damaged that it can't be told whose it is (then it is kept
+    in recovered/ for people).
+    """
+    head = leftover.head
+    if leftover.stale:
+        return None
+    if head is None:
+        folder, _, name = leftover.path.removeprefix(f"{partial.PARTIALS}/").rpartition("/")
+        store.replace(f"{partial.RECOVERED}/{folder}/{name.removesuffix('.md')}-damaged.md", leftover.text.encode())
+        return None
+    path = partial.recovered_path(head.scope, moment.scopes[head.scope], head.no, head.step, head.attempt)
+    data, record = partial.promotion(head, leftover.text, leftover.damaged, by, path)
+    store.replace(path, data)
+    return record
+
+
+def describe(leftover: Leftover) -> str:
+    if leftover.head is None:
+        return f"{leftover.path} is too damaged to tell whose it is"
+    damaged = ", damaged" if leftover.damaged else ""
+    return f"{leftover.path}: {len(leftover.text)} characters of an unfinished answer{damaged}"
+
+
+def _is_stale(head: PartialHead, moment: Moment) -> bool:
+    scope = moment.scopes.get(head.scope)
+    if scope is None or head.run_id != moment.run_id or head.key in scope.done:
+        return True
+    promoted = scope.promoted.get(head.key, ())
+    return any(record.attempt >= head.attempt for record in promoted)
+
+

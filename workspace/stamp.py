@@ -1,0 +1,67 @@
+"""The stamp on every projection: at which moment it stands, and the hash by which a person's edit is told.
+
+In JSON it is the key `at`; in Markdown the last line is a comment, `<!-- satchel 42.3.9c1f03ab -->`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import NamedTuple
+
+_MARKDOWN = re.compile(rb"(?:\n|\A)<!-- satchel (\d{1,15})\.(\d{1,9})\.([0-9a-f]{8}) -->\s*\Z")
+_JSON = re.compile(rb'"at": ?\{\s*"seq": ?(\d{1,15}),\s*"epoch": ?(\d{1,9}),\s*"sha": ?"([0-9a-f]{8})"\s*\}')
+_BLANK = b"00000000"
+
+
+class Stamp(NamedTuple):
+    """Journal position, the owner's epoch, and the first 8 hex digits of the SHA-256 of the rest of the file."""
+
+    seq: int
+    epoch: int
+    sha: str
+
+
+class Stamped(NamedTuple):
+    """A file read back: its stamp if it has one, the content without it, and whether the hash still fits."""
+
+    stamp: Stamp | None
+    body: bytes
+    untouched: bool
+
+
+def sign_markdown(body: bytes, seq: int, epoch: int) -> bytes:
+    """`body` with a stamp as its last line. What `body` ends with is kept: the newline before the stamp is the stamp's."""
+    return b"%s\n<!-- satchel %d.%d.%s -->\n" % (body, seq, epoch, _sha(body))
+
+
+def read_markdown(data: bytes) -> Stamped:
+    match = _MARKDOWN.search(data)
+    if not match:
+        return Stamped(None, data, False)
+    body = data[: match.start()]
+    return _stamped(match, body, _sha(body))
+
+
+def sign_json(text: bytes) -> bytes:
+    """`text` holds `"at": {"seq": .., "epoch": .., "sha": "00000000"}`, once; the hash is put in."""
+    match = _JSON.search(text)
+    assert match and match[3] == _BLANK, "the first `at` must be the blank stamp"
+    return text[: match.start(3)] + _sha(text) + text[match.end(3) :]
+
+
+def read_json(data: bytes) -> Stamped:
+    """The hash covers the whole file with the hash itself blanked, so any change is seen, of the position too."""
+    match = _JSON.search(data)
+    if not match:
+        return Stamped(None, data, False)
+    return _stamped(match, data, _sha(data[: match.start(3)] + _BLANK + data[match.end(3) :]))
+
+
+def _stamped(match: re.Match[bytes], body: bytes, sha: bytes) -> Stamped:
+    stamp = Stamp(int(match[1]), int(match[2]), match[3].decode())
+    return Stamped(stamp, body, stamp.sha.encode() == sha)
+
+
+def _sha(data: bytes) -> bytes:
+    return hashlib.sha256(data).hexdigest()[:8].encode()

@@ -1,0 +1,21 @@
+"""Storage: one contract, one module per kind."""
+
+from .contract import Content, Entry, FileChanged, Log, Store, Sync, Version
+from .disk import DiskStore
+from .syscalls import Syscalls
+
+__all__ = ["Content", "DiskStore", "Entry", "FileChanged", "Log", "Store", "Sync", "Syscalls", "Version", "open_store"]
+
+
+def open_store(url: str) -> Store:
+    """The store of a workspace, by where it lies. FileNotFoundError-free: UsageError if there is no such folder."""
+    import os
+
+    from ..errors import UsageError
+
+    if "://" in url and not url.startswith("file://"):
+        raise UsageError("only workspaces on a local disk can be opened", path=url)
+    folder = os.path.expanduser(url.removeprefix("file://"))
+    if not os.path.isdir(folder):
+        raise UsageError("no such folder", path=url, remedy="`satchel new` makes a workspace")
+    return DiskStore(folder)

@@ -1,0 +1,87 @@
+"""What every kind of storage promises: whole files replaced atomically, logs appended durably, no way out of the root.
+
+Paths are relative to the workspace, with '/' on every system. Calls block; a slow store is called from a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Literal, NamedTuple, Protocol
+
+Version = str
+"""Opaque; equal only as long as nobody has written the file."""
+
+Sync = Literal["no", "data", "all"]
+"""How much of a write is durable when it returns.
+
+`no`: nothing; after a power failure the file may be torn. `data`: the content came before the name, so the file is
+old or new but never torn. `all`: the name too; the write is durable.
+"""
+
+
+class Content(NamedTuple):
+    data: bytes
+    version: Version
+
+
+class Entry(NamedTuple):
+    path: str
+    size: int  # bytes
+
+
+class Log(Protocol):
+    """An open file that only grows."""
+
+    def append(self, data: bytes) -> None:
+        """Write `data` at the end and make it durable. If it raises, how much of it is there is unknown."""
+
+    def close(self) -> None: ...
+
+
+class Store(Protocol):
+    """One workspace's files. Errors: FileNotFoundError for what is not there, UsageError for a path that leads
+    out of the workspace, StorageFailed for a write or a sync that failed."""
+
+    @property
+    def url(self) -> str:
+        """Where this is, as a person would type it."""
+
+    def read(self, path: str, *, limit: int = ...) -> Content:
+        """The whole file. More than `limit` bytes is InvalidFile: what lies here is untrusted."""
+
+    def version(self, path: str) -> Version | None:
+        """The file's version, or None if there is no such file."""
+
+    def replace(self, path: str, data: bytes, *, sync: Sync = "all", if_version: Version | None = None) -> Version:
+        """Make `data` the file's whole content, atomically; folders are made as needed.
+
+        With `if_version`, FileChanged unless the file is still that version. On a disk the look and the replacement
+        are two calls, so a save in the microseconds between them is not seen.
+        """
+
+    def create(self, path: str, data: bytes) -> None:
+        """Like `replace` with `sync="all"`, but FileExistsError if the name is taken, by whoever was first."""
+
+    def create_log(self, path: str, data: bytes) -> Log:
+        """A new log that begins with `data`, durable with its name. FileExistsError if the name is taken."""
+
+    def append(self, path: str, data: bytes, *, durable: bool = False) -> None:
+        """Put `data` at the end of a file, which is made if it is not there. May be torn by a crash; with `durable`,
+        all of the file is durable when it returns."""
+
+    def list(self, folder: str) -> Iterator[Entry]:
+        """The files directly in `folder`, by name; none if there is no such folder."""
+
+    def folders(self, folder: str) -> Iterator[str]:
+        """The paths of the folders directly in `folder`, by name."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file if it is there. Not durable by itself. Folders left empty are removed too."""
+
+    def lock(self) -> AbstractContextManager[None]:
+        """Hold the workspace against other processes. LeaseHeld at once if another one has it."""
+
+
+class FileChanged(Exception):
+    """The file is no longer the version that was to be replaced."""

@@ -1,0 +1,265 @@
+"""A workspace in a folder of a local disk.
+
+fsspec's local file system neither syncs nor creates exclusively, so this is written on the system's own calls.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from ...schemas import Problem
+from ..errors import InvalidFile, LeaseHeld, StorageFailed, UsageError
+from ..names import check_path, is_name
+from .contract import Content, Entry, FileChanged, Log, Sync, Version
+from .syscalls import Syscalls
+
+READ_LIMIT = 64 << 20
+TEMPORARY = ".satchel/tmp"
+LOCK = ".satchel/lock"
+
+_numbers = itertools.count()
+
+
+class DiskStore:
+    """The `Store` of a local folder. The folder must exist."""
+
+    def __init__(self, root: str | os.PathLike[str], syscalls: Syscalls | None = None):
+        self._os = syscalls or Syscalls()
+        self._root = self._os.resolve(os.path.expanduser(os.fspath(root)))
+        self._folders: dict[str, bool] = {}  # those that exist and don't lead out; is the name durable?
+
+    @property
+    def url(self) -> str:
+        return self._root
+
+    # Reading
+
+    def read(self, path: str, *, limit: int = READ_LIMIT) -> Content:
+        full = self._inside(path)
+        try:
+            data, status = self._os.read(full, limit)
+        except FileNotFoundError:
+            raise
+        except NotADirectoryError as error:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path) from error
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.EMLINK):
+                raise _invalid(path, "a symbolic link", "a file", "replace it by the file itself") from error
+            if error.errno in (errno.EINVAL, errno.EISDIR, errno.ENXIO):
+                raise _invalid(path, "a folder or a device", "a file", "move it away") from error
+            raise StorageFailed("can't be read", path=path, why=_reason(error)) from error
+        if len(data) > limit:
+            raise _invalid(path, f"more than {limit:,} bytes", f"at most {limit:,}", "move it away and look inside")
+        return Content(data, _version(status))
+
+    def version(self, path: str) -> Version | None:
+        try:
+            return _version(self._os.stat(self._inside(path)))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def list(self, folder: str) -> Iterator[Entry]:
+        for name, is_folder, size in self._scan(folder):
+            if not is_folder:
+                yield Entry(f"{folder}/{name}" if folder else name, size)
+
+    def folders(self, folder: str) -> Iterator[str]:
+        for name, is_folder, _ in self._scan(folder):
+            if is_folder:
+                yield f"{folder}/{name}" if folder else name
+
+    def _scan(self, folder: str) -> Sequence[tuple[str, bool, int]]:
+        full = self._inside(folder) if folder else self._root
+        try:
+            found = sorted(self._os.scan(full))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return [entry for entry in found if is_name(entry[0])]  # what can't be a name of ours is nobody's business
+
+    # Writing
+
+    def replace(self, path: str, data: bytes, *, sync: Sync = "all", if_version: Version | None = None) -> Version:
+        """Temporary file in the same file system, fsync, rename, fsync of the folder: each as far as `sync` asks."""
+        target = self._inside(path)
+        with _failing("can't be written", path):
+            self._make_folder(os.path.dirname(path), durable=sync == "all")
+            with self._temporary(data, sync) as temporary:
+                if if_version is not None and self.version(path) != if_version:
+                    raise FileChanged(path)
+                version = _version(self._os.stat(temporary))
+                self._os.rename(temporary, target)
+            if sync == "all":
+                self._os.sync_folder(os.path.dirname(target))
+        return version
+
+    def create(self, path: str, data: bytes) -> None:
+        """The same with `link` in place of the rename, because a link never replaces."""
+        target = self._inside(path)
+        with _failing("can't be written", path):
+            self._make_folder(os.path.dirname(path), durable=True)
+            with self._temporary(data, "all") as temporary:
+                self._os.link(temporary, target)
+                self._os.unlink(temporary)
+            self._os.sync_folder(os.path.dirname(target))
+
+    def create_log(self, path: str, data: bytes) -> Log:
+        target = self._inside(path)
+        with _failing("can't be written", path):
+            self._make_folder(os.path.dirname(path), durable=True)
+            fd = self._os.open_new(target)
+            log = DiskLog(self._os, fd, path)
+            try:
+                log.append(data)
+                self._os.sync_folder(os.path.dirname(target))
+            except BaseException:
+                log.close()
+                raise
+        return log
+
+    def append(self, path: str, data: bytes, *, durable: bool = False) -> None:
+        target = self._inside(path)
+        with _failing("can't be appended to", path):
+            self._make_folder(os.path.dirname(path), durable=durable)
+            fd = self._os.open_append(target)
+            try:
+                if data:
+                    self._os.write(fd, data)
+                if durable:
+                    self._os.sync(fd)
+            finally:
+                self._os.close(fd)
+            if durable:
+                self._os.sync_folder(os.path.dirname(target))
+
+    def remove(self, path: str) -> None:
+        full = self._inside(path)
+        with _failing("can't be removed", path):
+            with suppress(FileNotFoundError, NotADirectoryError):
+                self._os.unlink(full)
+            folder = os.path.dirname(path)
+            while folder:
+                try:
+                    self._os.rmdir(self._inside(folder))
+                except OSError:
+                    break  # not empty, or not there
+                self._folders.pop(folder, None)
+                folder = os.path.dirname(folder)
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        from filelock import Timeout
+
+        self._make_folder(os.path.dirname(LOCK), durable=True)
+        lock = self._os.lock(self._inside(LOCK))
+        try:
+            lock.__enter__()
+        except Timeout as error:
+            raise LeaseHeld("another process is running this workspace", path=self.url) from error
+        try:
+            yield
+        finally:
+            lock.__exit__(None, None, None)
+
+    @contextmanager
+    def _temporary(self, data: bytes, sync: Sync) -> Iterator[str]:
+        """A file with `data`, to be renamed or linked by the body. Removed if the body fails."""
+        self._make_folder(TEMPORARY, durable=False)  # what is in it after a crash is rubbish anyway
+        path = f"{self._root}/{TEMPORARY}/{os.getpid()}-{next(_numbers)}"
+        fd = self._os.open_new(path)
+        try:
+            try:
+                self._os.write(fd, data)
+                if sync != "no":
+                    self._os.sync(fd)
+            finally:
+                self._os.close(fd)
+            yield path
+        except BaseException:
+            with suppress(OSError):
+                self._os.unlink(path)
+            raise
+
+    # Folders, and the way out of them
+
+    def _inside(self, path: str) -> str:
+        """The absolute path, once its folder was seen not to be a symbolic link out of the workspace."""
+        check_path(path)
+        folder = os.path.dirname(path)
+        full = f"{self._root}/{path}"
+        if folder not in self._folders:
+            resolved = self._os.resolve(f"{self._root}/{folder}" if folder else self._root)
+            if resolved != self._root and not resolved.startswith(f"{self._root}/"):
+                raise UsageError(
+                    "leads out of the workspace", path=path, why=f"{folder} is a link to {resolved}",
+                    remedy="replace the link by a folder",
+                )  # fmt: skip
+        return full
+
+    def _make_folder(self, folder: str, *, durable: bool) -> None:
+        """Make a folder and those above it. A folder's name may have been made by a process that died before it
+        was durable, so the first durable use in this process syncs it whoever made it."""
+        if not folder or self._folders.get(folder, False) or (folder in self._folders and not durable):
+            return
+        self._make_folder(os.path.dirname(folder), durable=durable)
+        full = self._inside(folder)
+        with suppress(FileExistsError):
+            self._os.mkdir(full)
+        self._inside(f"{folder}/x")  # what was there already may be a link
+        if durable:
+            self._os.sync_folder(os.path.dirname(full))
+        self._folders[folder] = durable
+
+
+class DiskLog:
+    """A `Log` on an open file descriptor."""
+
+    def __init__(self, syscalls: Syscalls, fd: int, path: str):
+        self._os, self._fd, self._path = syscalls, fd, path
+
+    def append(self, data: bytes) -> None:
+        try:
+            self._os.write(self._fd, data)
+            self._os.sync_data(self._fd)
+        except OSError as error:
+            raise _failed("can't be appended to", self._path, error) from error
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            self._os.close(fd)
+
+
+def _version(status: os.stat_result) -> Version:
+    return f"{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error)
+
+
+def _invalid(path: str, found: str, expected: str, remedy: str) -> InvalidFile:
+    return InvalidFile(path, [Problem("as a whole", found, expected, remedy)])
+
+
+def _failed(what: str, path: str, error: OSError) -> StorageFailed:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        remedy = "free some space, then run `satchel resume`: nothing that was finished is lost"
+    elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        remedy = "make the folder writable for this user"
+    else:
+        remedy = "check the disk, then run `satchel resume`: it trusts nothing it can't read back and write anew"
+    return StorageFailed(what, path=path, why=_reason(error), remedy=remedy)
+
+
+@contextmanager
+def _failing(what: str, path: str) -> Iterator[None]:
+    try:
+        yield
+    except (FileExistsError, FileChanged):
+        raise
+    except OSError as error:
+        raise _failed(what, path, error) from error

@@ -1,0 +1,308 @@
+"""The plan: a text, the tasks in it, and edits that change a few lines and say which."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from itertools import chain
+from typing import NamedTuple, Self
+
+from ...schemas import Problem
+from ..errors import UsageError
+from . import insert, splice
+from .check import is_as_meant
+from .insert import Insertion
+from .parse import Block, Parsed, Suspect, parse
+from .problems import problems
+from .reading import Reading, fitting
+from .remaining import remaining
+from .splice import Splice
+from .task import FINISHED, Mark, Task, check_encodable, is_field_edit, one_line, with_id, with_mark
+
+
+class Progress(NamedTuple):
+    """Leaves that need no more work (done, cancelled, or below such an item), and all leaves."""
+
+    settled: int
+    leaves: int
+
+
+class _Layout(NamedTuple):
+    """What a parse says beside the tasks; lost when lines come or go without one."""
+
+    blocks: list[Block]
+    suspects: list[Suspect]
+
+
+class Plan:
+    """`todo.md` without its stamp. Every byte that an edit doesn't name stays as it is.
+
+    Markdown is parsed on the first need of it, once per text; changed marks and ids, and items added in plain
+    lists, need no other parse. Edits return the splices they applied, [] if there was nothing to change. A call
+    that raises has changed nothing, save `apply`. Not safe for use by several threads at once.
+    """
+
+    __slots__ = ("_layout", "_lines", "_reading", "_text")
+
+    def __init__(self, text: str = ""):
+        self._lines = splice.split(text)
+        self._text: str | None = text
+        self._reading: Reading | None = None
+        self._layout: _Layout | None = None
+
+    @classmethod
+    def restore(cls, text: str, outline: Sequence[Sequence[int]]) -> Self:
+        """A plan whose tasks are known from `outline()`, made of the same text. One that can't be is ignored."""
+        plan = cls(text)
+        rows = fitting(plan._lines, outline)
+        if rows is not None:
+            plan._reading = Reading(plan._lines, rows)
+        return plan
+
+    def outline(self) -> list[list[int]]:
+        """Where the tasks are, as plain numbers: line, column of the mark, index of the parent or -1, last line of
+        the first paragraph, line after the item's last one."""
+        return [list(row) for row in self._now().rows]
+
+    def __repr__(self) -> str:
+        return f"Plan({self.text!r})"
+
+    # Looking
+
+    @property
+    def text(self) -> str:
+        if self._text is None:
+            self._text = "".join(self._lines)
+        return self._text
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The text in lines, each with its ending."""
+        return tuple(self._lines)
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """All tasks in the order of the text."""
+        return self._now().tasks
+
+    def task(self, id: str) -> Task | None:
+        """The task with this sticky id. If two have it, a problem, the first."""
+        index = self._now().by_id(id)
+        return None if index is None else self._now().task(index)
+
+    def next_leaf(self, skip: Collection[str] = ()) -> Task | None:
+        """The first leaf that is open or begun, below nothing done or cancelled, whose id is not in `skip`."""
+        reading = self._now()
+        skipped = {word.lower() for word in skip}
+        leaves = (reading.task(index) for index in reading.tree.unsettled())
+        return next((task for task in leaves if task.id is None or task.id.lower() not in skipped), None)
+
+    @property
+    def progress(self) -> Progress:
+        tree = self._now().tree
+        return Progress(tree.settled, tree.leaves)
+
+    def remaining(self) -> str:
+        """The text without its finished items and what is below them: for a prompt. All other prose stays."""
+        return remaining(self._now())
+
+    def problems(self) -> list[Problem]:
+        """What a person may have meant but the plan can't honour, in the order of the text."""
+        return problems(self._now(), self._laid_out().suspects)
+
+    # Editing
+
+    def begin(self, task: Task, highest: int) -> list[Splice]:
+        """Mark a task begun and give it an id if it has none: a number above `highest` and all in the text."""
+        index = self._index(task)
+        return self._edit(index, "begun", self._number(highest) if self._now().task(index).id is None else None)
+
+    def tick(self, task: Task) -> list[Splice]:
+        """Mark a task done. An item above it, all of whose leaves are settled now, becomes done; or cancelled, if
+        nothing below it is done."""
+        index = self._index(task)
+        return self._edit(index, "done") + self._settle_above(index)
+
+    def cancel(self, task: Task) -> list[Splice]:
+        """Mark a task, and all below it that is not finished, cancelled; items above it as in `tick`."""
+        index = self._index(task)
+        tree = self._now().tree
+        changes: list[Splice] = []
+        for each in tree.subtree(index):
+            if each == index or tree.marks[each] not in FINISHED:
+                changes += self._edit(each, "cancelled")
+        return changes + self._settle_above(index)
+
+    def reopen(self, task: Task) -> list[Splice]:
+        """Mark a task open, and the finished items above it too: below those it would not be done again."""
+        index = self._index(task)
+        return self._edit(index, "open") + self._reopen(self._now().tree.above(index))
+
+    def identify(self, highest: int) -> list[Splice]:
+        """Give ids to the unfinished tasks that have none and read the same as another task."""
+        same: dict[str, list[Task]] = {}
+        for task in self.tasks:
+            same.setdefault(task.text, []).append(task)
+        twins = {task.index for tasks in same.values() if len(tasks) > 1 for task in tasks}
+        changes: list[Splice] = []
+        for index in sorted(twins):
+            task = self._now().task(index)
+            if task.id is None and not task.is_finished:
+                changes += self._edit(index, None, self._number(highest))
+        return changes
+
+    def note(self, task: Task, text: str) -> list[Splice]:
+        """Put prose below a task, in paragraphs of its own. What would be more than prose in it is escaped."""
+        check_encodable(text)
+        index = self._index(task)
+        plain = index if index not in self._now().tree.children else None
+        places = list(insert.prose(self._now(), index, text))
+        return self._insert(places, [], plain) if places else []
+
+    def add(self, texts: Sequence[str], *, after: Task | None = None, under: Task | None = None) -> list[Splice]:
+        """New open items: after a task and all below it, as the last ones under a task, or after the last item that
+        stands at the top. Finished items around them are reopened, or the new ones would not be done.
+
+        UsageError for an empty text, and where the Markdown around leaves no place for an item.
+        """
+        words = [one_line(text) for text in texts]
+        if after is not None and under is not None:
+            raise UsageError("`after` and `under` say two places for new items", remedy="give one of them")
+        if not words:
+            return []
+        near, places = self._places(words, after, under)
+        return self._insert(places, words, near)
+
+    def write(self, title: str | None, texts: Sequence[str]) -> list[Splice]:
+        """A new list of open items at the end of the text, under a heading if there is a title."""
+        words = [one_line(text) for text in texts]
+        if not words:
+            raise UsageError("a plan has no items", remedy="give at least one, or write none")
+        heading = one_line(title) if title and title.strip() else None
+        return self._insert([insert.at_end(self._lines, words, heading)], words, None)
+
+    def apply(self, splices: Iterable[Splice]) -> None:
+        """Replay edits. Marks and ids are taken over without parsing; anything else is parsed when next needed.
+
+        UsageError if one names lines that are not there; those before it stay applied.
+        """
+        for change in splices:
+            index = self._reading.at_line(change.line) if self._reading and change.removed == 1 else None
+            if index is not None and self._reading is not None:
+                row = self._reading.rows[index]
+                if is_field_edit(self._lines[row.line], change.text, row.column):
+                    self._replace(self._reading, index, change.text)
+                    continue
+            splice.apply(self._lines, change)
+            self._text = self._reading = self._layout = None
+
+    # How
+
+    def _now(self) -> Reading:
+        if self._reading is None:
+            self._adopt(parse(self._lines))
+        assert self._reading is not None
+        return self._reading
+
+    def _laid_out(self) -> _Layout:
+        if self._layout is None:
+            found = parse(self._lines)
+            self._layout = _Layout(found.blocks, found.suspects)
+            if self._reading is None:
+                self._reading = Reading(self._lines, found.rows)
+        return self._layout
+
+    def _adopt(self, found: Parsed) -> None:
+        self._reading = Reading(self._lines, found.rows)
+        self._layout = _Layout(found.blocks, found.suspects)
+
+    def _index(self, task: Task) -> int:
+        """Where a task is now: at its place if lines haven't come or gone since it was read, else where its id is."""
+        reading = self._now()
+        if task.revision == reading.revision:
+            return task.index
+        index = reading.by_id(task.id) if task.id is not None else None
+        if index is None:
+            raise UsageError(
+                f"the item {task.text!r} is not known in this plan",
+                why="it was read before the plan changed, or from another one, and has no id",
+                remedy="read it from the plan again, or begin it first",
+            )
+        return index
+
+    def _number(self, highest: int) -> str:
+        return str(max(highest, self._now().highest_number()) + 1)
+
+    def _edit(self, index: int, mark: Mark | None, id: str | None = None) -> list[Splice]:
+        reading = self._now()
+        row = reading.rows[index]
+        old = line = self._lines[row.line]
+        if mark is not None and mark != reading.tree.marks[index]:
+            line = with_mark(line, row.column, mark)
+        if id is not None:
+            line = with_id(line, id)
+        if line == old:
+            return []
+        self._replace(reading, index, line)
+        return [Splice(row.line, 1, line)]
+
+    def _replace(self, reading: Reading, index: int, line: str) -> None:
+        reading.changed(index, line)
+        self._text = None
+
+    def _settle_above(self, index: int) -> list[Splice]:
+        tree = self._now().tree
+        changes: list[Splice] = []
+        for parent in tree.above(index):
+            outcome = tree.outcome(parent)
+            if outcome is not None and tree.marks[parent] not in FINISHED:
+                changes += self._edit(parent, outcome)
+        return changes
+
+    def _reopen(self, indexes: Iterable[int]) -> list[Splice]:
+        tree = self._now().tree
+        finished = [index for index in indexes if tree.marks[index] in FINISHED]
+        return [change for index in finished for change in self._edit(index, "open")]
+
+    def _places(
+        self, words: Sequence[str], after: Task | None, under: Task | None
+    ) -> tuple[int | None, Iterable[Insertion]]:
+        """Where new items may go, best first, and the task that the first place is next to."""
+        reading = self._now()
+        if after is not None:
+            index = self._index(after)
+            return index, insert.beside(reading, index, words)
+        if under is not None:
+            index = self._index(under)
+            if children := reading.tree.children.get(index):
+                beside = insert.beside(reading, children[-1], words)
+                return children[-1], chain(beside, insert.inside(reading, index, words))
+            return index, insert.inside(reading, index, words)
+        end = [insert.at_end(self._lines, words)]
+        top = insert.last_at_top(reading)
+        return top, end if top is None else chain(insert.beside(reading, top, words), end)
+
+    def _insert(self, places: Iterable[Insertion], words: Sequence[str], near: int | None) -> list[Splice]:
+        """Insert at the first place where the tasks come out as meant and nothing else is read differently."""
+        reading = self._now()
+        for new in places:
+            change = splice.insertion(self._lines, new.at, new.bodies)
+            if near is not None and insert.is_plain(reading, near, new):
+                rows = insert.grown(reading, new)
+                splice.apply(self._lines, change)
+                self._reading, self._layout = Reading(self._lines, rows), None
+            else:
+                lines = list(self._lines)
+                splice.apply(lines, change)
+                found = parse(lines)
+                if not is_as_meant(new, words, reading.rows, self._laid_out().blocks, found, lines):
+                    continue
+                self._lines = lines
+                self._adopt(found)
+            self._text = None
+            around = (new.holder, *reading.tree.above(new.holder)) if words and new.holder >= 0 else ()
+            return [change, *self._reopen(around)]
+        raise UsageError(
+            "there is no place in the plan where this could be put without changing what is around it",
+            why="a code block or a comment without its end, or lists too deep inside each other",
+            remedy="look at the end of the list, and close what is open",
+        )

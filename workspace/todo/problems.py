@@ -1,0 +1,57 @@
+"""What in a plan looks like a slip: it is plain Markdown, but not what was meant."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...schemas import Problem
+from .parse import NESTING, Suspect
+from .reading import Reading
+from .splice import body
+from .task import MARKS
+
+_KNOWN = "[ ] (open), [/] (begun), [x] (done) or [-] (cancelled)"
+_SHOWN = 40
+
+
+def problems(reading: Reading, suspects: Sequence[Suspect]) -> list[Problem]:
+    """In the order of the text: ids used twice, unknown marks, checkboxes without a blank, lists too deep."""
+    found = _ids_used_twice(reading)
+    found += [(suspect.line, _slip(body(reading.lines[suspect.line]), suspect)) for suspect in suspects]
+    return [problem for _, problem in sorted(found, key=lambda one: one[0])]
+
+
+def _ids_used_twice(reading: Reading) -> list[tuple[int, Problem]]:
+    found: list[tuple[int, Problem]] = []
+    seen: dict[str, int] = {}
+    for task in reading.tasks:
+        if task.id is None:
+            continue
+        first = seen.setdefault(task.id.lower(), task.line)  # folders are named after it, also where case is ignored
+        if first != task.line:
+            problem = Problem(
+                f"line {task.line + 1}",
+                f"the id ^{task.id}, which line {first + 1} has already",
+                "an id of its own",
+                f"change or remove the ^{task.id} of the item that is new",
+            )
+            found.append((task.line, problem))
+    return found
+
+
+def _slip(line: str, suspect: Suspect) -> Problem:
+    place = f"line {suspect.line + 1}"
+    if suspect.column < 0:
+        return Problem(
+            place,
+            f"more than {NESTING} lists and quotes inside each other",
+            "fewer",
+            "move the items out: they, and what follows in their list, are not read",
+        )
+    box = line[suspect.column : line.index("]", suspect.column) + 1]
+    if len(box) == 3 and box[1] in MARKS:
+        rest = line[suspect.column + len(box) :].lstrip()[:_SHOWN]
+        return Problem(
+            place, f'"{box}" that is not followed by a blank', f'"{box} {rest}"', "put one space behind the checkbox"
+        )
+    return Problem(place, f'the mark "{box}"', _KNOWN, "use one of these, or put a backslash before the bracket")

@@ -1,0 +1,188 @@
+"""One task, and the fields of its line: `  - [m] text ^id`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from ..errors import UsageError
+from ..names import ID
+from .splice import BOM, BREAK, body, ending
+
+Mark = Literal["open", "begun", "done", "cancelled"]
+
+MARKS: dict[str, Mark] = {" ": "open", "/": "begun", "x": "done", "X": "done", "-": "cancelled"}
+CHARACTERS: dict[Mark, str] = {"open": " ", "begun": "/", "done": "x", "cancelled": "-"}
+FINISHED: frozenset[Mark] = frozenset(("done", "cancelled"))
+
+_CHECKBOX = re.compile(r"\[([ xX/-])\](?=[ \t\r\n]|\Z)")
+_HEAD = re.compile(r"(?P<lead>.*?)(?P<marker>[-+*]|[0-9]{1,9}[.)])(?P<gap>[ \t]+)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task-list item as it was when it was read. Later edits of the plan don't change it.
+
+    `index` counts tasks, `line` counts lines, both from 0 in the order of the text; `parent` and `children` are
+    indexes. `text` is the item's first paragraph on one line, without checkbox and id.
+    """
+
+    index: int
+    line: int
+    id: str | None
+    mark: Mark
+    text: str
+    parent: int | None
+    children: tuple[int, ...]
+    revision: int = field(compare=False, repr=False)
+    """Which reading of which text it comes from: without an id, an index means nothing in another one."""
+
+    @property
+    def is_leaf(self) -> bool:
+        """No tasks below it: work, not a heading for work."""
+        return not self.children
+
+    @property
+    def is_finished(self) -> bool:
+        """Done or cancelled by its own mark; an item above it may settle it too."""
+        return self.mark in FINISHED
+
+
+class Row(NamedTuple):
+    """Where a task stands: all that a Markdown parser is needed for.
+
+    `column` is that of the mark's character. `parent` is an index or -1. `last` is the last line of the first
+    paragraph. `end` is the line after the item's last one that is not blank, sub-items included.
+    """
+
+    line: int
+    column: int
+    parent: int
+    last: int
+    end: int
+
+
+class Head(NamedTuple):
+    """What stands before a checkbox: `lead` holds what is outside the item, `marker` is its bullet or number."""
+
+    lead: str
+    marker: str
+    gap: str
+
+
+def has_checkbox(line: str, column: int) -> bool:
+    """Whether a checkbox whose mark is at `column` opens a list item there. Doesn't know of code fences and such."""
+    return column > 0 and bool(_CHECKBOX.match(line, column - 1)) and bool(_HEAD.fullmatch(line, 0, column - 1))
+
+
+def head_of(line: str, column: int) -> Head:
+    """Take apart what stands before a checkbox that `has_checkbox` has found."""
+    found = _HEAD.fullmatch(line, 0, column - 1)
+    assert found is not None, line
+    return Head(*found.groups())
+
+
+def below(lead: str) -> str:
+    """What a following line needs in place of `lead` to stand inside the same quotes and items."""
+    return "".join(c if c in "> \t" else " " for c in lead if c != BOM)
+
+
+def read_id(line: str, column: int) -> str | None:
+    return _cut_id(body(line)[column + 2 :])[1]
+
+
+def read_text(lines: Sequence[str], row: Row) -> str:
+    """The words of the item. Only what Markdown removes is removed, and one backslash of a last ` \\^word`."""
+    first = lines[row.line]
+    text = _unescape(_cut_id(body(first)[row.column + 2 :])[0].strip())
+    if row.last == row.line:
+        return text
+    depth = first.count(">", 0, row.column)
+    rest = (unquoted(body(line), depth).strip() for line in lines[row.line + 1 : row.last + 1])
+    return " ".join(part for part in (text, *rest) if part)
+
+
+def with_mark(line: str, column: int, mark: Mark) -> str:
+    return line[:column] + CHARACTERS[mark] + line[column + 1 :]
+
+
+def with_id(line: str, word: str) -> str:
+    """Append a sticky id, before trailing blanks: two of them are a line break in Markdown."""
+    kept = body(line).rstrip()
+    return f"{kept} ^{word}{line[len(kept) :]}"
+
+
+def is_field_edit(old: str, new: str, column: int) -> bool:
+    """Whether `new` differs from the task line `old` in its mark and an id appended to it, and in nothing else.
+
+    Such an edit can't change how the text around it is read.
+    """
+    if old[:column] != new[:column] or not _CHECKBOX.match(new, column - 1) or ending(old) != ending(new):
+        return False
+    after = body(new)[column + 1 :]
+    if after == body(old)[column + 1 :]:
+        return True
+    _, word = _cut_id(after)
+    return word is not None and with_id(old, word)[column + 1 :] == new[column + 1 :]
+
+
+def one_line(words: str) -> str:
+    """`words` as they can stand in one line, or UsageError."""
+    line = " ".join(part for part in lines_of(words) if part)
+    if not line:
+        raise UsageError("an item of the plan has no text", remedy="say in a few words what is to be done")
+    check_encodable(line)
+    return line
+
+
+def check_encodable(words: str) -> None:
+    """UsageError for half a surrogate pair: no file could hold it."""
+    try:
+        words.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            "a text for the plan can't be written as UTF-8", why=str(error), remedy="decode it properly first"
+        ) from error
+
+
+def escape(text: str) -> str:
+    """Keep a text that ends in ` ^word` from being read as one with an id. `read_text` undoes it."""
+    before, caret, word = text.rpartition("^")
+    if caret and ID.fullmatch(word) and _ends_blank(before.rstrip("\\")):
+        return f"{before}\\^{word}"
+    return text
+
+
+def _unescape(text: str) -> str:
+    before, caret, word = text.rpartition("^")
+    if caret and before[-1:] == "\\" and ID.fullmatch(word) and _ends_blank(before.rstrip("\\")):
+        return f"{before[:-1]}^{word}"
+    return text
+
+
+def unquoted(line: str, depth: int) -> str:
+    """`line` without the `>` of up to `depth` quotes; a continuation line may leave them out."""
+    for _ in range(depth):
+        rest = line.lstrip(" \t")
+        if not rest.startswith(">"):
+            break
+        line = rest[1:]
+    return line
+
+
+def lines_of(words: str) -> list[str]:
+    return [line.strip() for line in BREAK.split(words)]
+
+
+def _cut_id(rest: str) -> tuple[str, str | None]:
+    """What stands behind a checkbox, without its id; and the id."""
+    before, caret, word = rest.rstrip().rpartition("^")
+    if caret and before[-1:].isspace() and ID.fullmatch(word):
+        return before, word
+    return rest, None
+
+
+def _ends_blank(text: str) -> bool:
+    return not text or text[-1].isspace()
