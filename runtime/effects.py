@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from msgspec import Raw
 
 from ..workspace.errors import NotDone
-from ..workspace.record import Doubt, Key, StepStarted
+from ..workspace.record import NOTHING, Doubt, Key, StepStarted
 from .calls import KEY, Effect
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ async def _once(call: Call, attempt: int) -> Any:
     """One attempt. What it raises is what certainly has not happened; anything else ends in an answer or a doubt."""
     scope, effect = call.scope, _effect(call)
     key = idempotency_key(call)
-    arguments = Raw(call.encoded) if len(call.encoded) <= _ARGUMENTS_KEPT else Raw(b"")
+    arguments = Raw(call.encoded) if len(call.encoded) <= _ARGUMENTS_KEPT else NOTHING
     scope.session.journal.add(StepStarted(**call.identity(), idempotency_key=key, arguments=arguments))
     await scope.session.durable()
     try:

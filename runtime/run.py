@@ -174,7 +174,7 @@ class Todo:
     async def each(self, work: Callable[[Run[Any], Item], Any]) -> None:
         """Do `work(run, item)` for every open leaf, in order. The plan is looked at again after each."""
         plan = self._session.plan
-        if not plan.tasks:
+        if not plan.progress.leaves:
             raise AgentError(
                 "todo.md has no items", why="a plan without items is not a finished plan",
                 remedy="add lines like `- [ ] the task`, or call run.plan(...) first",

@@ -15,6 +15,7 @@ import msgspec
 
 from ..workspace import opening
 from ..workspace.errors import SatchelError, StorageFailed
+from ..workspace.looking import look
 from ..workspace.record import Doubt, Failure
 from ..workspace.report import Report
 from ..workspace.store import Store, open_store
@@ -57,7 +58,13 @@ async def run_async(
     """`run`, in a loop that is running already."""
     store = open_store(os.fspath(workspace)) if isinstance(workspace, str | os.PathLike) else workspace
     report = Report()
+    if _is_finished(store):  # it may still need repair: the last process may have died while it was closing
+        with opening.opened(store, "recover", report) as opened:
+            opened.close()
+            return Outcome("completed", report, skipped=opened.moment.plan.progress.leaves)
     with opening.opened(store, "run", report) as opened:
+        if watch:
+            watch.opened(report)
         try:
             session = Session(opened, agent or load(store, opened.definition.agent), watch)
         except SatchelError:
@@ -67,6 +74,12 @@ async def run_async(
             opened.close("failed", "the agent's code can't be imported", _failure(error, store.url))
             return Outcome("failed", report, error=error)
         return await _Runner(session, report).run()
+
+
+def _is_finished(store: Store) -> bool:
+    """Whether the run has completed and nothing of its plan is left to do: then the agent is not called again."""
+    moment = look(store).moment
+    return moment.status == "completed" and moment.plan.progress.settled == moment.plan.progress.leaves
 
 
 class _Runner:
@@ -138,20 +151,23 @@ class _Runner:
 
     @contextlib.contextmanager
     def _interruptible(self) -> Iterator[None]:
-        """SIGINT and SIGTERM stop the run; what was under way is treated as after a crash, but all files are written."""
+        """SIGINT and SIGTERM stop the run; what was under way is treated as after a crash, but all files are written.
+        A second one does not wait for threads that are still at work."""
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
 
-        def stop() -> None:
-            if not self._was_interrupted:
-                self._was_interrupted = True
-                self._session.is_closing = True
-                task.cancel()
+        def stop(number: int) -> None:
+            if self._was_interrupted:
+                signal.signal(number, signal.SIG_DFL)
+                os.kill(os.getpid(), number)
+            self._was_interrupted = True
+            self._session.is_closing = True
+            task.cancel()
 
         signals = (signal.SIGINT, signal.SIGTERM)
         try:
             for number in signals:
-                loop.add_signal_handler(number, stop)
+                loop.add_signal_handler(number, stop, number)
         except (NotImplementedError, ValueError, RuntimeError):  # not in the main thread, or not on this system
             yield
             return

@@ -19,6 +19,7 @@ from ..workspace.errors import AgentError, UsageError
 from ..workspace.moment import ROOT, Kept, Scope
 from ..workspace.opening import Workspace
 from ..workspace.record import Doubt, OfCall, PlanChanged, ScopeBegun, ScopeCommitted
+from ..workspace.report import Report
 from ..workspace.todo import Plan, Splice, Task
 from .calls import current_scope
 from .codec import ANY, Codec, encode
@@ -35,6 +36,7 @@ _THREADS = 32
 class Watch(Protocol):
     """Who is told how a run goes, for a person to see. Called on the loop; must be quick and must not raise."""
 
+    def opened(self, report: Report) -> None: ...
     def item_begun(self, text: str, finished: int, of: int) -> None: ...
     def item_ended(self, text: str, finished: int, of: int) -> None: ...
     def step_begun(self, name: str) -> None: ...
@@ -58,7 +60,7 @@ class Session:
         self.scope: ScopeRun | None = None  # the one at work, besides the root
         self.root = ScopeRun(self, ROOT, "", self.moment.scopes[ROOT])
         self.codec = Codec(agent.state, "the state")
-        self.plan: Plan
+        self.plan = self.moment.plan.copy()
         self.state: Any
         self._committed = b""  # the state of the last commit, as JSON
         self._splices: list[Splice] = []  # what the scope at work has changed in the plan
@@ -72,7 +74,6 @@ class Session:
             # The patch was applied as it is; from here on the data are JSON's own types.
             self.moment.data = msgspec.json.decode(data)
         self.rollback()
-        self.plan = _copy(self.moment.plan)
 
     def check_going_on(self) -> None:
         if self.is_suspended:
@@ -127,7 +128,7 @@ class Session:
         text = task.text
         self._check_may_begin(text)
         splices = self.plan.begin(task, self.moment.highest_id)
-        key = self.plan.tasks[task.index].id
+        key = self.plan.now(task).id
         assert key is not None, "a begun item has an id"
         item = Item(self, key)
         if self.watch:
@@ -187,7 +188,7 @@ class Session:
             await scope.quiet()
             self.journal.flush()
             self.rollback()
-            self.plan = _copy(self.moment.plan)
+            self.plan = self.moment.plan.copy()
             raise
         finally:
             scope.ended = True
@@ -250,7 +251,3 @@ def _result_codec(function: Callable[..., Any]) -> Codec:
 
 
 Status = Literal["completed", "failed", "waiting", "paused"]
-
-
-def _copy(plan: Plan) -> Plan:
-    return Plan.restore(plan.text, plan.outline()) if plan.text else Plan()

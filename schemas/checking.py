@@ -51,7 +51,7 @@ def check(checker: Validator, value: Any, place: Callable[[Where], str], limit: 
     except (Unresolvable, RecursionError, re.error) as error:
         # Reached only with a stranger's data.json: the schemas beside this file are tested.
         return [unusable(error)]
-    told = [problem for error in errors for problem in explain(fault(error))]
+    told = [problem for error in errors for problem in itertools.islice(explain(fault(error)), limit)]
     told.sort(key=lambda problem: _position(value, problem.path))
     return list(dict.fromkeys(Problem(place(path), *said) for path, *said in told))[:limit]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -77,7 +78,7 @@ def explain(error: Fault) -> Iterator[Told]:
 def _missing(error: Fault) -> Iterator[Told]:
     path = error.path
     known = error.schema.get("properties", {})
-    strays = [key for key in error.found if key not in known]
+    strays = list(itertools.islice((key for key in error.found if key not in known), 100))
     for key in error.wanted:
         if key in error.found:
             continue

@@ -52,6 +52,7 @@ class _Plan(Struct):
     text: str
     outline: list[list[int]]
     highest_id: int
+    adopted: str = ""
 
 
 class _Agent(Struct, kw_only=True):
@@ -100,9 +101,10 @@ def path_of(moment: Moment) -> str:
 
 
 def encode(moment: Moment, messages: MessagesAt) -> bytes:
+    plan = moment.plan
     agent = _Agent(
         data=moment.data if moment.has_data else msgspec.UNSET,
-        plan=_Plan(moment.plan.text, moment.plan.outline(), moment.highest_id) if moment.has_plan else None,
+        plan=_Plan(plan.text, plan.outline(), moment.highest_id, moment.adopted) if moment.has_plan else None,
         open={key: _scope(scope) for key, scope in moment.scopes.items()},
         results=moment.results,
         outputs=moment.outputs,
@@ -137,7 +139,8 @@ def parse(data: bytes) -> tuple[Moment, MessagesAt]:
         run_id=file.run_id, seq=file.at.seq, epoch=file.at.epoch, attempt=file.attempt, status=file.status,
         reason=file.reason, error=file.error, clean=file.clean, data=agent.data if has_data else None,
         has_data=has_data, plan=Plan.restore(plan.text, plan.outline) if plan else Plan(), has_plan=bool(plan),
-        highest_id=plan.highest_id if plan else 0, results=agent.results, outputs=agent.outputs,
+        highest_id=plan.highest_id if plan else 0, adopted=plan.adopted if plan else "",
+        results=agent.results, outputs=agent.outputs,
         scopes={key: _open(scope) for key, scope in agent.open.items()}, doubts=file.doubts,
         doubts_asked=file.doubts_asked, usage=file.usage, messages=agent.messages.count,
     )  # fmt: skip

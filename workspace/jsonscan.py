@@ -20,6 +20,7 @@ _BREAK = re.compile(r"\r\n|\r|\n")
 _LITERALS: Mapping[str, Any] = {"true": True, "false": False, "null": None}
 _PYTHON = {"True": "true", "False": "false", "None": "null", "undefined": "null"}
 _NOT_NUMBERS = ("NaN", "Infinity", "-Infinity")
+PROBLEMS = 20
 _DIGITS = 4300  # more digits than this Python refuses to convert
 
 
@@ -212,6 +213,8 @@ class _Scanner:
         line = self._line(offset)
         place = f"line {line}, column {offset - self._starts[line - 1] + 1}"
         self.problems.append(Problem(place, found, expected, remedy))
+        if len(self.problems) == PROBLEMS:
+            raise _Stop
 
     def _stop(self, found: str, expected: str, remedy: str, *, at: int | None = None) -> NoReturn:
         self._add(self.at if at is None else at, found, expected, remedy)

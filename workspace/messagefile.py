@@ -86,7 +86,8 @@ def restore(store: Store, checkpointed: MessagesAt, later: list[Line]) -> tuple[
     wanted = known + data
     complaint = None
     if found != wanted and (found or wanted):
-        if found and not wanted.startswith(found[: found.rfind(b"\n") + 1]):
+        whole = (found or b"").split(b"\0", 1)[0]  # what a power failure took is a hole or the end
+        if not wanted.startswith(whole[: whole.rfind(b"\n") + 1]):
             store.replace(REJECTED, found)
             complaint = f"{PATH} was changed by hand; it can't be edited, so your version is kept as {REJECTED}"
         store.replace(PATH, wanted, sync="data")

@@ -6,6 +6,7 @@ version. A checkpoint is a moment written down (checkpoint.py); the readable fil
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
@@ -84,6 +85,7 @@ class Moment(Struct, kw_only=True):
     has_data: bool = False  # the agent's initial state is recorded
     plan: Plan = field(default_factory=Plan)
     has_plan: bool = False
+    adopted: str = ""  # SHA-256 of the plan that a person had written before the run began
     highest_id: int = 0  # the highest number ever given to an item
     scopes: dict[str, Scope] = field(default_factory=lambda: {ROOT: Scope()})
     results: dict[str, Kept] = {}  # of committed scopes
@@ -174,6 +176,8 @@ class Moment(Struct, kw_only=True):
         self.outputs.update(record.outputs)
 
     def _plan_changed(self, line: Line, record: PlanChanged) -> None:
+        if record.by == "person" and not self.has_plan:
+            self.adopted = hashlib.sha256(record.plan[0].text.encode()).hexdigest()
         self._replan(record.plan)
 
     def _message(self, line: Line, record: Message) -> None:

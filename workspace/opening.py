@@ -24,7 +24,7 @@ from .moment import Moment
 from .noticing import Noticed
 from .partial import RECOVERED
 from .projector import Files, Projector
-from .record import Closed, Failure, Line, Opened, PlanChanged
+from .record import FORMAT, Closed, Failure, Line, Opened, PlanChanged
 from .report import Report
 from .store import Store
 from .store.disk import TEMPORARY
@@ -107,7 +107,7 @@ def _record_opening(workspace: Workspace, why: Why, seen: Look, noticed: Noticed
     was: Literal["new", "clean", "crash"] = "new" if moment.seq == 0 else "clean" if moment.clean else "crash"
     writer.add(
         Opened(
-            run_id=moment.run_id, satchel=version(), python=platform.python_version(), host=socket.gethostname(),
+            format=FORMAT, run_id=moment.run_id, satchel=version(), python=platform.python_version(), host=socket.gethostname(),
             pid=os.getpid(), why=why, found=was,
         )
     )  # fmt: skip

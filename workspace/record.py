@@ -30,8 +30,14 @@ class Record(Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="t
     """What happened. `scope` is an item's id, `_NAME` for a named scope, or empty for the agent itself."""
 
 
+FORMAT = 1
+"""Of the journal. It stands in every `opened` record, which is what a segment written by another version begins with."""
+
+
 class Opened(Record, frozen=True, kw_only=True, tag="opened"):
     """A process took the lease. `found` is how the one before it had ended."""
+
+    format: int
 
     run_id: str
     satchel: str
@@ -220,9 +226,14 @@ def now() -> str:
 
 
 def encode(line: Line) -> bytes:
-    """The line with its newline."""
+    """The line with its newline. What could not be read back is not written: a ValueError says why."""
     head = b'{"seq":%d,"commit":%d,"at":"%s","epoch":%d,' % (line.seq, line.commit, line.at.encode(), line.epoch)
-    body = head + msgspec.json.encode(line.record)[1:-1]
+    record = msgspec.json.encode(line.record)
+    try:
+        _record.decode(record)
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"{line.record!r} can't be a record: {error}") from error
+    body = head + record[1:-1]
     return b'%s,"crc":"%08x"}\n' % (body, zlib.crc32(b"}", zlib.crc32(body)))
 
 
@@ -241,6 +252,12 @@ def parse(data: bytes) -> Line:
                 why=f"record {envelope.seq} was written by a newer Satchel",
                 remedy="upgrade Satchel; nothing was touched",
             )
-        return Line(envelope.seq, envelope.commit, envelope.at, envelope.epoch, _record.decode(data))
+        record = _record.decode(data)
+        if isinstance(record, Opened) and record.format > FORMAT:
+            raise NewerFormat(
+                f"the journal has format {record.format} from record {envelope.seq} on",
+                remedy=f"upgrade Satchel: this one knows format {FORMAT}; nothing was touched",
+            )
+        return Line(envelope.seq, envelope.commit, envelope.at, envelope.epoch, record)
     except msgspec.MsgspecError as error:
         raise BadLine(str(error)) from error

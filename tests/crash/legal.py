@@ -238,7 +238,7 @@ def _ways_to_tear(nodes: Nodes, number: int, rng: random.Random) -> list[Torn]:
     sectors = _pieces(start, end, SECTOR)
     if len(sectors) > 1:
         split = rng.randrange(1, len(sectors))
-        ways += [Torn(end, tuple(sectors[:split])), Torn(end, tuple(sectors[split:])), Torn(end, (rng.choice(sectors),))]
+        ways += [Torn(end, tuple(zeroed)) for zeroed in (sectors[:split], sectors[split:], [rng.choice(sectors)])]
     return ways
 
 

@@ -1,4 +1,4 @@
-"""What the world outside a workspace knows: what was written, and what was acknowledged to somebody who relies on it."""
+"""What the world outside a workspace knows: what was written, and what somebody was told and relies on."""
 
 from __future__ import annotations
 
@@ -37,6 +37,9 @@ class Streamed(NamedTuple):
     attempt: int
     text: str
     kept: bool
+
+    def __str__(self) -> str:
+        return f"{len(self.text)} characters of {self.step} (attempt {self.attempt}){' are kept' if self.kept else ''}"
 
 
 @dataclass

@@ -14,15 +14,22 @@ from satchel.workspace.moment import Moment
 from satchel.workspace.record import Line
 
 AT = "2025-11-21T09:30:00.123Z"
-CALL = {"scope": "3", "no": 1, "step": "send", "args": "0" * 16, "n": 0}
-CUT = {"attempt": 1, "characters": 3, "crc": "0" * 8, "damaged": False, "cut_off_at": AT, "cut_off_by": "crash"}
+CALL: dict[str, Any] = {"scope": "3", "no": 1, "step": "send", "args": "0" * 16, "n": 0}
+CUT: dict[str, Any] = {
+    "attempt": 1,
+    "characters": 3,
+    "crc": "0" * 8,
+    "damaged": False,
+    "cut_off_at": AT,
+    "cut_off_by": "crash",
+}
 DOUBT = record.Doubt(**CALL, id="d1", why="unclaimed", others=(("send", "1" * 16, 0),), cause="x")
 STARTED = record.StepStarted(**CALL, call="send(...)", idempotency_key="k", arguments=Raw(b'["a"]'))
 COMPLETED = record.StepCompleted(**CALL, result=Raw(b'{"a":1}'), ms=3, effect=True, how="verified")
 FAILURE = record.Failure("ValueError", "no", ("agent.py:3",))
 
 RECORDS: list[record.AnyRecord] = [
-    record.Opened(run_id="a", satchel="0.1.0", python="3.11.7", host="h", pid=1, why="run", found="new"),
+    record.Opened(format=1, run_id="a", satchel="0.1.0", python="3.11.7", host="h", pid=1, why="run", found="new"),
     record.Closed(),
     record.Closed(status="failed", reason="x", error=FAILURE),
     STARTED,
@@ -58,15 +65,13 @@ def test_a_record_is_written_that_its_schema_refuses(written: record.AnyRecord) 
 
 def test_a_kind_of_record_has_no_schema() -> None:
     kinds = {type(written).__struct_config__.tag for written in RECORDS}
-    assert kinds == {kind.__struct_config__.tag for kind in record.AnyRecord.__args__}  # type: ignore[attr-defined]
+    assert kinds == {kind.__struct_config__.tag for kind in record.AnyRecord.__args__}
     assert kinds <= set(schema("record")["discriminator"]["mapping"])
 
 
 def moment() -> Moment:
     found = Moment(run_id="digest-7f3a")
-    opened = record.Opened(run_id="a", satchel="0.1.0", python="3.11.7", host="h", pid=1, why="run", found="new")
-    begun = record.ScopeBegun(scope="3", title="Send it")
-    written = (opened, begun, STARTED)
+    written: tuple[record.AnyRecord, ...] = (record.ScopeBegun(scope="3", title="Send it"), STARTED)
     found.apply([Line(seq, seq, AT, 1, item) for seq, item in enumerate(written, 1)])
     return found
 

@@ -77,7 +77,7 @@ def test_a_reference_that_leads_nowhere(name: str) -> None:
 def test_an_example_that_its_own_schema_refuses(name: str) -> None:
     for path, node in subschemas(schema(name)):
         for example in node.get("examples", ()) if isinstance(node.get("examples"), list) else ():
-            Draft202012Validator(node, registry=registry()).validate(example), path
+            assert Draft202012Validator(node, registry=registry()).is_valid(example), path
 
 
 def test_discriminator_and_one_of_disagree() -> None:

@@ -118,7 +118,7 @@ FIELDS = {
 }
 
 
-@given(st.fixed_dictionaries({}, optional=FIELDS))  # type: ignore[arg-type]
+@given(st.fixed_dictionaries({}, optional=FIELDS))
 def test_the_short_way_and_the_schema_disagree(value: dict[str, Any]) -> None:
     if definition._is_plainly_valid(value):
         assert problems("workspace", value) == []

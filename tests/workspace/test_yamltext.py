@@ -154,6 +154,13 @@ def test_billion_laughs_are_expanded() -> None:
     assert "anchor" in refusal(bomb)
 
 
+@pytest.mark.parametrize("line", ["- *a\n", "- &a b\n", "- .inf\n", "- a #b\n"])
+def test_a_hundred_thousand_problems_take_minutes_to_report(line: str) -> None:
+    started = time.monotonic()
+    assert len(refusal(line * 100_000).splitlines()) == 20
+    assert time.monotonic() - started < 10
+
+
 @pytest.mark.parametrize("tag", ["!!python/object/apply:os.system ['true']", "!!python/name:os.system", "!!binary aGk=",
                                  "!!set {a}", "!!timestamp 2024-01-01", "!!str 1", "! 1", "!<tag:x> 1"])  # fmt: skip
 def test_a_tag_is_obeyed(tag: str) -> None:

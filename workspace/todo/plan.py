@@ -58,6 +58,14 @@ class Plan:
             plan._reading = Reading(plan._lines, rows)
         return plan
 
+    def copy(self) -> Self:
+        """A plan of the same text that changes on its own. Costs no parse."""
+        other = type(self)()
+        other._lines, other._text = list(self._lines), self._text
+        if self._reading is not None:
+            other._reading = Reading(other._lines, self._reading.rows)
+        return other
+
     def outline(self) -> list[list[int]]:
         """Where the tasks are, as plain numbers: line, column of the mark, index of the parent or -1, last line of
         the first paragraph, line after the item's last one."""
@@ -88,6 +96,10 @@ class Plan:
         """The task with this sticky id. If two have it, a problem, the first."""
         index = self._now().by_id(id)
         return None if index is None else self._now().task(index)
+
+    def now(self, task: Task) -> Task:
+        """A task that was read earlier, as it is now. UsageError if it can't be told which one it is."""
+        return self._now().task(self._index(task))
 
     def next_leaf(self, skip: Collection[str] = ()) -> Task | None:
         """The first leaf that is open or begun, below nothing done or cancelled, whose id is not in `skip`."""

@@ -86,7 +86,7 @@ def load(text: str, path: str) -> Document:
     else:
         if not reader.problems:
             return Document(root.value if root else None, root)
-    raise InvalidFile(path, reader.problems[:PROBLEMS])
+    raise InvalidFile(path, reader.problems)
 
 
 class _Refused(Exception):
@@ -134,11 +134,11 @@ class _Reader:
 
     def _node(self, event: yaml.Event, depth: int) -> Node:
         if isinstance(event, yaml.AliasEvent):
-            self.problems.append(faults.reference(self.text, _start(event)))
+            self._tell(faults.reference(self.text, _start(event)))
             return Node("scalar", None, _start(event), _end(event), "plain")
         assert isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent)
         if event.anchor is not None or event.tag is not None:
-            self.problems.append(faults.reference(self.text, _start(event)))
+            self._tell(faults.reference(self.text, _start(event)))
         if isinstance(event, yaml.ScalarEvent):
             return self._scalar(event)
         if depth > DEPTH:
@@ -185,7 +185,7 @@ class _Reader:
     def _value(self, event: yaml.Event, depth: int) -> Node:
         node = self._node(event, depth + 1)
         if node.style == "plain" and (rest := _HASH.match(self.text, node.end)):
-            self.problems.append(faults.cut_off(self.text, node.mark, rest[1]))
+            self._tell(faults.cut_off(self.text, node.mark, rest[1]))
         return node
 
     def _name(self, key: Node, into: Node) -> str | None:
@@ -193,9 +193,7 @@ class _Reader:
         if key.kind != "scalar":
             line = self.text[into.start :].split("\n", 1)[0]
             if line.startswith("{{"):
-                self.problems.append(
-                    faults.quote(self.text, into.mark, "a template", "a value that begins with { in quotes")
-                )
+                self._tell(faults.quote(self.text, into.mark, "a template", "a value that begins with { in quotes"))
             else:
                 self._add(key.mark, f"{short(key.value)} as a key", "text", "Use a word as the key")
         elif not isinstance(key.value, str):
@@ -212,7 +210,12 @@ class _Reader:
         return None
 
     def _add(self, mark: Mark, found: str, expected: str, remedy: str) -> None:
-        self.problems.append(Problem(faults.at(mark), found, expected, remedy))
+        self._tell(Problem(faults.at(mark), found, expected, remedy))
+
+    def _tell(self, problem: Problem) -> None:
+        self.problems.append(problem)
+        if len(self.problems) == PROBLEMS:  # each costs a look at the whole text, and a bomb has a hundred thousand
+            raise _Refused
 
     def _refuse(self, mark: Mark, found: str, remedy: str) -> NoReturn:
         self._add(mark, found, "one plain document of keys and values", remedy)

@@ -1,0 +1,57 @@
+# Needs GNU make and Python 3.11 or newer, and touches nothing outside this folder.
+#
+#   make demo      kill a run in the middle of a streamed answer, and resume it
+#   make test      the tests
+#   make test-all  the slow ones too
+#   make lint      ruff and mypy
+#
+# Another Python: make demo PYTHON=python3.13
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+# What an installed copy is made of. The tests use the sources themselves.
+SOURCES := $(shell find src runtime workspace schemas sample_workspaces -name '*.py' -o -name '*.json' -o -name '*.yaml' -o -name '*.md')
+
+.PHONY: demo test test-all lint clean
+.DELETE_ON_ERROR:
+
+demo: $(VENV)/installed
+	@$(BIN)/python tools/demo.py
+
+test: $(VENV)/tests
+	$(BIN)/python -m pytest -m "not slow" -n auto
+
+test-all: $(VENV)/tests
+	$(BIN)/python -m pytest -n auto
+
+lint: $(VENV)/tests
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) .demo build
+
+# Two stamps: what is installed there was installed from this pyproject.toml. An editable copy serves the demo too.
+$(VENV)/installed: pyproject.toml setup.py $(SOURCES) | $(VENV)/made
+	@if [ ! -e $(VENV)/tests ]; then echo "Installing Satchel into $(VENV) ..."; $(PIP) install .; rm -rf build; fi
+	@touch $@
+
+$(VENV)/tests: pyproject.toml setup.py | $(VENV)/made
+	@echo "Installing Satchel and what its tests need into $(VENV) ..."
+	@$(PIP) install --editable '.[test]'
+	@touch $@
+
+$(VENV)/made:
+	@command -v $(PYTHON) >/dev/null || \
+	    { echo "There is no $(PYTHON). Install Python 3.11 or newer, or name one: make $(MAKECMDGOALS) PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "$(PYTHON) is `$(PYTHON) -V 2>&1`, and Satchel needs 3.11 or newer. Name one: make $(MAKECMDGOALS) PYTHON=python3.13" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	    { echo "$(PYTHON) can't make virtual environments. On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	@echo "Making a virtual environment in $(VENV) ..."
+	@$(PYTHON) -m venv --clear $(VENV)
+	@touch $@

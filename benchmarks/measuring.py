@@ -1,0 +1,168 @@
+"""What the benchmarks share: workspaces on a real disk, what a sync costs there, and how a result is told."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Literal, NamedTuple
+
+from satchel.workspace import definition
+from satchel.workspace.definition import Definition
+from satchel.workspace.store import Syscalls
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+_IN_MEMORY = frozenset(("tmpfs", "ramfs", "overlay"))
+
+Kind = Literal["time", "count", "bytes"]
+"""What a result depends on: times on the machine and its other work, counts and bytes on the program alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One line of the table."""
+
+    measure: str
+    kind: Kind
+    target: str
+    found: float
+    limit: float | None  # None: no target, told for comparison
+    text: str  # `found`, for people
+    basis: str = ""  # what it was made of
+
+    @property
+    def is_over(self) -> bool:
+        return self.limit is not None and self.found > self.limit
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """Where a benchmark may make workspaces, and whether it is to hurry."""
+
+    folder: Path
+    quick: bool = False
+
+    def workspace(self, name: str) -> Path:
+        """A new workspace. The agent is handed to `run`, so the one it names is never imported."""
+        folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.folder))
+        text = definition.encode(Definition("benchmark", "benchmark.py:main"))
+        (folder / definition.FILE).write_text(text)
+        return folder
+
+    def copy(self, workspace: Path) -> Path:
+        """The same workspace at another place, synced: what the copying left to write must not be paid by what is
+        measured next."""
+        target = Path(tempfile.mkdtemp(prefix="copy-", dir=self.folder))
+        shutil.copytree(workspace, target, dirs_exist_ok=True)
+        for path in [target, *target.rglob("*")]:
+            fd = os.open(path, os.O_RDONLY)
+            os.fsync(fd)
+            os.close(fd)
+        return target
+
+    def pick(self, normal: int, quick: int) -> int:
+        return quick if self.quick else normal
+
+
+@contextmanager
+def ground(beside: Path, *, quick: bool) -> Iterator[Ground]:
+    """A temporary folder in `beside`, removed afterwards. Refused in memory, where a sync costs nothing."""
+    kind = file_system(beside)
+    if kind in _IN_MEMORY:
+        raise SystemExit(f"{beside} is on {kind}, where a sync costs nothing; name a folder on a disk with --dir")
+    folder = Path(tempfile.mkdtemp(prefix=".satchel-benchmarks-", dir=beside))
+    try:
+        yield Ground(folder, quick)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def file_system(folder: Path) -> str:
+    """The kind of file system a folder lies on, where the system tells (Linux)."""
+    try:
+        rows = [row.split() for row in Path("/proc/self/mounts").read_text().splitlines()]
+    except OSError:
+        return "an unknown file system"
+    path = folder.resolve()
+    around = [(len(row[1]), row[2]) for row in rows if path.is_relative_to(row[1])]
+    return max(around, default=(0, "an unknown file system"))[1]
+
+
+class Beside:
+    """The measure of all things: an append and fdatasync, in a file next to the workspaces."""
+
+    def __init__(self, folder: Path):
+        self._fd = os.open(folder / "beside", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def append(self, data: bytes) -> None:
+        os.write(self._fd, data)
+        os.fdatasync(self._fd)
+
+
+class CountedSyscalls(Syscalls):
+    """The real ones, and how often something was synced: the journal's current segment, and everything else."""
+
+    def __init__(self) -> None:
+        self.journal = self.others = 0
+
+    def sync_data(self, fd: int) -> None:
+        self.journal += 1
+        super().sync_data(fd)
+
+    def sync(self, fd: int) -> None:
+        self.others += 1
+        super().sync(fd)
+
+    def sync_folder(self, path: str) -> None:
+        self.others += 1
+        super().sync_folder(path)
+
+
+class Sizes(NamedTuple):
+    """Bytes in the files of a workspace; not in the blocks they take."""
+
+    journal: int
+    checkpoints: int
+    projections: int  # state.json, todo.md, steps/ and what else is there to be looked at
+    internal: int  # .satchel/
+
+    @property
+    def all(self) -> int:
+        return sum(self)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {getattr(self, name):,}" for name in self._fields)
+
+
+def sizes(workspace: Path) -> Sizes:
+    found = {"journal": 0, "checkpoints": 0, "projections": 0, ".satchel": 0}
+    for path in workspace.rglob("*"):
+        if path.is_file():
+            top = path.relative_to(workspace).parts[0]
+            found[top if top in found else "projections"] += path.stat().st_size
+    return Sizes(*found.values())
+
+
+def last_record(workspace: Path) -> bytes:
+    """The newest line of the journal."""
+    newest = max((workspace / "journal").iterdir())
+    return newest.read_bytes().splitlines(keepends=True)[-1]
+
+
+def child(module: str, *arguments: object) -> subprocess.Popen[str]:
+    """`python -m benchmarks.MODULE ARGUMENTS`, its output in a pipe."""
+    command = [sys.executable, "-m", f"benchmarks.{module}", *map(str, arguments)]
+    return subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
+
+
+def spread(values: Sequence[float], scale: float = 1, unit: str = "") -> str:
+    """The median, and between what the rounds lay."""
+    low, middle, high = min(values) * scale, median(values) * scale, max(values) * scale
+    return f"{middle:.4g}{unit} ({low:.4g} to {high:.4g})"

@@ -1,0 +1,119 @@
+"""How long it takes from opening a workspace with a long history to the first step that is not answered from it.
+
+In a child, `prepare KIND COUNT STOP FOLDER` works and then stops itself; `measure KIND COUNT FOLDER` resumes and prints
+the seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from satchel import Agent, Item, Run, agent, run, step
+
+from .measuring import Ground, Result, child, sizes, spread
+
+_LIMIT = 0.150
+_STOPS = {"clean": "a clean stop", "kill": "a SIGKILL"}
+
+
+def measure(ground: Ground) -> Iterator[Result]:
+    count = ground.pick(10_000, 2_000)
+    for kind in ("steps", "items"):
+        for stop, words in _STOPS.items():
+            workspace = ground.workspace("resume")
+            _finish(child("resume", "prepare", kind, count, stop, workspace), stop)
+            times = [_resumed(ground.copy(workspace), kind, count) for _ in range(ground.pick(7, 3))]
+            yield Result(
+                f"resume after {words} and {count:,} {kind}", "time", "at most 150 ms", median(times), _LIMIT,
+                f"{spread(times, 1e3)} ms", str(sizes(workspace)),
+            )  # fmt: skip
+
+
+def _finish(process: Any, stop: str) -> None:
+    process.communicate()
+    if process.returncode != (-signal.SIGKILL if stop == "kill" else 0):
+        raise RuntimeError(f"preparing ended with {process.returncode}")
+
+
+def _resumed(workspace: Path, kind: str, count: int) -> float:
+    process = child("resume", "measure", kind, count, workspace)
+    out, _ = process.communicate()
+    return float(out)
+
+
+# In the child
+
+
+@step
+async def old(number: int) -> int:
+    return number
+
+
+def _agent(kind: str, count: int, reached: Callable[[], Any]) -> Agent:
+    """An agent that comes to one new call, in which it calls `reached`, after `count` steps or items."""
+
+    @step
+    async def new() -> None:
+        await reached()
+
+    async def steps(run: Run[Any], item: Item) -> None:
+        for number in range(count):
+            await old(number)
+        await new()
+
+    async def items(run: Run[Any], item: Item) -> None:
+        if item.text == "the last":
+            await new()
+
+    @agent
+    async def benchmark(run: Run[Any]) -> None:
+        if not run.todo.items:
+            before = [] if kind == "steps" else [f"item {number:06d}" for number in range(count)]
+            await run.plan("Benchmark", [*before, "the last"])
+        await run.todo.each(steps if kind == "steps" else items)
+
+    return benchmark
+
+
+def _prepare(kind: str, count: int, stop: str, folder: str) -> None:
+    async def reached() -> None:
+        os.kill(os.getpid(), signal.SIGKILL if stop == "kill" else signal.SIGTERM)
+        await asyncio.sleep(60)
+
+    outcome = run(folder, _agent(kind, count, reached))
+    if outcome.status != "paused":
+        raise RuntimeError(f"it is {outcome.status}: {outcome.error}")
+
+
+def _measure(kind: str, count: int, folder: str) -> None:
+    async def nothing() -> None:
+        pass
+
+    async def reached() -> None:
+        print(time.perf_counter() - began, flush=True)
+        os._exit(0)
+
+    # What is imported only when it is needed is imported now: a small run in a workspace of its own.
+    small = f"{folder}-small"
+    os.mkdir(small)
+    Path(small, "workspace.yaml").write_bytes(Path(folder, "workspace.yaml").read_bytes())
+    run(small, _agent(kind, 1, nothing))
+
+    began = time.perf_counter()
+    outcome = run(folder, _agent(kind, count, reached))
+    raise RuntimeError(f"it never came to the new step: {outcome.error}")
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "prepare":
+        _prepare(sys.argv[2], int(sys.argv[3]), sys.argv[4], sys.argv[5])
+    else:
+        _measure(sys.argv[2], int(sys.argv[3]), sys.argv[4])

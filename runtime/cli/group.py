@@ -1,0 +1,147 @@
+"""The list of commands, loaded one by one; and the one place where an error becomes a line and an exit code."""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from ...workspace.errors import AgentError, LeaseHeld, SatchelError, StorageFailed
+from .words import visible
+
+COMMANDS = ("new", "run", "resume", "status", "log", "check", "recover", "resolve", "ls", "schema", "completion")
+INTERRUPTED = 130
+"""What a shell expects of a command that ended by Ctrl-C. A run that is interrupted is paused, which is 3."""
+
+_EXAMPLES = """\b
+Examples:
+  satchel new digest my-digest     make a workspace from a sample
+  satchel run my-digest            run its agent, or go on after a crash
+  satchel status my-digest         where it stands, and what to type next
+"""
+
+
+class Commands(click.Group):
+    """Imports a command's module when it is called, and none at all for `--version`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f".cmd_{cmd_name}", __package__)
+        command: click.Command = module.command
+        return command
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """As click's, but every error ends in a few lines on stderr and the exit code that DESIGN names."""
+        words = sys.argv[1:] if args is None else list(args)
+        if os.environ.get("NO_COLOR"):
+            extra.setdefault("color", False)
+        try:
+            code = super().main(words, "satchel", complete_var, False, windows_expand_args, **extra)
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno == errno.EPIPE:
+                code = 0  # whoever was reading has seen enough
+                _close_quietly()
+            else:
+                code = tell(error, with_traceback="--traceback" in words)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+@click.command(cls=Commands, epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=lambda *_: _say_version(*_),
+              help="Say which Satchel this is.")  # fmt: skip
+@click.option("--traceback", is_flag=True, expose_value=False, help="Show all of an unexpected error.")
+def group() -> None:
+    """Runs AI agents over workspaces: folders that hold a whole run and survive kill -9."""
+
+
+def main() -> None:
+    """The entry point of the command line."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # a terminal may not have every letter of a file
+    group.main()
+
+
+def code_of(error: SatchelError) -> int:
+    """1: it failed. 2: refused, and a person can mend it. 6: another process has the workspace."""
+    if isinstance(error, LeaseHeld):
+        return 6
+    return 1 if isinstance(error, StorageFailed | AgentError) else 2
+
+
+def tell(error: Exception, *, with_traceback: bool) -> int:
+    """Say on stderr what went wrong and what to do. Returns the exit code."""
+    if with_traceback and not isinstance(error, click.ClickException | click.Abort):
+        import traceback
+
+        traceback.print_exception(error)
+    match error:
+        case click.Abort():
+            _line("interrupted")
+            return INTERRUPTED
+        case click.UsageError():
+            _line(_without_stop(error.format_message()))
+            if error.ctx is not None:
+                click.echo(f"  {error.ctx.command_path} --help shows how it is used", err=True)
+            return 2
+        case click.ClickException():
+            _line(error.format_message())
+            return 2
+        case SatchelError():
+            _line(str(error))
+            return code_of(error)
+        case OSError():
+            where = f"{error.filename}: " if error.filename else ""
+            _line(f"{where}{error.strerror or error}")
+            return 1
+        case _:
+            _line(
+                f"something went wrong inside Satchel ({type(error).__name__}: {error}). Nothing that was finished is "
+                "lost; please report it with what `--traceback` shows"
+            )
+            return 1
+
+
+def _line(text: str) -> None:
+    first, *more = visible(text).splitlines() or [""]
+    mark = click.style("satchel:", fg="red", bold=True)
+    click.echo("\n".join((f"{mark} {first}", *(f"  {line}" for line in more))), err=True)
+
+
+def _without_stop(text: str) -> str:
+    return text[:1].lower() + text[1:].removesuffix(".")
+
+
+def _say_version(ctx: click.Context, option: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        from ...workspace.version import version
+
+        click.echo(f"satchel {version()}")
+        ctx.exit()
+
+
+def _close_quietly() -> None:
+    """Python would complain of the broken pipe once more when it flushes at its end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(nowhere, stream.fileno())

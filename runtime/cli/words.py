@@ -1,0 +1,89 @@
+"""How facts are put for people: counts, sizes, times; and text of strangers made safe for a terminal."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
+
+
+def visible(text: str) -> str:
+    """`text` without what could steer a terminal or turn the direction of writing; such characters are spelled out."""
+    return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape", "surrogatepass").decode(), text)
+
+
+def one_line(text: str, width: int = 0) -> str:
+    """`text` in a single line that is safe to print, cut to `width` columns if that is not 0."""
+    line = visible(" ".join(text.split()))
+    return cut(line, width) if width else line
+
+
+def cut(line: str, width: int) -> str:
+    """As much of `line` as fits into `width` columns of a terminal, with an ellipsis if that is not all."""
+    if len(line) * 2 <= width or _columns(line) <= width:
+        return line
+    used, kept = 1, ""
+    for character in line:
+        used += _columns(character)
+        if used > width:
+            break
+        kept += character
+    return kept.rstrip() + "…"
+
+
+def _columns(text: str) -> int:
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text
+    )  # fmt: skip
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 step`, `1,200 steps`."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def size(count: int) -> str:
+    """Bytes, as people say them."""
+    if count < 1000:
+        return counted(count, "byte")
+    amount = float(count)
+    for unit in ("kB", "MB", "GB"):
+        amount /= 1000
+        if amount < 999.5:
+            break
+    return f"{amount:.0f} {unit}" if amount >= 10 else f"{amount:.1f} {unit}"
+
+
+def duration(seconds: float) -> str:
+    """`0.4 s`, `12 s`, `3 min 5 s`, `2 h 10 min`, `3 days`."""
+    if seconds < 10:
+        return f"{max(0.0, seconds):.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    if whole < 2 * 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole // 86400} days"
+
+
+def since(at: str) -> str:
+    """A journal's time with how long ago that is: `2026-11-21 23:10:04 UTC (3 min 5 s ago)`."""
+    try:
+        then = datetime.fromisoformat(at)
+    except ValueError:
+        return one_line(at, 40)
+    if then.tzinfo is None:
+        then = then.replace(tzinfo=UTC)
+    ago = (datetime.now(UTC) - then).total_seconds()
+    told = f" ({duration(ago)} ago)" if ago >= 0 else ""
+    return f"{then.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC{told}"
+
+
+def listed(parts: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}" if parts else ""

@@ -1,0 +1,62 @@
+"""A small extractive summariser: it chooses a document's own sentences by term frequency. Not a language model.
+
+A sentence is worth the frequencies of its words, stop words apart, against its length. The best are given in the order
+of the document. The same text makes the same summary.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from prose import sentences
+
+_WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
+_STOP_WORDS = frozenset(
+    _WORD.findall("""
+    a about above after again all also am an and any are aren't as at be because been before being below between both
+    but by can can't could couldn't did didn't do does doesn't doing don't down during each either etc even ever every
+    few for from further get got had has have haven't having he her here hers him his how however if in into is isn't
+    it it's its itself just let's like made make many may me might more most much must my no nor not now of off often
+    on once one only or other our out over own per rather same see she should since so some such than that the their
+    them then there these they this those through thus to too under until up upon us use used uses using very via was
+    we well were what when where whether which while who whom whose why will with within without won't would you
+    you're your
+    """)
+)
+_SHORTEST, _LONGEST = 5, 45
+"""Words of a sentence that can stand for others. Shorter ones say little, longer ones are mostly lists."""
+
+
+def summarise(text: str, count: int) -> str:
+    """The `count` sentences of `text` that say most of what it says, in its order; never empty."""
+    found = list(dict.fromkeys(sentences(text)))
+    whole = [sentence for sentence in found if _is_whole(sentence)]
+    candidates = whole or [sentence for sentence in found if _terms(sentence)]
+    if not candidates:
+        return _beginning(text)
+    frequencies = Counter(term for sentence in found for term in _terms(sentence))
+    best = sorted(range(len(candidates)), key=lambda at: (-_worth(candidates[at], frequencies), at))[:count]
+    return " ".join(candidates[at] for at in sorted(best))
+
+
+def _worth(sentence: str, frequencies: Counter[str]) -> float:
+    terms = _terms(sentence)
+    return sum(frequencies[term] for term in set(terms)) / len(terms) ** 0.5 if terms else 0.0
+
+
+def _terms(sentence: str) -> list[str]:
+    words = (word.casefold() for word in _WORD.findall(sentence))
+    return [word for word in words if len(word) > 1 and word not in _STOP_WORDS]
+
+
+def _is_whole(sentence: str) -> bool:
+    ends = sentence.rstrip("\"'”’)]」』")[-1:] in ".!?…。！？"
+    # A language without blanks has sentences of one word.
+    long_enough = _SHORTEST <= len(sentence.split()) <= _LONGEST or (not sentence.isascii() and len(sentence) >= 20)
+    return ends and long_enough
+
+
+def _beginning(text: str) -> str:
+    words = text.split()
+    return " ".join(words[:40]) + (" …" if len(words) > 40 else "")

@@ -1,0 +1,148 @@
+"""A second reading of the journal, in plain dicts, that shares no code with the one under test."""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Key = tuple[str, str, str, int]
+"""Of a call: scope, step, hash of the arguments, equal calls before it."""
+
+
+@dataclass
+class Book:
+    """What the records say, taken together."""
+
+    lines: list[bytes] = field(default_factory=list)  # lines[n] is record n + 1
+    kinds: list[str] = field(default_factory=list)
+    epochs: list[int] = field(default_factory=list)  # of the openings
+    data: Any = None
+    plan: str | None = None
+    open: set[str] = field(default_factory=set)  # scopes
+    done: dict[Key, dict[str, Any]] = field(default_factory=dict)  # of open scopes
+    started: dict[Key, dict[str, Any]] = field(default_factory=dict)
+    ever_started: set[tuple[str, str]] = field(default_factory=set)
+    results: dict[str, dict[str, Any]] = field(default_factory=dict)
+    outputs: dict[str, str] = field(default_factory=dict)  # hashes
+    messages: list[Any] = field(default_factory=list)
+    promoted: list[dict[str, Any]] = field(default_factory=list)
+    doubts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    settled: set[str] = field(default_factory=set)
+    steps: int = 0
+    _pending: dict[str, list[Any]] = field(default_factory=dict)
+
+    def add(self, line: bytes) -> None:
+        record = json.loads(line)
+        self.lines.append(line)
+        kind = record["type"]
+        self.kinds.append(kind)
+        key = (record["scope"], record["step"], record["args"], record["n"]) if "step" in record else ("", "", "", 0)
+        match kind:
+            case "opened":
+                self.epochs.append(record["epoch"])
+                self._pending.clear()
+            case "step.started":
+                self.started[key] = record
+                self.ever_started.add(key[:2])
+                self._asked_no_more(key)
+            case "step.completed":
+                self.done[key] = record
+                self.started.pop(key, None)
+                self.steps += 1
+                if record.get("effect"):
+                    self._asked_no_more(key)
+            case "step.failed" if record.get("not_done"):
+                self.started.pop(key, None)
+            case "scope.begun":
+                self.open.add(record["scope"])
+            case "scope.committed":
+                self._commit(record)
+            case "message":
+                self._pending.setdefault(record["scope"], []).append(record["content"])
+            case "partial.promoted":
+                self.promoted.append(record)
+            case "doubt":
+                self.doubts[record["id"]] = record
+            case "resolved":
+                self._resolve(record)
+        for change in record.get("plan", []):
+            self._replan(*change)
+
+    def _commit(self, record: dict[str, Any]) -> None:
+        scope = record["scope"]
+        for change in record.get("patch", []):
+            self.data = _patched(self.data, change)
+        self.outputs |= {path: output["sha256"] for path, output in record.get("outputs", {}).items()}
+        self.messages += self._pending.pop(scope, [])
+        if scope:
+            self.results[scope] = record
+            self.open.discard(scope)
+            self.done = {key: each for key, each in self.done.items() if key[0] != scope}
+            self.started = {key: each for key, each in self.started.items() if key[0] != scope}
+
+    def _resolve(self, record: dict[str, Any]) -> None:
+        doubt = self.doubts.pop(record["id"])
+        self.settled.add(record["id"])
+        if doubt["why"] == "unclaimed":
+            for step, args, n in doubt.get("others", []):
+                self.started.pop((doubt["scope"], step, args, n), None)
+            return
+        key = doubt["scope"], doubt["step"], doubt["args"], doubt["n"]
+        self.started.pop(key, None)
+        if record["outcome"] == "done":
+            self.done[key] = doubt | {"result": record.get("result"), "blob": record.get("blob", "")}
+
+    def _asked_no_more(self, key: Key) -> None:
+        for each in list(self.doubts.values()):
+            same = each["scope"] == key[0] and each["step"] == key[1]
+            if same and (each["why"] == "unclaimed" or (each["args"], each["n"]) == key[2:]):
+                del self.doubts[each["id"]]
+
+    def _replan(self, line: int, removed: int, text: str) -> None:
+        lines = (self.plan or "").splitlines(keepends=True)
+        lines[line : line + removed] = text.splitlines(keepends=True)
+        self.plan = "".join(lines)
+
+
+class Unreadable(Exception):
+    """The journal is not one unbroken row of whole records."""
+
+
+def read(tree: Mapping[str, bytes], *, torn: bool = False) -> Book:
+    """The journal of a tree of files. `torn`: stop where it can't be read any further, instead of refusing."""
+    book = Book()
+    for path in sorted(path for path in tree if re.fullmatch(r"journal/\d{12}\.jsonl", path)):
+        for line in tree[path].splitlines(keepends=True):
+            if not _is_whole(line) or json.loads(line)["seq"] != len(book.lines) + 1:
+                if torn:
+                    return book
+                raise Unreadable(f"{path}: record {len(book.lines) + 1} is {line[:60]!r}")
+            book.add(line)
+    return book
+
+
+def _is_whole(line: bytes) -> bool:
+    match = re.fullmatch(rb'(.*),"crc":"([0-9a-f]{8})"\}\n', line)
+    return bool(match) and zlib.crc32(match[1] + b"}") == int(match[2], 16)
+
+
+def _patched(value: Any, change: dict[str, Any]) -> Any:
+    """JSON Patch, as far as add, remove and replace go."""
+    if not change["path"]:
+        return json.loads(json.dumps(change["value"]))
+    *above, last = [part.replace("~1", "/").replace("~0", "~") for part in change["path"][1:].split("/")]
+    target = value
+    for part in above:
+        target = target[int(part)] if isinstance(target, list) else target[part]
+    place: Any = (len(target) if last == "-" else int(last)) if isinstance(target, list) else last
+    if change["op"] == "remove":
+        del target[place]
+    elif change["op"] == "add" and isinstance(target, list):
+        target.insert(place, change["value"])
+    else:
+        target[place] = change["value"]
+    return value

@@ -1,0 +1,64 @@
+"""Makes a recording depend on nothing but its seed: not on the time, the process, or how fast the machine is.
+
+Also makes the journal's promise visible: each time it says that records are durable, that is acknowledged in the log.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+from unittest import mock
+
+from satchel.workspace import journal, opening, record
+from satchel.workspace.journal import Journal
+from satchel.workspace.projector import Projector
+from satchel.workspace.store import disk
+
+from .memory import Memory
+from .witness import Durable
+
+SEGMENT_BYTES = 3000
+"""Small, so that segments rotate and checkpoints fall due within a few items."""
+
+
+class _Clock(datetime):
+    ticks = itertools.count()
+
+    @classmethod
+    def now(cls, tz: Any = None) -> _Clock:
+        return cls(2026, 1, 1, tzinfo=UTC) + timedelta(milliseconds=next(cls.ticks))
+
+
+@contextmanager
+def steady() -> Iterator[None]:
+    """The body runs in a world of its own."""
+    flush = Journal.flush
+
+    def flush_and_tell(self: Journal) -> None:
+        flush(self)
+        system = getattr(self._store, "_os", None)
+        if isinstance(system, Memory):
+            system.acknowledge(Durable(self._next_seq - 1))
+
+    with ExitStack() as patches:
+        for target, name, value in (
+            (record, "datetime", _Clock),
+            (opening, "Projector", partial(Projector, clock=lambda: 0.0)),
+            (opening, "SEGMENT_BYTES", SEGMENT_BYTES),
+            (journal, "SEGMENT_BYTES", SEGMENT_BYTES),
+            (Journal, "flush", flush_and_tell),
+            (disk.os, "getpid", lambda: 4242),
+        ):
+            patches.enter_context(mock.patch.object(target, name, value))
+        new_process()
+        yield
+
+
+def new_process() -> None:
+    """A process counts its temporary files from 0, and in a container it has the pid of the one before it."""
+    disk._numbers = itertools.count()
+    _Clock.ticks = itertools.count(0)

@@ -1,0 +1,140 @@
+"""What is recorded and then crashed at every call: a name, the files a person has put there, and a history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from .memory import Memory
+from .play import Play, playing
+
+_DEFINITION = b"format: 1\nrun_id: crashed\nagent: agent.py:main\n"
+
+
+class Workload(NamedTuple):
+    name: str
+    files: dict[str, bytes]
+    live: Callable[[Memory], None]
+
+
+def go_on(play: Play) -> None:
+    """What any later process does: finish the next item, whatever state it is in."""
+    play.start()
+    scope = play.begin()
+    if scope is None:
+        return
+    play.step(scope, "read")
+    play.effect(scope, "send")
+    play.commit(scope, talk=True)
+
+
+def _commits(system: Memory) -> None:
+    with playing(system) as play:
+        play.start()
+        for _ in range(2):
+            scope = play.begin()
+            assert scope
+            play.step(scope, "read")
+            play.together(scope, "left", "right")
+            play.commit(scope, talk=True)
+        play.add_item("Tidy up")
+        go_on(play)
+        play.workspace.close("paused", "enough")
+    with playing(system) as play:
+        go_on(play)
+        play.workspace.close("completed")
+    with playing(system, "recover") as play:
+        play.workspace.close()
+
+
+def _effects(system: Memory) -> None:
+    with playing(system) as play:
+        play.start()
+        scope = play.begin()
+        assert scope
+        play.step(scope, "read")
+        play.effect(scope, "send")
+        play.effect(scope, "pay", "raises")
+        play.effect(scope, "book", "never")
+    with playing(system, "resolve") as play:
+        play.effect(scope, "pay")
+        play.workspace.close()
+    with playing(system) as play:
+        play.start()
+        play.effect(scope, "book")
+        play.commit(scope)
+        go_on(play)
+
+
+def _streams(system: Memory) -> None:
+    with playing(system) as play:
+        play.start()
+        scope = play.begin()
+        assert scope
+        play.stream(scope, "draft", 7)
+        play.stream(scope, "answer", 8, "never")
+    with playing(system) as play:
+        play.stream(scope, "answer", 2, "never")
+    with playing(system) as play:
+        play.stream(scope, "answer", 1)
+        play.commit(scope)
+        scope = play.begin()
+        assert scope
+        play.stream(scope, "more", 2, "never")
+
+
+def _growth(system: Memory) -> None:
+    """Segments rotate, checkpoints fall due and old ones go; results are long enough for blobs."""
+    with playing(system) as play:
+        play.start()
+        for number in range(9):
+            play.add_item(f"Extra {number}")
+        for number in range(5):
+            scope = play.begin()
+            assert scope
+            play.step(scope, "read", 1500)
+            play.step(scope, "big", 70_000 if number == 1 else 30)
+            play.workspace.checkpoint()
+            play.commit(scope, talk=number % 2 == 0, size=70_000 if number == 2 else 900)
+    with playing(system) as play:
+        for _ in range(4):
+            go_on(play)
+            play.workspace.checkpoint()
+        play.workspace.close("paused")
+    with playing(system) as play:
+        go_on(play)
+
+
+def _outputs(system: Memory) -> None:
+    with playing(system) as play:
+        play.start()
+        for number in range(3):
+            scope = play.begin()
+            assert scope
+            made = play.output("outputs/report.md", f"version {number}\n" * 300)
+            made |= play.output(f"outputs/parts/{number}.md", f"part {number}\n")
+            play.step(scope, "read")
+            play.commit(scope, outputs=made, talk=True)
+        play.workspace.close("completed")
+
+
+def _plan_of_a_person(system: Memory) -> None:
+    with playing(system) as play:
+        play.start()
+        for _ in range(2):
+            go_on(play)
+
+
+_PLAN = b"# Mail\r\n\r\n- [ ] Call back\r\n- [ ] Call back\r\n  - [ ] Find the number\r\n\r\nThanks.\r\n"
+
+WORKLOADS = {
+    each.name: each
+    for each in (
+        Workload("commits", {"workspace.yaml": _DEFINITION}, _commits),
+        Workload("effects", {"workspace.yaml": _DEFINITION}, _effects),
+        Workload("streams", {"workspace.yaml": _DEFINITION}, _streams),
+        Workload("growth", {"workspace.yaml": _DEFINITION}, _growth),
+        Workload("outputs", {"workspace.yaml": _DEFINITION}, _outputs),
+        Workload("plan of a person", {"workspace.yaml": _DEFINITION, "todo.md": _PLAN}, _plan_of_a_person),
+    )
+}

@@ -1,0 +1,397 @@
+"""Effects: never done twice unknowingly, never silently skipped."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from satchel import NotDone, Retry, Run, agent, effect, run, step
+from satchel.workspace.opening import opened
+from satchel.workspace.record import NOTHING, Resolved
+from satchel.workspace.report import Report, question
+from satchel.workspace.store import DiskStore
+
+
+def resolve(workspace: Path, id: str, outcome: Any, result: bytes = b"") -> None:
+    with opened(DiskStore(workspace), "resolve", Report()) as found:
+        found.journal.add(Resolved(id=id, outcome=outcome, by="tester", result=Raw(result) if result else NOTHING))
+        found.journal.flush()
+        found.close()
+
+
+def test_a_finished_effect_is_not_repeated(workspace: Path, calls: list[str], crash: Any) -> None:
+    @effect
+    async def send(text: str) -> str:
+        calls.append(text)
+        return "sent"
+
+    @agent
+    async def main(run: Run[Any]) -> str:
+        found = await send("hello")
+        if run.attempt == 1:
+            raise crash
+        return found
+
+    with pytest.raises(crash):
+        run(workspace, main)
+    assert run(workspace, main).result == "sent"
+    assert calls == ["hello"]
+
+
+def test_the_intent_is_durable_before_the_effect_starts(workspace: Path) -> None:
+    seen: list[str] = []
+
+    @effect
+    async def send(text: str, *, key: str) -> None:
+        seen.append((workspace / "journal/000000000001.jsonl").read_text())
+        seen.append(key)
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await send("hello")
+
+    run(workspace, main)
+    last = seen[0].splitlines()[-1]
+    assert '"step.started"' in last and f'"idempotency_key":"{seen[1]}"' in last and '"hello"' in last
+
+
+def dies_once(calls: list[str], crash: Any, **options: Any) -> Any:
+    """An agent whose effect dies in the middle at the first attempt."""
+
+    async def send(text: str, *, key: str) -> str:
+        calls.append(key)
+        if len(calls) == 1:
+            raise crash
+        return "sent"
+
+    sent = effect(**options)(send)
+
+    @agent
+    async def main(run: Run[Any]) -> Any:
+        return await sent("hello")
+
+    return main
+
+
+def test_an_effect_that_died_is_asked_about_and_the_run_waits(workspace: Path, calls: list[str], crash: Any) -> None:
+    main = dies_once(calls, crash)
+    with pytest.raises(crash):
+        run(workspace, main)
+    for _ in range(2):  # asking again and again does nothing
+        outcome = run(workspace, main)
+        assert outcome.status == "waiting"
+        assert [doubt.id for doubt in outcome.doubts] == ["d1"]
+    assert len(calls) == 1
+    (doubt,) = outcome.doubts
+    with opened(DiskStore(workspace), "resolve", Report()) as found:
+        asked = question(doubt, found.moment, "WS")
+        found.close()
+    assert 'send("text":"hello")' in asked and "satchel resolve WS d1 --done" in asked
+
+
+def test_a_person_can_say_that_it_has_happened(workspace: Path, calls: list[str], crash: Any) -> None:
+    main = dies_once(calls, crash)
+    with pytest.raises(crash):
+        run(workspace, main)
+    run(workspace, main)
+    resolve(workspace, "d1", "done", b'"seen in the mailbox"')
+    outcome = run(workspace, main)
+    assert (outcome.status, outcome.result, outcome.doubts) == ("completed", "seen in the mailbox", [])
+    assert len(calls) == 1
+
+
+def test_a_person_can_say_that_it_has_not_happened(workspace: Path, calls: list[str], crash: Any) -> None:
+    main = dies_once(calls, crash)
+    with pytest.raises(crash):
+        run(workspace, main)
+    run(workspace, main)
+    resolve(workspace, "d1", "not_done")
+    assert run(workspace, main).result == "sent"
+    assert len(calls) == 2 and calls[0] == calls[1], "the idempotency key is the same at every attempt"
+
+
+def test_an_idempotent_effect_is_repeated_under_the_same_key(workspace: Path, calls: list[str], crash: Any) -> None:
+    main = dies_once(calls, crash, idempotent=True)
+    with pytest.raises(crash):
+        run(workspace, main)
+    assert run(workspace, main).result == "sent"
+    assert len(calls) == 2 and calls[0] == calls[1]
+
+
+def test_verify_finds_the_result_of_an_effect_that_died(workspace: Path, calls: list[str], crash: Any) -> None:
+    def was_sent(text: str, key: str) -> str:
+        assert key == calls[0]
+        return f"found {text}"
+
+    main = dies_once(calls, crash, verify=was_sent)
+    with pytest.raises(crash):
+        run(workspace, main)
+    assert run(workspace, main).result == "found hello"
+    assert len(calls) == 1
+
+
+def test_verify_finds_that_it_has_not_happened_and_it_is_done(workspace: Path, calls: list[str], crash: Any) -> None:
+    async def was_sent(text: str) -> str:
+        raise NotDone
+
+    main = dies_once(calls, crash, verify=was_sent)
+    with pytest.raises(crash):
+        run(workspace, main)
+    assert run(workspace, main).result == "sent"
+    assert len(calls) == 2
+
+
+def test_a_verify_that_fails_leaves_the_doubt(workspace: Path, calls: list[str], crash: Any) -> None:
+    def was_sent(text: str) -> str:
+        raise ConnectionError("mailbox away")
+
+    main = dies_once(calls, crash, verify=was_sent)
+    with pytest.raises(crash):
+        run(workspace, main)
+    outcome = run(workspace, main)
+    assert outcome.status == "waiting" and "mailbox away" in outcome.doubts[0].cause
+    assert len(calls) == 1
+
+
+def test_a_timeout_after_delivery_is_a_doubt_and_is_not_retried(workspace: Path, calls: list[str]) -> None:
+    @effect(retry=Retry(attempts=5, first=0))
+    async def send(text: str) -> None:
+        calls.append(text)
+        raise TimeoutError("no answer, but it was delivered")
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        for _ in range(3):
+            try:
+                await send("hello")
+            except Exception:
+                continue
+
+    outcome = run(workspace, main)
+    assert outcome.status == "waiting"
+    assert "no answer" in outcome.doubts[0].cause
+    assert calls == ["hello"]
+
+
+def test_a_cancelled_effect_is_a_doubt_and_the_agent_cannot_call_it_again(workspace: Path, calls: list[str]) -> None:
+    @effect
+    async def send(text: str) -> None:
+        calls.append(text)
+        await asyncio.Event().wait()
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        for _ in range(3):
+            try:
+                async with asyncio.timeout(0.01):
+                    await send("hello")
+            except TimeoutError:
+                continue
+
+    outcome = run(workspace, main)
+    assert (outcome.status, calls) == ("waiting", ["hello"])
+    assert outcome.doubts[0].cause == "it was cancelled"
+
+
+def test_not_done_is_a_failure_like_any_other(workspace: Path, calls: list[str]) -> None:
+    @effect(not_done=(ConnectionRefusedError,), retry=Retry(attempts=3, first=0))
+    async def send(text: str) -> str:
+        calls.append(text)
+        if len(calls) < 3:
+            raise ConnectionRefusedError("nobody listens")
+        return "sent"
+
+    @agent
+    async def main(run: Run[Any]) -> str:
+        return await send("hello")
+
+    assert run(workspace, main).result == "sent"
+    assert len(calls) == 3
+
+
+def test_not_done_in_an_earlier_attempt_is_no_doubt(workspace: Path, calls: list[str]) -> None:
+    @effect
+    async def send(text: str) -> str:
+        calls.append(text)
+        if len(calls) == 1:
+            raise NotDone("the door was closed")
+        return "sent"
+
+    @agent
+    async def main(run: Run[Any]) -> str:
+        return await send("hello")
+
+    assert isinstance(run(workspace, main).error, NotDone)
+    assert run(workspace, main).result == "sent"
+
+
+def test_an_argument_that_holds_the_time_is_asked_about_not_repeated(
+    workspace: Path, calls: list[str], crash: Any
+) -> None:
+    @effect
+    async def send(text: str) -> str:
+        calls.append(text)
+        return f"receipt for {text}"
+
+    async def work(run: Run[Any], item: Any) -> str:
+        found = await send(f"it is {run.attempt} o'clock")
+        if run.attempt == 1:
+            raise crash
+        return found
+
+    @agent
+    async def main(run: Run[Any]) -> Any:
+        if not run.todo.items:
+            await run.plan(None, ["send"])
+        await run.todo.each(work)
+        return run.todo.result("send")
+
+    with pytest.raises(crash):
+        run(workspace, main)
+    outcome = run(workspace, main)
+    assert outcome.status == "waiting"
+    assert outcome.doubts[0].why == "unclaimed"
+    assert calls == ["it is 1 o'clock"]
+    resolve(workspace, "d1", "done")
+    outcome = run(workspace, main)
+    assert (outcome.status, outcome.result) == ("completed", "receipt for it is 1 o'clock")
+    assert len(calls) == 1
+
+
+def test_an_unclaimed_effect_that_a_person_lets_be_done_anew(workspace: Path, calls: list[str], crash: Any) -> None:
+    @effect
+    async def send(text: str) -> str:
+        calls.append(text)
+        if len(calls) == 1:
+            raise crash
+        return "sent"
+
+    @agent
+    async def main(run: Run[Any]) -> str:
+        return await send(f"it is {run.attempt} o'clock")
+
+    with pytest.raises(crash):
+        run(workspace, main)
+    assert run(workspace, main).status == "waiting"
+    resolve(workspace, "d1", "not_done")
+    assert run(workspace, main).result == "sent"
+    assert calls == ["it is 1 o'clock", "it is 3 o'clock"]
+
+
+def test_a_named_effect_is_equal_whatever_its_arguments(workspace: Path, calls: list[str], crash: Any) -> None:
+    @effect
+    async def send(text: str) -> str:
+        calls.append(text)
+        return text
+
+    @agent
+    async def main(run: Run[Any]) -> list[str]:
+        found = [await send.named(f"mail {i}")(f"{i} at {run.attempt}") for i in range(3)]
+        if run.attempt == 1:
+            raise crash
+        return found
+
+    with pytest.raises(crash):
+        run(workspace, main)
+    assert run(workspace, main).result == ["0 at 1", "1 at 1", "2 at 1"]
+    assert len(calls) == 3
+
+
+def test_an_effect_in_doubt_that_is_not_reached_again_holds_the_commit(
+    workspace: Path, calls: list[str], crash: Any
+) -> None:
+    @effect
+    async def send(text: str) -> str:
+        calls.append(text)
+        raise crash
+
+    async def work(run: Run[Any], item: Any) -> None:
+        if run.attempt == 1:
+            await send("hello")
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        if not run.todo.items:
+            await run.plan(None, ["maybe send"])
+        await run.todo.each(work)
+
+    with pytest.raises(crash):
+        run(workspace, main)
+    outcome = run(workspace, main)
+    assert outcome.status == "waiting"
+    assert outcome.doubts[0].why == "unreached"
+    resolve(workspace, "d1", "not_done")
+    assert run(workspace, main).status == "completed"
+    assert calls == ["hello"]
+
+
+def test_an_effect_whose_result_cannot_be_kept_is_in_doubt_not_repeated(workspace: Path, calls: list[str]) -> None:
+    @effect
+    async def send() -> Any:
+        calls.append("send")
+        return object()
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await send()
+
+    outcome = run(workspace, main)
+    assert outcome.status == "waiting" and "can't be kept" in outcome.doubts[0].cause
+    run(workspace, main)
+    assert calls == ["send"]
+
+
+def test_several_effects_in_doubt_at_once_are_all_asked_about(workspace: Path, calls: list[str]) -> None:
+    all_begun = asyncio.Event()
+
+    @effect
+    async def send(number: int) -> None:
+        calls.append(str(number))
+        if len(calls) == 3:
+            all_begun.set()
+        await all_begun.wait()
+        raise TimeoutError
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await asyncio.gather(*(send(number) for number in range(3)), return_exceptions=True)
+
+    outcome = run(workspace, main)
+    assert outcome.status == "waiting"
+    assert [doubt.id for doubt in outcome.doubts] == ["d1", "d2", "d3"]
+    assert run(workspace, main).status == "waiting"
+    assert sorted(calls) == ["0", "1", "2"]
+
+
+def test_an_agent_that_catches_everything_still_stops(workspace: Path, calls: list[str]) -> None:
+    @effect
+    async def send() -> None:
+        calls.append("send")
+        raise TimeoutError
+
+    @step
+    async def after() -> None:
+        calls.append("after")
+
+    async def work(run: Run[Any], item: Any) -> None:
+        for call in (send, after, send):
+            try:
+                await call()
+            except BaseException:
+                continue
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await run.plan(None, ["a"])
+        try:
+            await run.todo.each(work)
+        except BaseException:
+            return
+
+    outcome = run(workspace, main)
+    assert (outcome.status, calls) == ("waiting", ["send"])
+    assert "- [/] a ^1" in (workspace / "todo.md").read_text()

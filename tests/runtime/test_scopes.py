@@ -1,0 +1,372 @@
+"""Scopes: state, plan, outputs and messages change together or not at all."""
+
+from __future__ import annotations
+
+import copy
+import json
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypedDict
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from satchel import Item, Run, agent, run, step
+from satchel.workspace.errors import AgentError, NotSerializable, UsageError
+
+
+DEFINITION = "format: 1\nrun_id: test-1\nagent: agent.py:main\n"
+
+
+class Crash(BaseException):
+    """Leaves the workspace as a kill does."""
+
+
+
+def state_of(workspace: Path) -> Any:
+    return json.loads((workspace / "state.json").read_text())["data"]
+
+
+class Model(BaseModel):
+    names: dict[str, int] = {}
+
+
+@dataclass
+class Plain:
+    names: dict[str, int] = field(default_factory=dict)
+
+
+class Typed(TypedDict, total=False):
+    names: dict[str, int]
+
+
+@pytest.mark.parametrize("kind", [Model, Plain, Typed, dict, dict[str, Any]])
+def test_state_is_kept_with_the_commit_and_undone_with_a_failure(workspace: Path, kind: Any) -> None:
+    def names(state: Any) -> dict[str, int]:
+        found: dict[str, int] = state.setdefault("names", {}) if isinstance(state, dict) else state.names
+        return found
+
+    async def work(run: Run[Any], item: Item) -> None:
+        names(run.state)[item.text] = run.attempt
+        if item.text == "b" and run.attempt == 1:
+            raise ValueError("in the middle")
+
+    @agent(state=kind)
+    async def main(run: Run[Any]) -> None:
+        if not run.todo.items:
+            await run.plan(None, ["a", "b"])
+        await run.todo.each(work)
+
+    assert run(workspace, main).status == "failed"
+    assert state_of(workspace) == {"names": {"a": 1}}
+    assert run(workspace, main).status == "completed"
+    assert state_of(workspace) == {"names": {"a": 1, "b": 2}}
+    assert (workspace / "todo.md").read_text().startswith("- [x] a ^1\n- [x] b ^2\n")
+
+
+def test_state_changed_outside_a_scope_is_an_error_that_says_where(workspace: Path) -> None:
+    @agent(state=Plain)
+    async def main(run: Run[Plain]) -> None:
+        run.state.names["x"] = 1
+
+    outcome = run(workspace, main)
+    assert isinstance(outcome.error, AgentError)
+    assert "run.state.names.x was changed outside a scope" in str(outcome.error)
+
+
+def test_state_that_is_not_json_fails_the_item_and_is_undone(workspace: Path) -> None:
+    async def work(run: Run[Any]) -> None:
+        run.state["when"] = object()
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await run.scope("work", work, run)
+
+    outcome = run(workspace, main)
+    assert isinstance(outcome.error, NotSerializable) and "run.state.when" in str(outcome.error)
+    assert state_of(workspace) == {}
+
+
+def test_a_state_type_without_defaults_is_explained(workspace: Path) -> None:
+    class Needy(BaseModel):
+        name: str
+
+    @agent(state=Needy)
+    async def main(run: Run[Any]) -> None: ...
+
+    outcome = run(workspace, main)
+    assert isinstance(outcome.error, UsageError) and "default" in str(outcome.error)
+
+
+def test_state_that_no_longer_fits_its_type_is_explained(workspace: Path) -> None:
+    async def work(run: Run[Any]) -> None:
+        run.state["names"] = [1]
+
+    @agent
+    async def first(run: Run[Any]) -> None:
+        await run.scope("work", work, run)
+        raise ValueError
+
+    @agent(state=Model)
+    async def second(run: Run[Any]) -> None: ...
+
+    run(workspace, first)
+    outcome = run(workspace, second)
+    assert outcome.status == "failed" and "the state is not what its type says" in str(outcome.error)
+    assert state_of(workspace) == {"names": [1]}
+
+
+def test_a_named_scope_is_answered_with_its_recorded_result(workspace: Path, calls: list[str]) -> None:
+    async def prepare(run: Run[Any], number: int) -> Model:
+        calls.append("prepare")
+        run.state["prepared"] = number
+        return Model(names={"n": number})
+
+    @agent
+    async def main(run: Run[Any]) -> Any:
+        found = await run.scope("prepare", prepare, run, 7)
+        if run.attempt == 1:
+            raise ValueError
+        return found
+
+    run(workspace, main)
+    assert run(workspace, main).result == Model(names={"n": 7})
+    assert calls == ["prepare"]
+
+
+def test_a_scope_inside_a_scope_is_refused(workspace: Path) -> None:
+    async def inner(run: Run[Any]) -> None: ...
+
+    async def outer(run: Run[Any]) -> None:
+        await run.scope("inner", inner, run)
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await run.scope("outer", outer, run)
+
+    outcome = run(workspace, main)
+    assert isinstance(outcome.error, AgentError) and "'inner' would begin inside 'outer'" in str(outcome.error)
+
+
+def test_skipping_cancels_and_the_result_is_kept(workspace: Path) -> None:
+    async def work(run: Run[Any], item: Item) -> str:
+        if item.text == "b":
+            item.skip("not needed")
+        return item.text.upper()
+
+    @agent
+    async def main(run: Run[Any]) -> list[Any]:
+        await run.plan("Work", ["a", "b"])
+        await run.todo.each(work)
+        return [run.todo.result(item) for item in run.todo]
+
+    assert run(workspace, main).result == ["A", "B"]
+    assert "- [x] a ^1\n- [-] b ^2\n" in (workspace / "todo.md").read_text()
+    assert "not needed" in (workspace / "journal/000000000001.jsonl").read_text()
+
+
+def test_leaves_are_done_and_parents_follow(workspace: Path) -> None:
+    (workspace / "todo.md").write_text("# Mine\n\n- [ ] big\n  - [ ] one\n  - [ ] two\n- [x] before\n\nSome prose.\n")
+    seen: list[str] = []
+
+    async def work(run: Run[Any], item: Item) -> None:
+        seen.append(item.text)
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await run.todo.each(work)
+
+    outcome = run(workspace, main)
+    assert outcome.status == "completed" and seen == ["one", "two"]
+    assert (workspace / "todo.md").read_text().startswith(
+        "# Mine\n\n- [x] big\n  - [x] one ^1\n  - [x] two ^2\n- [x] before\n\nSome prose.\n"
+    )
+
+
+@pytest.mark.parametrize("text", ["# Only prose\n", "* a list\n* without boxes\n"])
+def test_a_plan_without_items_is_not_a_finished_plan(workspace: Path, text: str) -> None:
+    (workspace / "todo.md").write_text(text)
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await run.todo.each(lambda run, item: None)
+
+    outcome = run(workspace, main)
+    assert outcome.status == "failed" and "todo.md has no items" in str(outcome.error)
+
+
+def test_items_added_inside_an_item_come_with_its_commit(workspace: Path, crash: Any) -> None:
+    async def work(run: Run[Any], item: Item) -> None:
+        if item.text == "first":
+            await run.todo.add("second", after=item.id)
+            await run.todo.note(item.id, "found one more")
+            if run.attempt == 1:
+                raise crash
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        if not run.todo.items:
+            await run.plan(None, ["first", "third"])
+        await run.todo.each(work)
+
+    with pytest.raises(crash):
+        run(workspace, main)
+    assert "second" not in "".join(path.read_text() for path in (workspace / "journal").iterdir())
+    assert run(workspace, main).status == "completed"
+    text = (workspace / "todo.md").read_text()
+    assert text.count("second") == 1 and text.index("first") < text.index("second") < text.index("third")
+
+
+def test_remaining_is_the_rest_of_the_plan(workspace: Path) -> None:
+    rest: list[str] = []
+
+    async def work(run: Run[Any], item: Item) -> None:
+        rest.append(run.todo.remaining())
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await run.plan("Work", ["a", "b"])
+        await run.todo.cancel("b")
+        await run.todo.add("c")
+        await run.todo.each(work)
+
+    run(workspace, main)
+    assert "a" in rest[0] and "c" in rest[0] and "[-]" not in rest[0]
+    assert "- [ ] c" not in rest[1] and "[/] c" in rest[1]
+
+
+def test_messages_and_outputs_come_with_the_commit(workspace: Path, crash: Any) -> None:
+    async def work(run: Run[Any], item: Item) -> None:
+        run.messages.add("user", f"question {item.text}")
+        assert run.messages.last(1) == [{"role": "user", "content": f"question {item.text}"}]
+        run.messages.add("assistant", {"text": "answer", "tokens": 3})
+        await run.output(f"deep/{item.text}.txt", item.text * 3)
+        if item.text == "b" and run.attempt == 1:
+            raise crash
+
+    @agent
+    async def main(run: Run[Any]) -> int:
+        if not run.todo.items:
+            await run.plan(None, ["a", "b"])
+        await run.todo.each(work)
+        return len(run.messages)
+
+    with pytest.raises(crash):
+        run(workspace, main)
+    assert run(workspace, main).result == 4
+    rows = [json.loads(line) for line in (workspace / "messages.jsonl").read_text().splitlines()]
+    assert [row["content"] for row in rows][::2] == ["question a", "question b"]
+    assert (workspace / "outputs/deep/b.txt").read_text() == "bbb"
+
+
+@pytest.mark.parametrize("name", ["../out.txt", "/etc/x", "a/../../b", "", "a\\b", "nul\0"])
+def test_an_output_cannot_be_written_outside(workspace: Path, name: str) -> None:
+    async def work(run: Run[Any]) -> None:
+        await run.output(name, "x")
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await run.scope("work", work, run)
+
+    assert isinstance(run(workspace, main).error, UsageError)
+    assert not (workspace / "outputs").exists()
+
+
+@pytest.mark.parametrize("call", ["output", "messages"])
+def test_what_must_be_part_of_a_commit_is_refused_outside_a_scope(workspace: Path, call: str) -> None:
+    @agent
+    async def main(run: Run[Any]) -> None:
+        if call == "output":
+            await run.output("a.txt", "x")
+        else:
+            run.messages.add("user", "x")
+
+    outcome = run(workspace, main)
+    assert isinstance(outcome.error, AgentError) and "outside a scope" in str(outcome.error)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+moves = st.one_of(
+    st.tuples(st.just("set"), st.text(max_size=3), json_values),
+    st.tuples(st.just("delete"), st.text(max_size=3), st.none()),
+    st.tuples(st.just("append"), st.text(max_size=3), json_values),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.lists(moves, max_size=4), st.sampled_from(["commit", "fail", "crash"])), max_size=6))
+def test_any_sequence_of_changes_commits_and_reopenings_equals_a_plain_dict(history: list[Any]) -> None:
+    def change(state: dict[str, Any], how: str, key: str, value: Any) -> None:
+        if how == "set":
+            state[key] = copy.deepcopy(value)
+        elif how == "delete":
+            state.pop(key, None)
+        elif isinstance(state.get(key), list):
+            state[key].append(copy.deepcopy(value))
+
+    expected: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        workspace = Path(folder)
+        (workspace / "workspace.yaml").write_text(DEFINITION)
+        number = 0
+        while number < len(history):
+
+            @agent
+            async def main(run: Run[dict[str, Any]]) -> None:
+                nonlocal number
+                assert run.state == expected
+                while number < len(history):
+                    changes, end = history[number]
+                    number += 1
+
+                    async def work(run: Run[Any], changes: Any = changes, end: str = end) -> None:
+                        for move in changes:
+                            change(run.state, *move)
+                        if end == "fail":
+                            raise ValueError
+                        if end == "crash":
+                            raise Crash
+
+                    try:
+                        await run.scope(f"change {number}", work, run)
+                    except ValueError:
+                        continue
+                    for move in changes:
+                        change(expected, *move)
+                    assert run.state == expected
+                raise ValueError("so that it is opened once more")
+
+            try:
+                run(workspace, main)
+            except Crash:
+                continue
+            assert state_of(workspace) == expected
+
+
+def test_a_step_of_the_agent_itself_may_make_the_plan(workspace: Path, calls: list[str]) -> None:
+    @step
+    async def think() -> list[str]:
+        calls.append("think")
+        return ["a", "b"]
+
+    async def work(run: Run[Any], item: Item) -> None:
+        if item.text == "b" and run.attempt == 1:
+            raise ValueError
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        items = await think()
+        if not run.todo.items:
+            await run.plan("Thought", items)
+        await run.todo.each(work)
+
+    assert run(workspace, main).status == "failed"
+    assert run(workspace, main).status == "completed"
+    assert calls == ["think"]
