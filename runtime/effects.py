@@ -25,6 +25,7 @@ from .calls import KEY, Effect
 if TYPE_CHECKING:
     from .scope import Call
 
+_TURNS = 20
 _ARGUMENTS_KEPT = 4096
 """Bytes of arguments that the intent carries for a person who is asked about it; longer ones are left out."""
 
@@ -53,9 +54,20 @@ async def perform(call: Call) -> Any:
             result = bytes(answer.result) or b"null"
             return await scope.keep(call, result, how="resolved")
         return await _begin(call)
-    if unclaimed := tuple(scope.unclaimed(effect)):
+    if unclaimed := await _unclaimed(call):
         _ask(call, "unclaimed", "", unclaimed)
     return await _begin(call)
+
+
+async def _unclaimed(call: Call) -> tuple[Key, ...]:
+    """Recorded calls that nobody has made again. Tasks beside this one may be about to: what is answered from the
+    record does not wait, so a few turns of the loop bring them there."""
+    for _ in range(_TURNS):
+        unclaimed = tuple(call.scope.unclaimed(_effect(call)))
+        if not unclaimed:
+            break
+        await asyncio.sleep(0)
+    return unclaimed
 
 
 def idempotency_key(call: Call) -> str:

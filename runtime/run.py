@@ -16,7 +16,7 @@ from ..workspace.record import Message, Output
 from ..workspace.todo import Plan, Splice, Task
 from .calls import current_scope
 from .codec import encode
-from .scope import ScopeRun, current_call
+from .scope import ScopeRun, check_outside_steps, current_call
 
 if TYPE_CHECKING:
     from .session import Session
@@ -103,6 +103,7 @@ class Run(Generic[S]):
         self._session.workspace.checkpoint()
 
     def _scope(self, what: str) -> ScopeRun:
+        check_outside_steps(f"{what} was called")
         scope = current_scope.get()
         if scope is None or scope is not self._session.scope:
             raise AgentError(

@@ -87,7 +87,6 @@ class _Runner:
 
     def __init__(self, session: Session, report: Report):
         self._session, self._report = session, report
-        self._was_interrupted = False
 
     async def run(self) -> Outcome:
         session = self._session
@@ -143,7 +142,7 @@ class _Runner:
         own is still suspended."""
         if self._session.is_suspended:
             return "waiting", "a person is asked", None
-        if self._was_interrupted and isinstance(raised, asyncio.CancelledError):
+        if self._session.is_interrupted and isinstance(raised, asyncio.CancelledError):
             return "paused", "signal", None
         if isinstance(raised, Exception | asyncio.CancelledError):
             return "failed", f"{type(raised).__name__}: {raised}", raised
@@ -155,27 +154,27 @@ class _Runner:
         A second one does not wait for threads that are still at work."""
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
+        session = self._session
 
-        def stop(number: int) -> None:
-            if self._was_interrupted:
+        def stop(number: int, frame: object) -> None:
+            if session.is_interrupted:
                 signal.signal(number, signal.SIG_DFL)
                 os.kill(os.getpid(), number)
-            self._was_interrupted = True
-            self._session.is_closing = True
-            task.cancel()
+            session.is_interrupted = session.is_closing = True
+            loop.call_soon_threadsafe(task.cancel)
 
-        signals = (signal.SIGINT, signal.SIGTERM)
+        # Not loop.add_signal_handler: an agent whose steps never wait would not hear of the signal.
+        before: dict[int, Any] = {}
         try:
-            for number in signals:
-                loop.add_signal_handler(number, stop, number)
-        except (NotImplementedError, ValueError, RuntimeError):  # not in the main thread, or not on this system
-            yield
-            return
+            for each in (signal.SIGINT, signal.SIGTERM):
+                before[each] = signal.signal(each, stop)
+        except ValueError:  # only the main thread may
+            pass
         try:
             yield
         finally:
-            for number in signals:
-                loop.remove_signal_handler(number)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 def _publish_state_schema(session: Session) -> None:

@@ -20,7 +20,7 @@ from ..workspace.moment import Scope
 from ..workspace.partial import PartialHead
 from ..workspace.record import Failure, Key, Message, Output, StepCompleted, StepFailed, StepProgress, now
 from . import effects
-from .calls import Step, current_scope
+from .calls import Step
 from .codec import canonical, encode
 from .partial import Partial, recover
 
@@ -263,9 +263,17 @@ class ScopeRun:
         return number
 
 
+def check_outside_steps(what: str) -> None:
+    """What belongs to a commit can't be done by a step: at a re-entry the step is answered without being run."""
+    call = current_call.get()
+    if call is not None:
+        raise AgentError(
+            f"{what} inside {call.step!r}", why="when a step is answered from the record, its function does not run",
+            remedy="let the step return what is needed, and do this in the scope's function",
+        )  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class _Accepted:
     text: str
 
-
-__all__ = ["Call", "ScopeRun", "current_call", "current_scope"]

@@ -6,6 +6,7 @@ scope at work has changed; when that scope fails they are made anew from the mom
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +25,7 @@ from ..workspace.todo import Plan, Splice, Task
 from .calls import current_scope
 from .codec import ANY, Codec, encode
 from .effects import Suspended
-from .scope import ScopeRun
+from .scope import ScopeRun, check_outside_steps
 
 if TYPE_CHECKING:
     from .agent import Agent
@@ -57,6 +58,7 @@ class Session:
         self.recovered = 0  # characters of streamed answers that were not paid for again
         self.is_closing = False
         self.is_suspended = False
+        self.is_interrupted = False
         self.scope: ScopeRun | None = None  # the one at work, besides the root
         self.root = ScopeRun(self, ROOT, "", self.moment.scopes[ROOT])
         self.codec = Codec(agent.state, "the state")
@@ -76,8 +78,11 @@ class Session:
         self.rollback()
 
     def check_going_on(self) -> None:
+        """Every call is a place to stop: when a person is needed, and when a signal came."""
         if self.is_suspended:
             raise Suspended
+        if self.is_interrupted:
+            raise asyncio.CancelledError
 
     def suspend(self) -> None:
         """From now on every call unwinds: a person is needed."""
@@ -110,6 +115,7 @@ class Session:
     async def replan(self, edit: Callable[[Plan], list[Splice]], why: str) -> None:
         """Change the plan: at once outside a scope, with its commit inside one."""
         self.check_going_on()
+        check_outside_steps("the plan was changed")
         splices = edit(self.plan)
         splices += self.plan.identify(self.moment.highest_id)
         if not splices:
@@ -161,6 +167,7 @@ class Session:
 
     def _check_may_begin(self, title: str) -> None:
         self.check_going_on()
+        check_outside_steps(f"the scope {title!r} would begin")
         if self.scope is not None:
             raise AgentError(
                 f"the scope {title!r} would begin inside {self.scope.title!r}",

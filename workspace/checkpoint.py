@@ -24,7 +24,7 @@ FOLDER = "checkpoints"
 FORMAT = 1
 KEPT = 5
 _READ_LIMIT = 1 << 30
-_NAME = re.compile(r"checkpoints/(\d{12})(-[a-z0-9-]+)?\.json")
+_NAME = re.compile(r"checkpoints/([0-9]{12})(-[a-z0-9-]+)?\.json")
 _SHA = b',"sha256":"'
 _TAIL = len(_SHA) + 64 + len(b'"}')
 

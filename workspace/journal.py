@@ -23,7 +23,7 @@ FOLDER = "journal"
 SEGMENT_BYTES = 4 << 20
 RECORD_BYTES = 16 << 20
 _READ_LIMIT = 1 << 30
-_NAME = re.compile(r"journal/(\d{12})\.jsonl")
+_NAME = re.compile(r"journal/([0-9]{12})\.jsonl")
 
 
 def segment_path(first_seq: int) -> str:
@@ -181,12 +181,20 @@ class Journal:
                 self._log, self._log_bytes = self._store.create_log(segment_path(lines[0].seq), data), 0
             else:
                 self._log.append(data)
-        except BaseException as error:
+            self._log_bytes += len(data)
+            self.bytes_written += len(data)
+            self._on_durable(lines)
+        except FileExistsError as error:
+            taken = Damaged(
+                "something lies where the next records belong", path=segment_path(lines[0].seq),
+                why="another process has written this journal, or a folder has this name",
+                remedy="see to it that no other process runs this workspace, move it away, and run again",
+            )  # fmt: skip
+            self._fail(taken)
+            raise taken from error
+        except BaseException as error:  # also of `on_durable`: what does not fit can't be built on
             self._fail(error)
             raise
-        self._log_bytes += len(data)
-        self.bytes_written += len(data)
-        self._on_durable(lines)
 
     async def durable(self, *, alone: bool) -> None:
         """Return when everything added so far is durable.

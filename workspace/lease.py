@@ -79,10 +79,12 @@ def held(store: Store) -> Iterator[None]:
 
 
 def process_started(pid: int) -> str:
-    """When a process began, in the system's own terms; empty where the system doesn't tell."""
+    """When a process began, in the system's own terms; empty where the system doesn't tell, and for one that has
+    ended and only waits for its parent to notice (in a container without an init it may wait for ever)."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[19].decode()
+            fields = file.read().rpartition(b")")[2].split()
+        return "" if fields[0] in (b"Z", b"X") else fields[19].decode()
     except (OSError, IndexError):
         return ""
 

@@ -22,7 +22,8 @@ from .looking import Look, look
 from .messagefile import MessageFile
 from .moment import Moment
 from .noticing import Noticed
-from .partial import RECOVERED
+from .partial import PARTIALS, RECOVERED
+from .projection import STEPS
 from .projector import Files, Projector
 from .record import FORMAT, Closed, Failure, Line, Opened, PlanChanged
 from .report import Report
@@ -143,6 +144,8 @@ def _project(workspace: Workspace, noticed: Noticed) -> None:
         workspace.report.add("done", finding)
     for path in noticed.leftovers:
         store.remove(path)
+    for folder in (STEPS, PARTIALS):
+        store.tidy(folder)
     for name in schemas.names():
         _publish_schema(store, name)
     workspace.files = Files(store, moment, workspace.messages, noticed.versions, noticed.shown)

@@ -134,7 +134,7 @@ def promotion(head: PartialHead, text: str, damaged: bool, by: str, path: str) -
     )  # fmt: skip
     record = PartialPromoted(
         scope=head.scope, no=head.no, step=head.step, args=head.args, n=head.n, call=head.call,
-        attempt=head.attempt, file=path, characters=len(text), crc=recovered.crc, damaged=damaged,
+        attempt=head.attempt, file=path, characters=len(text), damaged=damaged,
         cut_off_at=head.at, cut_off_by=by,
     )  # fmt: skip
     return encode_recovered(recovered, text), record

@@ -86,11 +86,13 @@ class _Guarded:
     def replace(self, path: str, data: bytes) -> None:
         if path in self._theirs:
             return
+        known = self._versions.get(path)
+        if known is None and self._store.version(path) is not None:
+            raise self._edited(path)
         try:
-            version = self._store.replace(path, data, sync="data", if_version=self._versions.get(path))
+            self._versions[path] = self._store.replace(path, data, sync="data", if_version=known)
         except FileChanged:
             raise self._edited(path) from None
-        self._versions[path] = version
 
     def remove(self, path: str) -> None:
         if self._store.version(path) not in (None, self._versions.pop(path, None)):

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import zlib
 from datetime import UTC, datetime
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
 
 from .errors import NewerFormat
 from .todo import Splice
@@ -21,6 +21,9 @@ NOTHING = Raw(b"")
 
 Patch = list[dict[str, object]]
 """A JSON Patch (RFC 6902) with the operations add, remove and replace."""
+
+Epoch = Annotated[int, Meta(ge=0, lt=10**9)]
+"""As many digits as a stamp has room for."""
 
 Key = tuple[str, str, int]
 """What tells a call from the others of its scope: step name, hash of the arguments, equal calls before it."""
@@ -178,7 +181,6 @@ class PartialPromoted(OfCall, frozen=True, kw_only=True, tag="partial.promoted")
     attempt: int
     file: str
     characters: int
-    crc: str
     damaged: bool
     cut_off_at: str
     cut_off_by: str
@@ -205,10 +207,10 @@ class BadLine(ValueError):
 
 
 class _Envelope(Struct, frozen=True):
-    seq: int
+    seq: Annotated[int, Meta(ge=0)]
     commit: int
     at: str
-    epoch: int
+    epoch: Epoch
     type: str
 
 
@@ -228,7 +230,7 @@ def now() -> str:
 def encode(line: Line) -> bytes:
     """The line with its newline. What could not be read back is not written: a ValueError says why."""
     head = b'{"seq":%d,"commit":%d,"at":"%s","epoch":%d,' % (line.seq, line.commit, line.at.encode(), line.epoch)
-    record = msgspec.json.encode(line.record)
+    record = msgspec.json.encode(line.record).replace(b"\n", b" ")  # only between the values of a result given by hand
     try:
         _record.decode(record)
     except msgspec.MsgspecError as error:
@@ -259,5 +261,5 @@ def parse(data: bytes) -> Line:
                 remedy=f"upgrade Satchel: this one knows format {FORMAT}; nothing was touched",
             )
         return Line(envelope.seq, envelope.commit, envelope.at, envelope.epoch, record)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadLine(str(error)) from error

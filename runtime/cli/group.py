@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import importlib
 import os
 import sys
@@ -39,27 +38,16 @@ class Commands(click.Group):
         command: click.Command = module.command
         return command
 
-    def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        windows_expand_args: bool = True,
-        **extra: Any,
-    ) -> Any:
+    def main(self, args: Sequence[str] | None = None, *_: Any, **extra: Any) -> Any:
         """As click's, but every error ends in a few lines on stderr and the exit code that DESIGN names."""
         words = sys.argv[1:] if args is None else list(args)
+        extra |= {"prog_name": "satchel", "standalone_mode": False}
         if os.environ.get("NO_COLOR"):
             extra.setdefault("color", False)
         try:
-            code = super().main(words, "satchel", complete_var, False, windows_expand_args, **extra)
+            code = super().main(words, **extra)
         except Exception as error:
-            if isinstance(error, OSError) and error.errno == errno.EPIPE:
-                code = 0  # whoever was reading has seen enough
-                _close_quietly()
-            else:
-                code = tell(error, with_traceback="--traceback" in words)
+            code = tell(error, with_traceback="--traceback" in words)
         sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -135,13 +123,3 @@ def _say_version(ctx: click.Context, option: click.Parameter, value: bool) -> No
 
         click.echo(f"satchel {version()}")
         ctx.exit()
-
-
-def _close_quietly() -> None:
-    """Python would complain of the broken pipe once more when it flushes at its end."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except OSError:
-            os.dup2(nowhere, stream.fileno())

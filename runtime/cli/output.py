@@ -6,7 +6,9 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from shutil import get_terminal_size
+from textwrap import wrap
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +18,7 @@ from .words import visible
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_TITLE = 7  # columns of `found`, `done` and `wanted`
 _MARKS = {"found": "cyan", "done": "green", "wanted": "yellow"}
 
 
@@ -23,12 +26,26 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
 
 
-def remarks(found: Iterable[Remark]) -> Iterator[str]:
+def columns(stream: IO[str]) -> int:
+    """How wide the terminal behind `stream` is; 0 if there is none, and nothing is to be cut or folded."""
+    return get_terminal_size().columns if stream.isatty() else 0
+
+
+def fold(text: str, width: int, indent: int = 0) -> list[str]:
+    """`text`, which is safe to print and has no colours yet, in lines of at most `width` columns, broken between
+    words; indented lines, as of commands, stay whole."""
+    lines = text.splitlines() or [""]
+    if not width:
+        return lines
+    return [part for line in lines for part in (wrap(line, max(20, width - indent)) if line[:1].strip() else [line])]
+
+
+def remarks(found: Iterable[Remark], width: int) -> Iterator[str]:
     """The lines of an opening report."""
     for remark in found:
-        first, *more = visible(remark.text).splitlines() or [""]
-        yield click.style(f"{remark.kind:<7}", fg=_MARKS.get(remark.kind)) + first
-        yield from (f"       {line}" for line in more)
+        first, *more = fold(visible(remark.text), width, _TITLE)
+        yield click.style(f"{remark.kind:<{_TITLE}}", fg=_MARKS.get(remark.kind)) + first
+        yield from (" " * _TITLE + line for line in more)
 
 
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, flexible: int) -> None:

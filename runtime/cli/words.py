@@ -50,10 +50,10 @@ def size(count: int) -> str:
     if count < 1000:
         return counted(count, "byte")
     amount = float(count)
-    for unit in ("kB", "MB", "GB"):
-        amount /= 1000
-        if amount < 999.5:
-            break
+    units = iter(("kB", "MB", "GB", "TB"))
+    while (amount := amount / 1000) >= 999.5:
+        next(units)
+    unit = next(units)
     return f"{amount:.0f} {unit}" if amount >= 10 else f"{amount:.1f} {unit}"
 
 

@@ -12,6 +12,7 @@ from collections import Counter
 from prose import sentences
 
 _WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
+_ADDRESS = re.compile(r"\w+://\S+")
 _STOP_WORDS = frozenset(
     _WORD.findall("""
     a about above after again all also am an and any are aren't as at be because been before being below between both
@@ -31,8 +32,11 @@ _SHORTEST, _LONGEST = 5, 45
 def summarise(text: str, count: int) -> str:
     """The `count` sentences of `text` that say most of what it says, in its order; never empty."""
     found = list(dict.fromkeys(sentences(text)))
-    whole = [sentence for sentence in found if _is_whole(sentence)]
-    candidates = whole or [sentence for sentence in found if _terms(sentence)]
+    candidates = [sentence for sentence in found if _is_whole(sentence)]
+    if len(candidates) < count:
+        candidates = [sentence for sentence in found if _is_long_enough(sentence)]
+    if not candidates:
+        candidates = [sentence for sentence in found if _terms(sentence)]
     if not candidates:
         return _beginning(text)
     frequencies = Counter(term for sentence in found for term in _terms(sentence))
@@ -46,15 +50,18 @@ def _worth(sentence: str, frequencies: Counter[str]) -> float:
 
 
 def _terms(sentence: str) -> list[str]:
-    words = (word.casefold() for word in _WORD.findall(sentence))
+    words = (word.casefold() for word in _WORD.findall(_ADDRESS.sub("", sentence)))
     return [word for word in words if len(word) > 1 and word not in _STOP_WORDS]
 
 
 def _is_whole(sentence: str) -> bool:
-    ends = sentence.rstrip("\"'”’)]」』")[-1:] in ".!?…。！？"
+    return _is_long_enough(sentence) and sentence.rstrip("\"'”’)]」』")[-1:] in ".!?…。！？"
+
+
+def _is_long_enough(sentence: str) -> bool:
+    words = [word for word in sentence.split() if "://" not in word]
     # A language without blanks has sentences of one word.
-    long_enough = _SHORTEST <= len(sentence.split()) <= _LONGEST or (not sentence.isascii() and len(sentence) >= 20)
-    return ends and long_enough
+    return _SHORTEST <= len(words) <= _LONGEST or (not sentence.isascii() and len(sentence) >= 20)
 
 
 def _beginning(text: str) -> str:

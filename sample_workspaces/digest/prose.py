@@ -5,33 +5,36 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-_FENCE = re.compile(r"^ {0,3}(```+|~~~+)[^\n]*\n.*?(?:^ {0,3}\1[^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
+# A line of tildes below a line of text is the underline of a heading in reStructuredText.
+_FENCE = re.compile(r"^ {0,3}(```+|(?<!\S\n)~~~+)[^\n]*\n.*?(?:^ {0,3}\1[^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _DIRECTIVE = re.compile(r"^( *)\.\. [^\n]*(?:\n(?:\1 +[^\n]*| *$))*", re.MULTILINE)
 _LITERAL = re.compile(r"::[ \t]*\n(?:[ \t]*\n)+((?:[ \t]+[^\n]*(?:\n|\Z)|[ \t]*\n)+)")
 _NOT_PROSE = re.compile(
-    r"^\s*(?:\||[+=|-]{3,}|[=~^\"'`#*.:_-]{3,}\s*$|>>>|\$ |\[[^\]]+\]:\s|:[\w -]+:(?:\s|$)|!\[|\[!\[|https?://\S+\s*$)"
+    r"^\s*(?:\||[+=|-]{3,}|[=~^\"'`#*.:_-]{3,}\s*$|(?:[*_-] *){3,}$|>>>|\$ |\[[^\]]{1,99}\]:\s|:[\w -]{1,99}:(?:\s|$)"
+    r"|!\[|\[!\[|https?://\S+\s*$)"
 )
 _HEADING = re.compile(r"^\s{0,3}#{1,6}\s")
 _UNDERLINE = re.compile(r"^\s*([=~^\"'`#*+.:_-])\1{2,}\s*$")
 _BULLET = re.compile(r"^\s*(?:[-*+•]|\d{1,3}[.)])\s+")
 _QUOTE = re.compile(r"^\s*>+\s?")
 
+# The lengths are limited because a file may be all brackets.
 _INLINE = (
-    (re.compile(r"!\[[^\]]*\](?:\([^)]*\)|\[[^\]]*\])?"), ""),  # an image
-    (re.compile(r"\[([^\]]*)\](?:\([^)]*\)|\[[^\]]*\])"), r"\1"),  # a link
-    (re.compile(r"\[([^\]]+)\]"), r"\1"),
-    (re.compile(r"`([^`<]+?)\s*<[^>`]*>`__?"), r"\1"),  # a link in reStructuredText
-    (re.compile(r"(?<=[^\W_])_(?=[\s.,;:)]|$)"), ""),  # a reference
-    (re.compile(r":[\w:-]+:`~?([^`]+)`"), r"\1"),  # a role
-    (re.compile(r"<(https?://[^>\s]+)>"), r"\1"),
-    (re.compile(r"</?[A-Za-z][^>]*>"), ""),
+    (re.compile(r"!\[[^\]]{0,300}\](?:\([^)]{0,300}\)|\[[^\]]{0,300}\])?"), ""),  # an image
+    (re.compile(r"\[([^\]]{0,300})\](?:\([^)]{0,300}\)|\[[^\]]{0,300}\])"), r"\1"),  # a link
+    (re.compile(r"\[([^\]]{1,300})\]"), r"\1"),
+    (re.compile(r"`([^`<]{1,300}?)\s*<[^>`]{0,300}>`__?"), r"\1"),  # a link in reStructuredText
+    (re.compile(r":[\w:-]{1,99}:`~?([^`]{1,300})`"), r"\1"),  # a role in it
+    (re.compile(r"<(https?://[^>\s]{1,300})>"), r"\1"),
+    (re.compile(r"</?[A-Za-z][^>]{0,300}>"), ""),
     (re.compile(r"``?([^`]*)``?_{0,2}"), r"\1"),
-    (re.compile(r"(\*\*|__)(?=\S)(.+?)(?<=\S)\1"), r"\2"),
+    (re.compile(r"(\*\*|__)(?=\S)(.{1,300}?)(?<=\S)\1"), r"\2"),
     (re.compile(r"(?<![\w*])\*(?=\S)([^*]+?)(?<=\S)\*(?![\w*])"), r"\1"),
     (re.compile(r"(?<!\w)_(?=\S)([^_]+?)(?<=\S)_(?!\w)"), r"\1"),
+    (re.compile(r"(?<=[^\W_])_(?=[\s.,;:)]|$)"), ""),  # a reference in reStructuredText
     (re.compile(r"\\([!-/:-@\[-`{-~])"), r"\1"),
-    (re.compile(r"\|\w[\w -]*\|"), ""),  # a substitution
+    (re.compile(r"\|\w[\w -]{0,99}\|"), ""),  # a substitution
 )
 
 _END = re.compile(r"[.!?…]+[\"'”’)\]]*(?=\s)|[。！？]+[」』”]*")
@@ -55,7 +58,7 @@ def paragraphs(text: str) -> Iterator[str]:
     # An indented line after a blank one is code, unless the list that it belongs to is still going on.
     in_list, after_blank = False, True
     for raw in [*text.split("\n"), ""]:
-        line = _QUOTE.sub("", raw)
+        line = raw if _NOT_PROSE.match(raw) else _QUOTE.sub("", raw)
         is_blank = not line.strip()
         is_code = line.startswith("    ") and not in_list and (after_blank or not lines)
         if _UNDERLINE.match(line):
@@ -84,8 +87,8 @@ def _joined(lines: list[str]) -> Iterator[str]:
 def _split(paragraph: str) -> Iterator[str]:
     start = 0
     for end in _END.finditer(paragraph):
-        after = paragraph[end.end() :].lstrip()
-        if after[:1].islower() or _ABBREVIATION.search(paragraph, start, end.end()):
+        after = paragraph[end.end() : end.end() + 2].strip()
+        if after[:1].islower() or _ABBREVIATION.search(paragraph, max(start, end.end() - 10), end.end()):
             continue
         yield paragraph[start : end.end()].strip()
         start = end.end()

@@ -92,10 +92,12 @@ def _read_distribution(name: str) -> Document:
     except metadata.PackageNotFoundError:
         return Document(problem=GONE)
     description = about["Description"] or str(about.get_payload() or "")  # type: ignore[attr-defined]
-    text = description if description.strip() else about["Summary"] or ""
-    if not text.strip():
+    summary = (about["Summary"] or "").strip()
+    if summary and summary.rstrip(".") not in description:
+        description = f"{summary.rstrip('.')}.\n\n{description}"
+    if not description.strip():
         return Document(problem="it has no description")
-    return Document(text, f"the description of the installed distribution {name} {about['Version']}")
+    return Document(description, f"the description of the installed distribution {name} {about['Version']}")
 
 
 def _distributions() -> Iterator[tuple[str, str]]:

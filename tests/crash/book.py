@@ -76,7 +76,7 @@ class Book:
         scope = record["scope"]
         for change in record.get("patch", []):
             self.data = _patched(self.data, change)
-        self.outputs |= {path: output["sha256"] for path, output in record.get("outputs", {}).items()}
+        self.outputs |= {f"outputs/{name}": output["sha256"] for name, output in record.get("outputs", {}).items()}
         self.messages += self._pending.pop(scope, [])
         if scope:
             self.results[scope] = record

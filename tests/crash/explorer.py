@@ -9,6 +9,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from hashlib import blake2b
 from typing import Literal, NamedTuple
 
 from satchel.workspace.opening import Why
@@ -22,6 +24,8 @@ from .play import playing
 from .steady import new_process, steady
 from .witness import Witness
 from .workloads import Workload, go_on
+
+_CALLS_SHOWN = 24
 
 Then = Literal["die", "close", "work"]
 
@@ -48,7 +52,7 @@ class Tally:
     power_failures: int = 0
     openings: int = 0
     crashed_again: int = 0
-    _seen: set[int] = field(default_factory=set)
+    _seen: set[bytes] = field(default_factory=set)  # digests of them
 
     def __str__(self) -> str:
         return (
@@ -57,7 +61,8 @@ class Tally:
         )
 
     def is_new(self, tree: dict[str, bytes], acknowledged: int) -> bool:
-        digest = hash((frozenset(tree.items()), acknowledged))
+        listing = b"".join(path.encode() + b"\0" + _digest(data) for path, data in sorted(tree.items()))
+        digest = blake2b(listing + b"%d" % acknowledged, digest_size=12).digest()
         if digest in self._seen:
             return False
         self._seen.add(digest)
@@ -65,31 +70,43 @@ class Tally:
         return True
 
     def add(self, other: Tally) -> None:
-        for name in ("states", "kills", "power_failures", "openings", "crashed_again"):
+        self._seen |= other._seen
+        self.states = len(self._seen)
+        for name in ("kills", "power_failures", "openings", "crashed_again"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
+@lru_cache(4096)
+def _digest(data: bytes) -> bytes:
+    return blake2b(data, digest_size=12).digest()
+
+
 class _Past(NamedTuple):
-    """A recording, and what was known before it."""
+    """A recording, what was known before it, and the number of its first call."""
 
     log: Sequence[Step]
     witness: Witness
+    first: int = 0
 
 
 class Explorer:
-    """Explores one workload. `per_call` bounds the power failures tried after each call."""
+    """Explores one workload. `per_call` bounds the power failures tried after each call; of the calls, every
+    `every`th is tried, in their order, or `shuffled`."""
 
-    def __init__(self, workload: Workload, seed: int, per_call: int, *, every: int = 1):
+    def __init__(self, workload: Workload, seed: int, per_call: int, *, every: int = 1, shuffled: bool = False):
         self.tally = Tally()
         self._workload, self._seed, self._per_call, self._every = workload, seed, per_call, every
+        self._shuffled = shuffled
         self._rng = random.Random(f"{workload.name}-{seed}")
 
     def explore(self) -> Tally:
         with steady():
             past = self._record()
-            for at in _crash_points(past.log):
-                if at % self._every == self._seed % self._every:
-                    self._crash_at(past, at)
+            points = [at for at in _crash_points(past.log) if at % self._every == self._seed % self._every]
+            if self._shuffled:
+                self._rng.shuffle(points)
+            for at in points:
+                self._crash_at(past, at)
         return self.tally
 
     def _record(self) -> _Past:
@@ -121,18 +138,22 @@ class Explorer:
         scenario: Scenario = (Stage(crash, rng.choice(("run", "recover")), rng.choice(("die", "close", "work"))),)
         after = self._checked(past, scenario)
         # After a kill much is not durable that the opening relies on: then a power failure is the harder test.
-        for _ in range(3 if is_kill else 1):
-            again = self._crash_again(after, power=rng.random() < (0.7 if is_kill else 0.5))
-            if again is None:
-                continue
-            crashed = files(legal.state_after(after.log, again))
-            if self.tally.is_new(crashed, len(past.log) + after.witness.seen):
-                self.tally.crashed_again += 1
-            last = self._checked(past, (*scenario, Stage(again, "recover", "close")))
-            if rng.random() < 0.2 and (third := self._crash_again(last, power=True)):
-                self._checked(past, (*scenario, Stage(again, "recover", "close"), Stage(third, "run", "work")))
+        if is_kill and after.log:
+            last = len(after.log) - 1
+            self._crash_again(past, scenario, after, Crash(last, 0, legal.harshest(after.log[last].nodes)))
+        for _ in range(2 if is_kill else 1):
+            if again := self._some_crash(after, power=rng.random() < (0.7 if is_kill else 0.5)):
+                self._crash_again(past, scenario, after, again)
 
-    def _crash_again(self, past: _Past, *, power: bool) -> Crash | None:
+    def _crash_again(self, past: _Past, scenario: Scenario, after: _Past, again: Crash) -> None:
+        if self.tally.is_new(files(legal.state_after(after.log, again)), len(past.log) + after.witness.seen):
+            self.tally.crashed_again += 1
+        second = *scenario, Stage(again, "recover", self._rng.choice(("die", "close", "work")))
+        last = self._checked(past, second)
+        if self._rng.random() < 0.2 and (third := self._some_crash(last, power=True)):
+            self._checked(past, (*second, Stage(third, "run", "work")))
+
+    def _some_crash(self, past: _Past, *, power: bool) -> Crash | None:
         points = list(_crash_points(past.log))
         if not points:
             return None
@@ -158,28 +179,30 @@ class Explorer:
         crash = stage.crash
         if crash.at >= len(past.log):
             return past  # a smaller scenario has made fewer calls
-        witness = past.witness.copy()
-        for step in past.log[: crash.at + 1]:
-            witness.see(step.call)
-            witness.seen_file(step.nodes, step.call)
+        witness = _seen(past.witness, past.log[: crash.at + 1])
         witness.power_failed |= crash.losses is not None
         nodes = legal.state_after(past.log, crash)
         before = files(nodes)
         new_process()
         self.tally.openings += 1
-        system, report = Memory(nodes), Report()
+        first = past.first + crash.at + 1
+        system, report = Memory(nodes, first), Report()
         try:
             with playing(system, stage.why, report) as play:
                 check(before, files(system.nodes), witness, report)
-                if stage.then == "work":
-                    go_on(play)
-                elif stage.then == "close":
+                if stage.then == "close":
                     play.workspace.close("paused")
+                elif stage.then == "work" and not self._workload.finish:
+                    go_on(play)
+            if stage.then == "work" and self._workload.finish:
+                self._workload.finish(system, witness)
+            if stage.then == "close" or self._workload.finish:
+                check(files(system.nodes), files(system.nodes), _seen(witness, system.log), report)
         except Violation:
             raise
         except Exception as error:
             raise Violation(f"{stage.why} was refused: {type(error).__name__}: {error}") from error
-        return _Past(system.log, witness)
+        return _Past(system.log, witness, first)
 
     # When something is wrong
 
@@ -198,17 +221,33 @@ class Explorer:
 
     def _told(self, past: _Past, scenario: Scenario, violation: Violation) -> str:
         lines = [f"{violation}", f"workload {self._workload.name!r}, seed {self._seed}"]
+        undone = {
+            change.call
+            for stage in scenario
+            for item, kept in (stage.crash.losses or {}).items()
+            if isinstance(item, Chain) and isinstance(kept, int)
+            for change in item.changes[kept:]
+        }
         for number, stage in enumerate(scenario):
             crash = stage.crash
             kind = "a power failure" if crash.losses is not None else "a kill"
             cut = f" ({crash.cut} bytes of it unwritten)" if crash.cut else ""
             after = f"then `{stage.why}`, and it would {stage.then}"
-            lines.append(f"{number + 1}. {kind} after call {crash.at}{cut}; {after}")
+            lines.append(f"{number + 1}. {kind} after call {past.first + crash.at}{cut}; {after}")
             lines += [f"     {line}" for line in _losses(past.log, crash)]
-            lines += [f"   {each:5} {past.log[each].call}" for each in _calls_that_matter(past.log, crash, violation)]
+            for at in _calls_that_matter(past, crash, violation, undone):
+                lines.append(f"   {past.first + at:5} {past.log[at].call}")
             if number < len(scenario) - 1:
                 past = self._open(past, stage)
         return "\n".join(lines).replace(f"{ROOT}/", "")
+
+
+def _seen(witness: Witness, log: Sequence[Step]) -> Witness:
+    witness = witness.copy()
+    for step in log:
+        witness.see(step.call)
+        witness.seen_file(step.nodes, step.call)
+    return witness
 
 
 def _crash_points(log: Sequence[Step]) -> Iterator[int]:
@@ -249,15 +288,14 @@ def _losses(log: Sequence[Step], crash: Crash) -> Iterator[str]:
             yield f"what was written as {paths.get(item, item)} is {kept.size} bytes long{zeroed}"
 
 
-def _calls_that_matter(log: Sequence[Step], crash: Crash, violation: Violation) -> list[int]:
-    matter = set(range(max(0, crash.at - 4), crash.at + 1))
+def _calls_that_matter(past: _Past, crash: Crash, violation: Violation, undone: set[int]) -> list[int]:
+    """What was lost and how it had come about, what was done to the file the violation shows in, and the end."""
+    matter = set(range(max(0, crash.at - 3), crash.at + 1))
+    path = f"{ROOT}/{violation.path}"
     written = {item for item in crash.losses or {} if isinstance(item, int)}
-    for item, kept in (crash.losses or {}).items():
-        if isinstance(item, Chain) and isinstance(kept, int):
-            matter |= {change.call for change in item.changes[kept:]}
-    paths = {f"{ROOT}/{violation.path}"} if violation.path else set()
-    written |= {log[at].call.node for at in matter if log[at].call.node and log[at].call.name == "rename"}
-    for at, step in enumerate(log[: crash.at + 1]):
-        if (step.call.node in written and step.call.node) or paths & {step.call.path, step.call.other}:
+    for at, step in enumerate(past.log[: crash.at + 1]):
+        call = step.call
+        if past.first + at in undone or call.node in written or path in (call.path, call.other):
             matter.add(at)
-    return sorted(matter)
+    shown = sorted(matter)
+    return shown if len(shown) <= _CALLS_SHOWN else shown[:4] + shown[-(_CALLS_SHOWN - 4) :]

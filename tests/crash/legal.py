@@ -99,6 +99,12 @@ def power_failures(nodes: Nodes, rng: random.Random, limit: int) -> Iterator[Los
         yield names | torn
 
 
+def harshest(nodes: Nodes) -> Losses:
+    """Nothing is left but what was synced."""
+    losses: dict[Chain | int, int | Torn] = dict.fromkeys(chains(nodes), 0)
+    return losses | {number: Torn(0) for number in _dirty(nodes, losses)}
+
+
 def chains(nodes: Nodes) -> list[Chain]:
     """All changes of names that are not durable, of folders that may be there after a power failure."""
     found = []
@@ -136,7 +142,7 @@ def survivors(nodes: Nodes, losses: Losses) -> dict[str, bytes]:
         node = nodes[number]
         if isinstance(node, File):
             torn = losses.get(number)
-            found[path] = _tear(node.data, torn) if isinstance(torn, Torn) else node.data
+            found[path] = _tear(node, torn) if isinstance(torn, Torn) else node.data
             return
         entries = dict(node.durable)
         for change in node.pending:
@@ -247,8 +253,9 @@ def _pieces(start: int, end: int, size: int) -> list[tuple[int, int]]:
     return list(itertools.pairwise(edges))
 
 
-def _tear(data: bytes, torn: Torn) -> bytes:
-    left = bytearray(data[: torn.size])
+def _tear(file: File, torn: Torn) -> bytes:
+    left = bytearray(file.data[: max(torn.size, file.synced)])
     for start, end in torn.zeroed:
-        left[start:end] = bytes(min(end, len(left)) - start) if start < len(left) else b""
+        start, end = max(start, file.synced), min(end, len(left))
+        left[start:end] = bytes(max(0, end - start))
     return bytes(left)

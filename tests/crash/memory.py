@@ -30,7 +30,7 @@ class File(NamedTuple):
 class Change(NamedTuple):
     """One atomic change of names in a folder: each name now means that inode, or nothing."""
 
-    call: int
+    call: int  # its number, counted over all recordings of one history
     names: tuple[tuple[str, int | None], ...]
 
 
@@ -103,8 +103,10 @@ def planted(files: dict[str, bytes], folders: tuple[str, ...] = ()) -> Nodes:
 class Memory(Syscalls):
     """The calls of the disk store over `nodes`. Only `sync*` make anything durable, and only what POSIX says."""
 
-    def __init__(self, nodes: Nodes | None = None):
+    def __init__(self, nodes: Nodes | None = None, first: int = 0):
+        """`first` is the number of the first call: what a kill left undone was asked for by earlier ones."""
         self.nodes = dict(nodes or empty())
+        self.first = first
         self.log: list[Step] = []
         self._fds: dict[int, tuple[int, str]] = {}
         self._next_fd = 3
@@ -286,7 +288,9 @@ class Memory(Syscalls):
         folder = self._folder(number)
         entries = dict(folder.entries)
         apply(entries, names)
-        self.nodes[number] = Folder(entries, folder.durable, (*folder.pending, Change(len(self.log), names)))
+        self.nodes[number] = Folder(
+            entries, folder.durable, (*folder.pending, Change(self.first + len(self.log), names))
+        )
 
     def _create(self, path: str, folder: int, name: str, call: str) -> int:
         self._clock += 1

@@ -182,10 +182,10 @@ class Play:
 
     # Commits
 
-    def output(self, path: str, text: str) -> dict[str, Output]:
+    def output(self, name: str, text: str) -> dict[str, Output]:
         data = text.encode()
-        self.store.replace(path, data)
-        return {path: Output(hashlib.sha256(data).hexdigest(), len(data))}
+        self.store.replace(f"outputs/{name}", data)
+        return {name: Output(hashlib.sha256(data).hexdigest(), len(data))}
 
     def commit(
         self, scope: str, *, outputs: dict[str, Output] | None = None, talk: bool = False, size: int = 20
@@ -208,8 +208,8 @@ class Play:
         self._told("result", scope, value)
         self._told("data", scope, value[:20])
         self._told("tick", task.text)
-        for path in outputs or {}:
-            self._told("output", path)
+        for name in outputs or {}:
+            self._told("output", f"outputs/{name}")
         if talk:
             self._told("message", f"question {scope}", 1)
             self._told("message", f"answer {scope}", 1)

@@ -10,9 +10,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+from satchel.runtime import effects, scope
+from satchel.runtime import partial as streaming
 from satchel.workspace import journal, opening, record
 from satchel.workspace.journal import Journal
 from satchel.workspace.projector import Projector
@@ -44,6 +47,7 @@ def steady() -> Iterator[None]:
         if isinstance(system, Memory):
             system.acknowledge(Durable(self._next_seq - 1))
 
+    stopped = SimpleNamespace(monotonic=lambda: 0.0)
     with ExitStack() as patches:
         for target, name, value in (
             (record, "datetime", _Clock),
@@ -51,6 +55,9 @@ def steady() -> Iterator[None]:
             (opening, "SEGMENT_BYTES", SEGMENT_BYTES),
             (journal, "SEGMENT_BYTES", SEGMENT_BYTES),
             (Journal, "flush", flush_and_tell),
+            (streaming, "time", stopped),  # so no partial is synced; play.py syncs some
+            (scope, "time", stopped),
+            (effects, "time", stopped),
             (disk.os, "getpid", lambda: 4242),
         ):
             patches.enter_context(mock.patch.object(target, name, value))

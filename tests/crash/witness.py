@@ -21,10 +21,13 @@ class Fact(NamedTuple):
     `data`: state["items"][key] is value · `result`: scope key returned value · `step`: (scope, step) returned value ·
     `outside`: the effect (scope, step) has acted on the world · `tick`: the item that reads key is done ·
     `output`: the file key has these bytes · `message`: the conversation holds key, value times ·
-    `plan`: the plan has an item that reads key
+    `plan`: the plan has an item that reads key · `resolved`: the question key is answered ·
+    `ran`, `stepped`: the function of the step key began; it returned to its caller
     """
 
-    kind: Literal["data", "result", "step", "outside", "tick", "output", "message", "plan", "resolved"]
+    kind: Literal[
+        "data", "result", "step", "outside", "tick", "output", "message", "plan", "resolved", "ran", "stepped"
+    ]
     key: Any
     value: Any = None
 

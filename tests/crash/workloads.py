@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from . import agents
 from .memory import Memory
 from .play import Play, playing
+from .witness import Witness
 
-_DEFINITION = b"format: 1\nrun_id: crashed\nagent: agent.py:main\n"
+
+def _definition(run_id: str) -> bytes:
+    return f"format: 1\nrun_id: {run_id}\nagent: agent.py:main\n".encode()
 
 
 class Workload(NamedTuple):
+    """`finish`, in place of `go_on`, is what a later process does that has opened the workspace itself."""
+
     name: str
     files: dict[str, bytes]
     live: Callable[[Memory], None]
+    finish: Callable[[Memory, Witness], None] | None = None
 
 
 def go_on(play: Play) -> None:
@@ -111,9 +118,9 @@ def _outputs(system: Memory) -> None:
         for number in range(3):
             scope = play.begin()
             assert scope
-            made = play.output("outputs/report.md", f"version {number}\n" * 300)
-            made |= play.output(f"outputs/parts/{number}.md", f"part {number}\n")
-            play.step(scope, "read")
+            made = play.output("report.md", f"version {number}\n" * 300)
+            made |= play.output(f"parts/{number}.md", f"part {number}\n")
+            play.step(scope, "read", 70_000 if number == 0 else 20)
             play.commit(scope, outputs=made, talk=True)
         play.workspace.close("completed")
 
@@ -128,13 +135,15 @@ def _plan_of_a_person(system: Memory) -> None:
 _PLAN = b"# Mail\r\n\r\n- [ ] Call back\r\n- [ ] Call back\r\n  - [ ] Find the number\r\n\r\nThanks.\r\n"
 
 WORKLOADS = {
-    each.name: each
+    each.name: each._replace(files={"workspace.yaml": _definition(each.name), **each.files})
     for each in (
-        Workload("commits", {"workspace.yaml": _DEFINITION}, _commits),
-        Workload("effects", {"workspace.yaml": _DEFINITION}, _effects),
-        Workload("streams", {"workspace.yaml": _DEFINITION}, _streams),
-        Workload("growth", {"workspace.yaml": _DEFINITION}, _growth),
-        Workload("outputs", {"workspace.yaml": _DEFINITION}, _outputs),
-        Workload("plan of a person", {"workspace.yaml": _DEFINITION, "todo.md": _PLAN}, _plan_of_a_person),
+        Workload("commits", {}, _commits),
+        Workload("effects", {}, _effects),
+        Workload("streams", {}, _streams),
+        Workload("growth", {}, _growth),
+        Workload("outputs", {}, _outputs),
+        Workload("persons-plan", {"todo.md": _PLAN}, _plan_of_a_person),
+        Workload("agent", {}, agents.live, agents.finish),
     )
 }
+"""Each is a run of another name, so no two share a state."""

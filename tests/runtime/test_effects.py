@@ -395,3 +395,33 @@ def test_an_agent_that_catches_everything_still_stops(workspace: Path, calls: li
     outcome = run(workspace, main)
     assert (outcome.status, calls) == ("waiting", ["send"])
     assert "- [/] a ^1" in (workspace / "todo.md").read_text()
+
+
+def test_an_effect_of_a_task_beside_it_is_not_taken_for_unclaimed(
+    workspace: Path, calls: list[str], crash: Any
+) -> None:
+    @step
+    async def prepare(name: str) -> str:
+        return name
+
+    @effect
+    async def send(name: str) -> str:
+        calls.append(name)
+        return name
+
+    async def branch(name: str, steps: int) -> str:
+        for number in range(steps):
+            await prepare(f"{name}{number}")
+        return await send(name)
+
+    @agent
+    async def main(run: Run[Any]) -> list[str]:
+        if run.attempt == 1:
+            await branch("slow", 3)
+            raise crash
+        return await asyncio.gather(branch("quick", 0), branch("slow", 3))
+
+    with pytest.raises(crash):
+        run(workspace, main)
+    assert run(workspace, main).result == ["quick", "slow"]
+    assert calls == ["slow", "quick"]

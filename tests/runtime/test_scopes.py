@@ -17,7 +17,6 @@ from pydantic import BaseModel
 from satchel import Item, Run, agent, run, step
 from satchel.workspace.errors import AgentError, NotSerializable, UsageError
 
-
 DEFINITION = "format: 1\nrun_id: test-1\nagent: agent.py:main\n"
 
 
@@ -370,3 +369,30 @@ def test_a_step_of_the_agent_itself_may_make_the_plan(workspace: Path, calls: li
     assert run(workspace, main).status == "failed"
     assert run(workspace, main).status == "completed"
     assert calls == ["think"]
+
+
+@pytest.mark.parametrize("what", ["output", "message", "plan", "scope"])
+def test_what_belongs_to_a_commit_is_refused_inside_a_step(workspace: Path, what: str) -> None:
+    async def nothing() -> None: ...
+
+    @step
+    async def meddle(run: Run[Any]) -> None:
+        if what == "output":
+            await run.output("a.txt", "x")
+        elif what == "message":
+            run.messages.add("user", "x")
+        elif what == "plan":
+            await run.todo.add("more")
+        else:
+            await run.scope("inner", nothing)
+
+    async def work(run: Run[Any], item: Item) -> None:
+        await meddle()
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await run.plan(None, ["a"])
+        await run.todo.each(work)
+
+    outcome = run(workspace, main)
+    assert isinstance(outcome.error, AgentError) and "inside <step meddle>" in str(outcome.error)

@@ -18,7 +18,6 @@ CALL: dict[str, Any] = {"scope": "3", "no": 1, "step": "send", "args": "0" * 16,
 CUT: dict[str, Any] = {
     "attempt": 1,
     "characters": 3,
-    "crc": "0" * 8,
     "damaged": False,
     "cut_off_at": AT,
     "cut_off_by": "crash",
@@ -98,5 +97,5 @@ def test_a_lease_is_written_that_its_schema_refuses() -> None:
 def test_a_front_matter_is_written_that_its_schema_refuses() -> None:
     head = partial.PartialHead(run_id="a", **CALL, attempt=1, at=AT, call='x: "y" # z')
     assert problems("partial", head_of(partial.encode_partial(head, "abc"))) == []
-    recovered = partial.RecoveredHead(run_id="a", **CALL, **CUT)
+    recovered = partial.RecoveredHead(run_id="a", **CALL, **CUT, crc="0" * 8)
     assert problems("recovered", head_of(partial.encode_recovered(recovered, "abc"))) == []

@@ -17,7 +17,7 @@ WORKSPACE = {"format": 1, "run_id": "digest-7f3a", "agent": "agent.py:main"}
 STATE = {"format": 1, "run_id": "a", "status": "paused", "data": {}}
 
 RECORDS: dict[str, dict[str, Any]] = {
-    "opened": {"run_id": "a", "satchel": "0.1.0", "python": "3.11.7", "host": "h", "pid": 1, "why": "run",
+    "opened": {"format": 1, "run_id": "a", "satchel": "0.1.0", "python": "3.11.7", "host": "h", "pid": 1, "why": "run",
                "found": "crash"},
     "closed": {"status": "failed", "reason": "x", "error": {"kind": "E", "message": "m", "where": ["a.py:3"]}},
     "step.started": {**IDENTITY, "call": "read('a')", "idempotency_key": "k", "arguments": ["a"]},

@@ -79,6 +79,9 @@ class Store(Protocol):
     def remove(self, path: str) -> None:
         """Remove a file if it is there. Not durable by itself. Folders left empty are removed too."""
 
+    def tidy(self, folder: str) -> None:
+        """Remove what is empty among the folders directly in `folder`, and `folder` itself if nothing is left."""
+
     def lock(self) -> AbstractContextManager[None]:
         """Hold the workspace against other processes. LeaseHeld at once if another one has it."""
 

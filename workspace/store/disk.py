@@ -51,7 +51,7 @@ class DiskStore:
                 raise _invalid(path, "a symbolic link", "a file", "replace it by the file itself") from error
             if error.errno in (errno.EINVAL, errno.EISDIR, errno.ENXIO):
                 raise _invalid(path, "a folder or a device", "a file", "move it away") from error
-            raise StorageFailed("can't be read", path=path, why=_reason(error)) from error
+            raise _failed("can't be read", path, error) from error
         if len(data) > limit:
             raise _invalid(path, f"more than {limit:,} bytes", f"at most {limit:,}", "move it away and look inside")
         return Content(data, _version(status))
@@ -61,6 +61,8 @@ class DiskStore:
             return _version(self._os.stat(self._inside(path)))
         except (FileNotFoundError, NotADirectoryError):
             return None
+        except OSError as error:
+            raise _failed("can't be looked at", path, error) from error
 
     def list(self, folder: str) -> Iterator[Entry]:
         for name, is_folder, size in self._scan(folder):
@@ -73,11 +75,13 @@ class DiskStore:
                 yield f"{folder}/{name}" if folder else name
 
     def _scan(self, folder: str) -> Sequence[tuple[str, bool, int]]:
-        full = self._inside(folder) if folder else self._root
+        full = os.path.dirname(self._inside(f"{folder}/x")) if folder else self._root
         try:
             found = sorted(self._os.scan(full))
         except (FileNotFoundError, NotADirectoryError):
             return []
+        except OSError as error:
+            raise _failed("can't be listed", folder or ".", error) from error
         return [entry for entry in found if is_name(entry[0])]  # what can't be a name of ours is nobody's business
 
     # Writing
@@ -140,25 +144,33 @@ class DiskStore:
         with _failing("can't be removed", path):
             with suppress(FileNotFoundError, NotADirectoryError):
                 self._os.unlink(full)
-            folder = os.path.dirname(path)
-            while folder:
-                try:
-                    self._os.rmdir(self._inside(folder))
-                except OSError:
-                    break  # not empty, or not there
-                self._folders.pop(folder, None)
-                folder = os.path.dirname(folder)
+            self._remove_empty(os.path.dirname(path))
+
+    def tidy(self, folder: str) -> None:
+        for inner in [*self.folders(folder)]:
+            self._remove_empty(inner)
+
+    def _remove_empty(self, folder: str) -> None:
+        """Remove a folder and those above it, up to the first that is not empty."""
+        while folder:
+            try:
+                self._os.rmdir(self._inside(folder))
+            except OSError:
+                break  # not empty, or not there
+            self._folders.pop(folder, None)
+            folder = os.path.dirname(folder)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
         from filelock import Timeout
 
-        self._make_folder(os.path.dirname(LOCK), durable=True)
-        lock = self._os.lock(self._inside(LOCK))
-        try:
-            lock.__enter__()
-        except Timeout as error:
-            raise LeaseHeld("another process is running this workspace", path=self.url) from error
+        with _failing("can't be locked", LOCK):
+            self._make_folder(os.path.dirname(LOCK), durable=True)
+            lock = self._os.lock(self._inside(LOCK))
+            try:
+                lock.__enter__()
+            except Timeout as error:
+                raise LeaseHeld("another process is running this workspace", path=self.url) from error
         try:
             yield
         finally:
@@ -230,7 +242,8 @@ class DiskLog:
     def close(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            self._os.close(fd)
+            with suppress(OSError):  # all that was acknowledged is durable already
+                self._os.close(fd)
 
 
 def _version(status: os.stat_result) -> Version:

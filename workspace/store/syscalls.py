@@ -75,11 +75,11 @@ class Syscalls:
     def read(self, path: str, limit: int) -> tuple[bytes, os.stat_result]:
         """At most `limit` + 1 bytes, and what the file was when it was opened. ELOOP for a symbolic link."""
         fd = os.open(path, os.O_RDONLY | _NOFOLLOW | _CLOEXEC | _NONBLOCK)
-        with open(fd, "rb", buffering=0) as file:
+        with open(fd, "rb") as file:  # buffered, as it goes on after a short read: half a journal looks like a torn one
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
                 raise OSError(errno.EINVAL, "not a regular file", path)
-            return file.read(limit + 1) or b"", status
+            return file.read(min(limit, status.st_size) + 1), status
 
     def stat(self, path: str) -> os.stat_result:
         return os.lstat(path)

@@ -1,0 +1,182 @@
+"""`satchel check`: is this workspace sound, and what would an opening do to it?"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+
+import click
+import msgspec
+
+from ... import schemas
+from ...schemas import Where, dotted
+from ...workspace import journal, lease, noticing, record, salvage
+from ...workspace.errors import SatchelError, UsageError
+from ...workspace.looking import Look, define, look
+from ...workspace.record import BadLine
+from ...workspace.store import Store
+from . import survey
+from .ending import asked, doubts_as_json
+from .finding import Finding, of_error, of_problem
+from .output import counting, print_json
+from .place import Place, find, json_option, workspace_argument
+from .words import counted, visible
+
+_SEGMENT = re.compile(rf"{journal.FOLDER}/\d{{12}}\.jsonl")
+_READ_LIMIT = 1 << 30
+_WORTH_A_BAR = 4000  # records
+_LOOKS = 3  # at a workspace that is running, whose files change under the look
+
+_EXAMPLES = """\b
+Examples:
+  satchel check my-digest
+  satchel check --json my-digest | jq '.problems[].file'
+"""
+
+
+@dataclass(slots=True)
+class _Checked:
+    problems: list[Finding] = field(default_factory=list)
+    planned: list[str] = field(default_factory=list)  # what an opening would do
+    seen: Look | None = None
+
+
+@click.command("check", short_help="Is it sound, and what would an opening do?", epilog=_EXAMPLES)
+@workspace_argument
+@json_option
+@click.pass_context
+def command(ctx: click.Context, workspace: str | None, as_json: bool) -> None:
+    """Check every file of a workspace, and tell what an opening would do. Changes nothing and runs no code.
+
+    Exit code 0 if nothing is wrong and the run could go on, else 2.
+    """
+    place = find(workspace)
+    for _ in range(_LOOKS):
+        checked = _check(place.store)
+        holder = _holder(place.store)
+        if not checked.problems or holder is None:
+            break
+        time.sleep(0.2)
+    if as_json:
+        print_json(_json(place, checked))
+    else:
+        for line in _lines(place, checked, is_running=holder is not None):
+            click.echo(line)
+    ctx.exit(2 if checked.problems else 0)
+
+
+def _check(store: Store) -> _Checked:
+    checked = _Checked()
+    try:
+        define(store)
+    except UsageError:
+        raise  # not a workspace
+    except SatchelError as error:
+        checked.problems += of_error(error)
+    else:
+        try:
+            checked.seen = look(store)
+        except SatchelError as error:
+            checked.problems += of_error(error)
+    if checked.seen:
+        _foresee(store, checked.seen, checked)
+    checked.problems += _journal(store, checked.seen)
+    checked.problems += survey.files(store, checked.seen.moment if checked.seen else None)
+    checked.problems = list(dict.fromkeys(checked.problems))
+    return checked
+
+
+def _foresee(store: Store, seen: Look, checked: _Checked) -> None:
+    """Steps 3 to 5 of an opening, without doing them."""
+    moment = seen.moment
+    checked.planned += seen.complaints
+    noticed = noticing.notice(store, moment)
+    for refusal in noticed.refusals:
+        checked.problems += of_error(refusal)
+    checked.planned += noticed.findings
+    if noticed.leftovers:
+        checked.planned.append(f"{counted(len(noticed.leftovers), 'step file')} of finished items would be removed")
+    if noticed.plan is not None:
+        checked.planned.append("the plan in todo.md would be adopted")
+    for leftover in salvage.leftovers(store, moment):
+        if not leftover.stale:
+            checked.planned.append(f"{salvage.describe(leftover)}; it would be kept in recovered/")
+
+
+def _journal(store: Store, seen: Look | None) -> Iterator[Finding]:
+    """Every record against its schema. What a crash has torn off is not a finding."""
+    paths = sorted(entry.path for entry in store.list(journal.FOLDER) if _SEGMENT.fullmatch(entry.path))
+    torn = seen.tail.last_segment if seen and seen.tail.torn else None
+    total = seen.tail.next_seq - 1 if seen else 0
+    with counting("reading the journal", total, _WORTH_A_BAR) as told:
+        done = 0
+        for path in paths:
+            try:
+                data = store.read(path, limit=_READ_LIMIT).data if path != torn or seen is None else seen.tail.good
+            except SatchelError as error:
+                yield from of_error(error)
+                continue
+            for number, row in enumerate(data.split(b"\n"), 1):
+                if row:
+                    yield from _record(path, number, row)
+                    done += 1
+                    if done % 500 == 0:
+                        told(done)
+
+
+def _record(path: str, number: int, row: bytes) -> Iterator[Finding]:
+    try:
+        record.parse(row)
+    except BadLine as error:
+        yield Finding(path, f"line {number}", str(error), "", "Take the file from a backup")
+        return
+    except SatchelError as error:
+        yield Finding(path, f"line {number}", str(error), "", "")
+        return
+
+    def place(where: Where) -> str:
+        return f"line {number} ({dotted(where)})"
+
+    for problem in schemas.problems("record", msgspec.json.decode(row), place=place):
+        yield of_problem(path, problem)
+
+
+def _lines(place: Place, checked: _Checked, *, is_running: bool) -> Iterator[str]:
+    for problem in checked.problems:
+        yield f"{click.style('wrong', fg='red', bold=True)}   {problem}"
+    for plan in () if is_running else checked.planned:
+        yield f"{click.style('note', fg='cyan')}    {visible(plan)}"
+    moment = checked.seen.moment if checked.seen else None
+    for id in moment.doubts if moment else ():
+        yield asked(moment, id, place) if moment else ""
+    if is_running:
+        process = "a process is running this workspace" + (
+            ", so some of this may be files that were caught in mid-change: check again when it has stopped"
+            if checked.problems else ""
+        )  # fmt: skip
+        yield f"{click.style('note', fg='cyan')}    {process}"
+    if checked.problems:
+        yield f"{counted(len(checked.problems), 'problem')} in {visible(place.store.url)}"
+    elif moment is not None:
+        records = counted(moment.seq, "record")
+        yield f"{click.style('in order', fg='green', bold=True)}: {moment.run_id}, {records}, {moment.status}"
+
+
+def _json(place: Place, checked: _Checked) -> dict[str, object]:
+    moment = checked.seen.moment if checked.seen else None
+    return {
+        "workspace": place.store.url,
+        "ok": not checked.problems,
+        "problems": [asdict(problem) for problem in checked.problems],
+        "an_opening_would": checked.planned,
+        "doubts": doubts_as_json(moment, place) if moment else [],
+    }
+
+
+def _holder(store: Store) -> lease.Lease | None:
+    try:
+        return lease.holder(store)
+    except (SatchelError, OverflowError):  # the survey says what is wrong with it
+        return None

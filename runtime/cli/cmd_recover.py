@@ -1,0 +1,66 @@
+"""`satchel recover`: repair what a crash left, without running the agent."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from ...workspace.errors import SatchelError
+from ...workspace.looking import look
+from ...workspace.opening import opened
+from ...workspace.report import Report
+from .ending import asked, doubts_as_json
+from .going import refused
+from .output import columns, fold, print_json, remarks
+from .place import Place, find, json_option, workspace_argument
+
+_EXAMPLES = """\b
+Examples:
+  satchel recover my-digest     before you look at its files after a crash
+"""
+
+
+@click.command("recover", short_help="Repair what a crash left, without running the agent.", epilog=_EXAMPLES)
+@workspace_argument
+@json_option
+def command(workspace: str | None, as_json: bool) -> None:
+    """Bring all files of a workspace to one moment and rescue half-finished output, without running the agent.
+
+    `run` and `resume` do the same by themselves; this is for looking at the files first.
+    """
+    try:
+        place = find(workspace)
+        report = _recover(place)
+    except SatchelError as error:
+        if as_json:
+            print_json(refused(error))
+        raise
+    moment = look(place.store).moment
+    if as_json:
+        print_json(
+            {
+                "status": "recovered", "exit_code": 0, "run_id": moment.run_id, "workspace": place.store.url,
+                "run_status": moment.status, "doubts": doubts_as_json(moment, place),
+                "report": [{"kind": remark.kind, "text": remark.text} for remark in report.remarks],
+            }
+        )  # fmt: skip
+        return
+    for line in remarks(report.remarks, columns(sys.stdout)):
+        click.echo(line)
+    for id in moment.doubts:
+        click.echo("\n".join(fold(asked(moment, id, place), columns(sys.stdout))))
+    if moment.seq and moment.status != "completed":
+        click.echo(f"next: {place.command('resume')}", err=True)
+
+
+def _recover(place: Place) -> Report:
+    report = Report()
+    if look(place.store).moment.seq == 0:
+        report.add("found", f"a run that has not begun: there is nothing to recover. Next: {place.command('run')}")
+        return report
+    with opened(place.store, "recover", report) as workspace:
+        workspace.close()
+    if len(report.remarks) == 1:
+        report.add("done", "nothing: all files were in order")
+    return report

@@ -1,0 +1,31 @@
+"""`satchel run`: start a run, or go on after whatever stopped it."""
+
+from __future__ import annotations
+
+import click
+
+from . import going
+
+_EXAMPLES = """\b
+Examples:
+  satchel run my-digest
+  satchel run                      in the workspace's own folder
+  satchel run --json my-digest     the outcome as JSON on stdout
+
+\b
+Ctrl-C stops it so that it can go on. Exit codes: 0 completed, 1 failed,
+2 refused, 3 paused, 4 waiting for a person, 6 another process has it.
+"""
+
+
+@click.command("run", short_help="Run the agent, or go on after a crash.", epilog=_EXAMPLES)
+@going.options
+@click.pass_context
+def command(ctx: click.Context, workspace: str | None, as_json: bool, traceback: bool, quiet: bool) -> None:
+    """Run the agent of a workspace until it completes, fails, or needs a person.
+
+    A run that was stopped or killed goes on where it was: what is finished is not done again.
+    """
+    ctx.exit(
+        going.go(workspace, resuming=False, for_programs=as_json, quiet=quiet, with_traceback=traceback)
+    )  # fmt: skip

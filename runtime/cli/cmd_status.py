@@ -1,0 +1,207 @@
+"""`satchel status`: where a run stands, and what to type next."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import click
+import msgspec
+
+from ...workspace import report, salvage
+from ...workspace.errors import SatchelError
+from ...workspace.moment import Moment
+from ...workspace.report import Remark
+from ...workspace.salvage import Leftover
+from . import standing as facts
+from .ending import asked, doubts_as_json, failure_line
+from .group import code_of
+from .output import columns, fold, print_json, remarks
+from .place import Place, find, json_option, workspace_argument
+from .standing import Standing, doing, stand
+from .words import counted, one_line, since, size, visible
+
+_COLOURS = {"running": "cyan", "completed": "green", "failed": "red", "damaged": "red", "new": None}
+_TITLE = 10  # columns
+_SHOWN = 5  # outputs and streams that are listed
+_TEXT = 100  # characters of an item or a call
+
+_EXAMPLES = """\b
+Examples:
+  satchel status my-digest
+  satchel status --json my-digest | jq .state
+"""
+
+
+@click.command("status", short_help="Where a run stands, and what to type next.", epilog=_EXAMPLES)
+@workspace_argument
+@json_option
+@click.pass_context
+def command(ctx: click.Context, workspace: str | None, as_json: bool) -> None:
+    """Tell where a run stands: what is done, what is at work, and what is wanted from you.
+
+    Only looks: nothing is changed, no lock is taken and no agent's code is run. A damaged workspace is shown as far
+    as it can be read (exit code 2).
+    """
+    place = find(workspace)
+    standing = stand(place.store)
+    if standing.definition is None and standing.problem and not as_json:
+        raise standing.problem
+    streams, remembered = _streams(place, standing), _remembered(place)
+    if as_json:
+        print_json(_json(place, standing, streams, remembered))
+    else:
+        for line in _lines(place, standing, streams, remembered, columns(sys.stdout)):
+            click.echo(line)
+    if standing.problem:
+        if not as_json:
+            raise standing.problem
+        ctx.exit(code_of(standing.problem))
+
+
+def _streams(place: Place, standing: Standing) -> list[Leftover]:
+    """Output that is being streamed, or that a crash has cut off."""
+    if standing.moment is None:
+        return []
+    try:
+        return [each for each in salvage.leftovers(place.store, standing.moment) if not each.stale]
+    except SatchelError as error:
+        standing.problem = standing.problem or error
+        return []
+
+
+def _remembered(place: Place) -> list[Remark]:
+    try:
+        return report.last(place.store)
+    except SatchelError:
+        return []
+
+
+def _lines(
+    place: Place, standing: Standing, streams: list[Leftover], remembered: list[Remark], width: int
+) -> Iterator[str]:
+    if standing.definition:
+        yield _row("run", f"{click.style(standing.definition.run_id, bold=True)}  in {visible(standing.url)}")
+        yield _row("agent", standing.definition.agent)
+    state = click.style(standing.state, fg=_COLOURS.get(standing.state, "yellow"), bold=True)
+    yield _row("state", f"{state}{_detail(standing)}")
+    if (moment := standing.moment) is not None:
+        if moment.status == "failed" and moment.error and standing.state == "failed":
+            yield from (_row("", f"  {visible(line)}") for line in moment.error.where)
+        yield from _work(standing, streams)
+        yield from _made(place, moment)
+        if moment.seq:
+            starts = counted(moment.attempt, "start")
+            yield _row("usage", f"{starts}, {counted(moment.usage.steps, 'step')}, {_items(moment)}")
+        if standing.at:
+            yield _row("last", f"record {moment.seq}, {since(standing.at)}")
+    for complaint in standing.complaints:
+        yield _row("note", visible(complaint))
+    for number, line in enumerate(remarks(remembered, width - _TITLE if width else 0)):
+        yield _row("opening" if number == 0 else "", line)
+    for id in moment.doubts if moment else ():
+        yield ""
+        yield from fold(asked(moment, id, place), width) if moment else ()
+    if next_one := _next(place, standing):
+        yield _row("next", click.style(next_one, bold=True))
+
+
+def _row(title: str, text: str) -> str:
+    return f"{title:<{_TITLE}}{text}".rstrip()
+
+
+def _detail(standing: Standing) -> str:
+    """The state in words."""
+    moment = standing.moment
+    match standing.state:
+        case "running":
+            assert standing.holder
+            return f": {one_line(doing(standing), 80)}, since {since(standing.holder.since)}"
+        case "interrupted" if moment and moment.clean:
+            return ": repaired after a crash, not running"
+        case "interrupted":
+            return f": {one_line(doing(standing), 80)} has ended without closing it; what is finished is safe"
+        case "waiting" if moment:
+            return f" for a person: {counted(len(moment.doubts), 'open question')}"
+        case "failed" if moment and moment.error:
+            return f": {failure_line(moment.error)}"
+        case "new":
+            return ": never started"
+        case "paused" if moment and moment.reason == "signal":
+            return " by a signal"
+        case _:
+            return f": {one_line(moment.reason, _TEXT)}" if moment and moment.reason else ""
+
+
+def _work(standing: Standing, streams: list[Leftover]) -> Iterator[str]:
+    if standing.plan and standing.plan.tasks:
+        settled, leaves = standing.plan.progress
+        task = standing.at_work
+        said = f"; {'at work' if task.mark == 'begun' else 'next'}: {one_line(task.text, _TEXT)}" if task else ""
+        yield _row("items", f"{settled} of {leaves} done{said}")
+    if (found := standing.scope) is not None:
+        _, scope = found
+        steps = list(scope.done.values())
+        last = f", the last: {one_line(f'{steps[-1].step}{steps[-1].call}', _TEXT)}" if steps else ""
+        of = f" of {one_line(scope.title, 40)!r}" if not standing.at_work else " of it"
+        yield _row("steps", f"{counted(len(steps), 'step')}{of} kept{last}")
+    for stream in streams[:_SHOWN]:
+        damaged = ", damaged" if stream.damaged else ""
+        yield _row("stream", f"{visible(stream.path)}: {counted(len(stream.text), 'character')}{damaged}")
+    if len(streams) > _SHOWN:
+        yield _row("", f"and {len(streams) - _SHOWN} more")
+
+
+def _made(place: Place, moment: Moment) -> Iterator[str]:
+    outputs = sorted(moment.outputs.items())
+    for number, (name, output) in enumerate(outputs[:_SHOWN]):
+        yield _row("" if number else "outputs", f"outputs/{one_line(name, _TEXT)} ({size(output.bytes)})")
+    if len(outputs) > _SHOWN:
+        yield _row("", f"and {len(outputs) - _SHOWN} more in {visible(place.store.url)}/outputs")
+
+
+def _items(moment: Moment) -> str:
+    return f"{counted(moment.usage.items, 'item')} committed"
+
+
+def _next(place: Place, standing: Standing) -> str:
+    match standing.state:
+        case "new":
+            return place.command("run")
+        case "interrupted" | "paused" | "failed":
+            return place.command("resume")
+        case "waiting":
+            asks = standing.moment is not None and standing.moment.doubts
+            return f"answer, then {place.command('resume')}" if asks else place.command("resume")
+        case "damaged":
+            return place.command("check")
+        case "completed" if standing.at_work:
+            return place.command("resume")
+        case _:
+            return ""
+
+
+def _json(
+    place: Place, standing: Standing, streams: list[Leftover], remembered: list[Remark]
+) -> dict[str, Any]:  # fmt: skip
+    moment, task = standing.moment, standing.at_work
+    known = facts.as_json(standing) | {"next": _next(place, standing) or None}
+    if moment is None:
+        return known
+    scope = standing.scope
+    steps = list(scope[1].done.values()) if scope else []
+    return known | {
+        "position": {"seq": moment.seq, "epoch": moment.epoch, "closed": moment.clean},
+        "error": msgspec.to_builtins(moment.error),
+        "current_item": {"id": task.id, "text": task.text, "begun": task.mark == "begun"} if task else None,
+        "open_scope": {"id": scope[0], "title": scope[1].title, "steps": len(steps),
+                       "last_step": steps[-1].step if steps else None} if scope else None,
+        "streams": [{"file": each.path, "characters": len(each.text), "damaged": each.damaged} for each in streams],
+        "attempt": moment.attempt,
+        "usage": msgspec.to_builtins(moment.usage),
+        "outputs": {f"outputs/{name}": msgspec.to_builtins(output) for name, output in moment.outputs.items()},
+        "doubts": doubts_as_json(moment, place),
+        "notes": standing.complaints,
+        "report": [{"kind": remark.kind, "text": remark.text} for remark in remembered],
+    }  # fmt: skip

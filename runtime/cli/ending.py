@@ -1,0 +1,205 @@
+"""What came of a run, for people and for programs."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import traceback
+from dataclasses import dataclass
+from typing import Any
+
+import click
+import msgspec
+
+from ...workspace.moment import Moment
+from ...workspace.record import Failure
+from ...workspace.report import question
+from ..codec import encode
+from ..running import Outcome
+from .output import columns, fold
+from .place import Place
+from .words import counted, duration, listed, one_line, size, visible
+
+EXIT_CODES = {"completed": 0, "failed": 1, "paused": 3, "waiting": 4, "sleeping": 5, "cancelled": 7}
+_RESULT_SHOWN = 2000  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """An outcome, and what it takes to tell of it."""
+
+    place: Place
+    outcome: Outcome
+    after: Moment
+    steps: int  # kept by this process
+    seconds: float
+    was_over: bool  # it had completed before
+
+    @property
+    def code(self) -> int:
+        return EXIT_CODES[self.outcome.status]
+
+
+def as_json(ending: Ending) -> dict[str, Any]:
+    outcome, after = ending.outcome, ending.after
+    progress = after.plan.progress
+    return {
+        "status": outcome.status,
+        "exit_code": ending.code,
+        "run_id": after.run_id,
+        "workspace": ending.place.store.url,
+        "items": {"done": progress.settled, "all": progress.leaves},
+        "result": _plain(outcome.result),
+        "error": msgspec.to_builtins(_failure(ending)),
+        "doubts": doubts_as_json(after, ending.place),
+        "not_repeated": {
+            "steps": outcome.answered, "items": outcome.skipped, "characters": outcome.recovered
+        },
+        "steps_kept": ending.steps,
+        "seconds": round(ending.seconds, 3),
+        "open_items": outcome.open_items,
+        "outputs": sorted(f"outputs/{name}" for name in after.outputs),
+        "edits_noticed": outcome.noticed,
+        "report": [{"kind": remark.kind, "text": remark.text} for remark in outcome.report.remarks],
+    }  # fmt: skip
+
+
+def doubts_as_json(moment: Moment, place: Place) -> list[dict[str, str]]:
+    return [
+        {
+            "id": doubt.id, "scope": doubt.scope, "step": doubt.step, "call": doubt.call, "why": doubt.why,
+            "cause": doubt.cause, "question": asked(moment, doubt.id, place),
+        }
+        for doubt in moment.doubts.values()
+    ]  # fmt: skip
+
+
+def asked(moment: Moment, id: str, place: Place) -> str:
+    """The question of a doubt, with commands that can be typed here."""
+    return visible(question(moment.doubts[id], moment, shlex.quote(place.typed or ".")))
+
+
+def as_words(ending: Ending, *, for_programs: bool, quiet: bool, with_traceback: bool) -> None:
+    """The last lines of a run. What came of it is on stdout, unless programs get JSON there; the rest is on stderr."""
+    place, outcome = ending.place, ending.outcome
+    for edit in outcome.noticed:
+        _aside(f"{click.style('edited', fg='yellow')}  {one_line(edit)}")
+    if outcome.status == "failed":
+        _tell_failure(ending, with_traceback)
+    if not for_programs:
+        _tell_result(ending)
+    if outcome.status == "completed" and outcome.open_items:
+        still = counted(outcome.open_items, "item")
+        _aside(f"{click.style('warning:', fg='yellow')} the agent has returned, but todo.md still holds {still} to do")
+    for id in ending.after.doubts if not for_programs else ():
+        click.echo("\n".join(fold(asked(ending.after, id, place), columns(sys.stdout))))
+    if outcome.status in ("paused", "failed") and not quiet:
+        _aside(f"next: {place.command('resume')}")
+
+
+def _tell_result(ending: Ending) -> None:
+    outcome, after = ending.outcome, ending.after
+    if ending.was_over:
+        click.echo(f"{_status('completed')}: {after.run_id} was completed before, nothing is left to do")
+        return
+    progress = after.plan.progress
+    did = []
+    if progress.leaves:
+        did.append(f"{progress.settled} of {counted(progress.leaves, 'item')} done")
+    did.append(f"{counted(ending.steps, 'step')} in {duration(ending.seconds)}")
+    line = f"{outcome.status}{_why(ending)}: {', '.join(did)}"
+    if spared := not_repeated(outcome):
+        line += f"; {spared}"
+    folded = "\n".join(fold(line, columns(sys.stdout)))
+    click.echo(folded.replace(outcome.status, _status(outcome.status), 1))
+    if outcome.status == "completed":
+        for name, output in sorted(after.outputs.items()):
+            path = os.path.join(ending.place.typed, "outputs", name)
+            click.echo(f"  {visible(path)} ({size(output.bytes)})")
+        if outcome.result is not None:
+            text = msgspec.json.encode(_plain(outcome.result)).decode()
+            click.echo(f"  result: {one_line(text, _RESULT_SHOWN)}")
+
+
+def not_repeated(outcome: Outcome) -> str:
+    """`12 steps and 3 items were not done again, 812 characters of a cut-off answer were continued`; may be empty."""
+    kept = [(outcome.answered, "step"), (outcome.skipped, "item")]
+    parts = [counted(count, noun) for count, noun in kept if count]
+    only_one = sum(count for count, _ in kept) == 1
+    said = [f"{listed(parts)} {'was' if only_one else 'were'} not done again"] if parts else []
+    if outcome.recovered:
+        verb = "was" if outcome.recovered == 1 else "were"
+        said.append(f"{counted(outcome.recovered, 'character')} of a cut-off answer {verb} continued")
+    return ", ".join(said)
+
+
+def _why(ending: Ending) -> str:
+    match ending.outcome.status:
+        case "paused":
+            return " by a signal" if ending.after.reason == "signal" else f" ({one_line(ending.after.reason, 200)})"
+        case "waiting":
+            return f" for a person ({counted(len(ending.after.doubts), 'question')})"
+        case _:
+            return ""
+
+
+def _tell_failure(ending: Ending, with_traceback: bool) -> None:
+    error = ending.outcome.error
+    if with_traceback and error is not None:
+        traceback.print_exception(error)
+    failure = _failure(ending)
+    if failure is None:
+        return
+    _aside(f"{click.style('satchel:', fg='red', bold=True)} the agent failed: {failure_line(failure)}")
+    for line in failure.where:
+        _aside(f"  {visible(line)}")
+    for inner in _inside(error):
+        _aside(f"  {type(inner).__name__}: {one_line(str(inner), 500)}")
+    if not with_traceback:
+        _aside("  (--traceback shows all of it)")
+
+
+def failure_line(failure: Failure) -> str:
+    return one_line(f"{failure.kind}: {failure.message}" if failure.message else failure.kind, 500)
+
+
+def _failure(ending: Ending) -> Failure | None:
+    """As it was recorded; of a module outside the workspace the lines are looked up in the exception itself."""
+    failure, error = ending.after.error, ending.outcome.error
+    if ending.outcome.status != "failed" or failure is None or failure.where or error is None:
+        return failure if ending.outcome.status == "failed" else None
+    ours = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    frames = traceback.extract_tb(error.__traceback__)
+    last = max((at for at, frame in enumerate(frames) if _is_ours(frame.filename, ours)), default=-1)
+    theirs = [frame for frame in frames[last + 1 :] if not frame.filename.startswith("<")]
+    where = tuple(f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in theirs[-5:])
+    return Failure(failure.kind, failure.message, where)
+
+
+def _is_ours(file: str, root: str) -> bool:
+    return any(file.startswith(f"{root}/{folder}/") for folder in ("runtime", "workspace", "schemas", "satchel"))
+
+
+def _inside(error: BaseException | None) -> list[BaseException]:
+    """The exceptions of a group, which by itself says only how many they are."""
+    if not isinstance(error, BaseExceptionGroup):
+        return []
+    return [leaf for inner in error.exceptions for leaf in (_inside(inner) or [inner])][:5]
+
+
+def _status(status: str) -> str:
+    colours = {"completed": "green", "failed": "red"}
+    return click.style(status, fg=colours.get(status, "yellow"), bold=True)
+
+
+def _plain(value: Any) -> Any:
+    """JSON of what the agent returned, or its text: nothing depends on it, so it may be anything."""
+    try:
+        return msgspec.json.decode(encode(value, "the result"))
+    except Exception:
+        return repr(value)
+
+
+def _aside(line: str) -> None:
+    click.echo(line, err=True)

@@ -1,0 +1,80 @@
+"""From the first line of a run to the last: what `run` and `resume` share."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from ...workspace.errors import AgentError, SatchelError, UsageError
+from ...workspace.looking import look
+from .ending import Ending, as_json, as_words
+from .group import code_of
+from .output import print_json
+from .place import Place, find, json_option, workspace_argument
+from .progress import watching
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def options(function: F) -> F:
+    """What `run` and `resume` take."""
+    for add in (
+        click.option("--quiet", "-q", is_flag=True, help="No report and no progress, only what came of it."),
+        click.option("--traceback", is_flag=True, help="Show all of an exception of the agent."),
+        json_option,
+        workspace_argument,
+    ):
+        function = add(function)
+    return function
+
+
+def go(
+    typed: str | None, *, resuming: bool, for_programs: bool, quiet: bool, with_traceback: bool
+) -> int:  # fmt: skip
+    """Run the agent and say what came of it. Returns the exit code."""
+    try:
+        with contextlib.redirect_stdout(sys.stderr) if for_programs else contextlib.nullcontext():
+            ending = _run(find(typed), resuming, quiet)  # what an agent prints is not JSON
+    except SatchelError as error:
+        if for_programs:
+            print_json(refused(error))
+        raise
+    if for_programs:
+        print_json(as_json(ending))
+    as_words(ending, for_programs=for_programs, quiet=quiet, with_traceback=with_traceback)
+    return ending.code
+
+
+def _run(place: Place, resuming: bool, quiet: bool) -> Ending:
+    from .. import running
+
+    before = look(place.store).moment
+    if resuming and before.seq == 0:
+        raise UsageError(
+            "nothing to resume yet", path=place.store.url, why="this run has never been started",
+            remedy=f"start it with `{place.command('run')}`",
+        )  # fmt: skip
+    began = time.monotonic()
+    with watching(quiet=quiet) as watch:
+        try:
+            outcome = running.run(place.store, watch=watch)
+        except SystemExit as error:
+            raise AgentError(
+                f"the agent ended the process (sys.exit({error.code!r}))",
+                why="then nothing can be written down any more, as in a crash",
+                remedy=f"let it raise an exception or return; `{place.command('resume')}` goes on from its last step",
+            ) from error  # fmt: skip
+    after = look(place.store).moment
+    return Ending(place, outcome, after, after.usage.steps - before.usage.steps, time.monotonic() - began,
+                  was_over=not watch.was_opened)  # fmt: skip
+
+
+def refused(error: SatchelError) -> dict[str, object]:
+    """What a program gets in place of an outcome."""
+    said = {"kind": type(error).__name__, "message": str(error)}
+    return {"status": "refused", "exit_code": code_of(error), "error": said}

@@ -1,0 +1,147 @@
+"""How a run looks while it goes: a few moving lines on a terminal, one line for each item elsewhere. On stderr."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from ...workspace.report import Report
+from .output import columns, remarks
+from .words import counted, cut, duration, one_line
+
+if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.text import Text
+
+
+class Quiet:
+    """Shows nothing. What the others have in common: whether a run was begun at all, and what goes on in it."""
+
+    def __init__(self) -> None:
+        self.was_opened = False
+        self.item = ""
+        self.number = self.of = 0
+        self.step = ""
+        self.began = self.item_began = self.step_began = time.monotonic()
+        self.characters = 0
+
+    def opened(self, report: Report) -> None:
+        self.was_opened = True
+
+    def item_begun(self, text: str, finished: int, of: int) -> None:
+        self.item, self.number, self.of = one_line(text), finished + 1, of
+        self.item_began = time.monotonic()
+        self.step, self.characters = "", 0
+
+    def item_ended(self, text: str, finished: int, of: int) -> None:
+        self.item, self.step, self.characters = "", "", 0
+
+    def step_begun(self, name: str) -> None:
+        self.step, self.characters, self.step_began = one_line(name, 40), 0, time.monotonic()
+
+    def streamed(self, name: str, characters: int) -> None:
+        self.step, self.characters = name, characters
+
+    def close(self) -> None:
+        """The run has stopped, in whichever way."""
+
+    def _ended(self, text: str, width: int = 0) -> str:
+        took = f"  ({duration(time.monotonic() - self.item_began)})"
+        line = f"{_number(self.number, self.of)}  {one_line(text)}"
+        return (cut(line, max(20, width - len(took))) if width else line) + took
+
+
+class Lines(Quiet):
+    """One line when an item begins and one when it ends: for logs, pipes and dumb terminals."""
+
+    def opened(self, report: Report) -> None:
+        super().opened(report)
+        for line in remarks(report.remarks, columns(sys.stderr)):
+            click.echo(line, err=True)
+
+    def item_begun(self, text: str, finished: int, of: int) -> None:
+        super().item_begun(text, finished, of)
+        click.echo(f"begin  {_number(self.number, self.of)}  {self.item}", err=True)
+
+    def item_ended(self, text: str, finished: int, of: int) -> None:
+        click.echo(f"end    {self._ended(text)}", err=True)
+        super().item_ended(text, finished, of)
+
+
+class Moving(Lines):
+    """What is being done, in two lines that are drawn again a few times a second. Finished items scroll away above."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._live: Live | None = None
+
+    def opened(self, report: Report) -> None:
+        super().opened(report)
+        from rich.console import Console
+        from rich.live import Live
+
+        # What the agent prints goes above the moving lines; but what goes into a file or a pipe stays out of here.
+        self._live = Live(
+            console=Console(stderr=True), get_renderable=self._draw, refresh_per_second=8, transient=True,
+            redirect_stdout=sys.stdout.isatty(), redirect_stderr=True,
+        )  # fmt: skip
+        self._live.start()
+
+    def item_begun(self, text: str, finished: int, of: int) -> None:
+        Quiet.item_begun(self, text, finished, of)
+
+    def item_ended(self, text: str, finished: int, of: int) -> None:
+        from rich.text import Text
+
+        if self._live:
+            console = self._live.console
+            console.print(Text.assemble(("[x] ", "green"), self._ended(text, console.width - 4)))
+        Quiet.item_ended(self, text, finished, of)
+
+    def close(self) -> None:
+        if self._live:
+            self._live.stop()
+
+    def _draw(self) -> Text:
+        """Called by the display's own thread: reads plain values only."""
+        from rich.text import Text
+
+        now = time.monotonic()
+        item, step = self.item, self.step
+        first, second = Text(), Text()
+        if item:
+            first.append("[/] ", "yellow").append(f"{_number(self.number, self.of)}  {item}")
+        else:
+            first.append("[/] ", "yellow").append("the agent is at work")
+        if step:
+            characters = f"  {counted(self.characters, 'character')}" if self.characters else ""
+            second.append(f"    {step}{characters}  {duration(now - self.step_began)}", "cyan")
+        else:
+            second.append("    ")
+        clock = f"  {duration(now - self.began)}"
+        width = self._live.console.width - len(clock) - 1 if self._live else 60
+        first.truncate(max(10, width), overflow="ellipsis")
+        first.append(clock, "dim")
+        second.truncate(max(10, width + len(clock)), overflow="ellipsis")
+        return Text("\n").join([first, second])
+
+
+@contextmanager
+def watching(*, quiet: bool) -> Iterator[Quiet]:
+    """The watch that fits: nothing, lines, or moving ones."""
+    is_moving = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    watch = Quiet() if quiet else Moving() if is_moving else Lines()
+    try:
+        yield watch
+    finally:
+        watch.close()
+
+
+def _number(number: int, of: int) -> str:
+    return f"{number} of {of}"

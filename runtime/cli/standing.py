@@ -1,0 +1,136 @@
+"""Where a run stands, as far as files tell: for `status` and `ls`. Changes nothing, takes no lock, runs no code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgspec
+
+from ...workspace import lease, record
+from ...workspace.definition import Definition
+from ...workspace.errors import SatchelError
+from ...workspace.journal import Tail
+from ...workspace.lease import Lease
+from ...workspace.looking import define, look
+from ...workspace.moment import ROOT, Moment, Scope
+from ...workspace.projection import TODO
+from ...workspace.record import BadLine
+from ...workspace.stamp import read_markdown
+from ...workspace.store import Store
+from ...workspace.todo import Plan, Task
+
+State = Literal["new", "running", "interrupted", "waiting", "paused", "failed", "completed", "damaged"]
+
+
+@dataclass(slots=True)
+class Standing:
+    """What could be found out. `problem` says why the rest could not."""
+
+    url: str
+    state: State = "damaged"
+    definition: Definition | None = None
+    moment: Moment | None = None
+    holder: Lease | None = None  # the process that runs it
+    last: Lease | None = None  # the process that ended without closing it, if it left word
+    at: str = ""  # of the last record
+    plan: Plan | None = None
+    complaints: list[str] = field(default_factory=list)
+    problem: SatchelError | None = None
+
+    @property
+    def at_work(self) -> Task | None:
+        """The item that is begun, or the one that is next."""
+        return self.plan.next_leaf() if self.plan else None
+
+    @property
+    def scope(self) -> tuple[str, Scope] | None:
+        """What has begun and not committed, besides the agent's own calls."""
+        scopes = self.moment.scopes.items() if self.moment else ()
+        return next(((key, scope) for key, scope in scopes if key != ROOT), None)
+
+
+def stand(store: Store) -> Standing:
+    """Never raises for what is wrong with the workspace, except that there is none."""
+    standing = Standing(store.url)
+    definition_problem: SatchelError | None = None
+    try:
+        standing.definition = define(store)
+    except SatchelError as error:
+        definition_problem = error
+    try:
+        standing.last = lease.read(store)
+        standing.holder = lease.holder(store)
+    except (SatchelError, OverflowError):  # a number that is no process
+        standing.holder = None
+    if definition_problem:
+        standing.problem = definition_problem
+        return standing
+    try:
+        seen = look(store)
+    except SatchelError as error:
+        standing.problem = error
+        return standing
+    standing.moment, standing.complaints = seen.moment, seen.complaints
+    standing.at = _last_time(seen.tail)
+    standing.state = _state(standing, seen.moment)
+    if seen.moment.has_plan:
+        standing.plan = seen.moment.plan
+    else:
+        _read_plan(store, standing)
+    return standing
+
+
+def _state(standing: Standing, moment: Moment) -> State:
+    if standing.holder and (not moment.clean or standing.holder.epoch > moment.epoch):
+        return "running"
+    if not moment.clean or moment.status == "running":
+        return "interrupted"  # recovered or not: the agent did not come to an end
+    return moment.status
+
+
+def _last_time(tail: Tail) -> str:
+    """When the last record was written. The newest checkpoint may stand behind it, so it may not be in `lines`."""
+    if tail.lines:
+        return tail.lines[-1].at
+    row = tail.good.rstrip(b"\n").rpartition(b"\n")[2]
+    try:
+        return record.parse(row).at if row else ""
+    except BadLine:
+        return ""
+
+
+def _read_plan(store: Store, standing: Standing) -> None:
+    """A plan that a person has written for a run that has not begun."""
+    try:
+        found = read_markdown(store.read(TODO).data)
+        standing.plan = Plan(found.body.decode())
+    except (FileNotFoundError, UnicodeDecodeError):
+        pass
+    except SatchelError as error:
+        standing.problem = error
+
+
+def doing(standing: Standing) -> str:
+    """The process that has the workspace, or had it last."""
+    process = standing.holder or standing.last
+    return f"process {process.pid} on {process.host}" if process else "a process"
+
+
+def as_json(standing: Standing) -> dict[str, Any]:
+    """What `status --json` and `ls --json` have in common."""
+    moment, definition = standing.moment, standing.definition
+    progress = standing.plan.progress if standing.plan else None
+    return {
+        "workspace": standing.url,
+        "run_id": definition.run_id if definition else None,
+        "agent": definition.agent if definition else None,
+        "state": standing.state,
+        "reason": moment.reason if moment else "",
+        "items": {"done": progress.settled, "all": progress.leaves} if progress else None,
+        "last_activity": standing.at or None,
+        "open_questions": list(moment.doubts) if moment else [],
+        "holder": msgspec.to_builtins(standing.holder) if standing.state == "running" else None,
+        "problem": {"kind": type(standing.problem).__name__, "message": str(standing.problem)}
+        if standing.problem else None,
+    }  # fmt: skip

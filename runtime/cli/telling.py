@@ -1,0 +1,110 @@
+"""Each record of the journal in one line, for people."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ...workspace.record import (
+    AnyRecord,
+    Closed,
+    Doubt,
+    Message,
+    OfCall,
+    Opened,
+    PartialPromoted,
+    PlanChanged,
+    Resolved,
+    ScopeBegun,
+    ScopeCommitted,
+    StepCompleted,
+    StepFailed,
+    StepProgress,
+    StepStarted,
+)
+from .words import counted, duration, one_line
+
+_RESULT = 60  # characters of a result
+
+
+class Told(NamedTuple):
+    text: str
+    colour: str | None
+
+
+def tell(record: AnyRecord) -> Told:
+    """What happened, and a colour for it. Not safe to print as it is: it holds the agent's own texts."""
+    match record:
+        case Opened():
+            was = {"new": "a new run", "clean": "it was closed", "crash": "after a crash"}[record.found]
+            return Told(
+                f"opened      to {record.why}, {was}; process {record.pid} on {record.host}, "
+                f"satchel {record.satchel}, Python {record.python}", "cyan",
+            )  # fmt: skip
+        case Closed():
+            why = f": {record.reason}" if record.reason else ""
+            colours = {"failed": "red", "completed": "green"}
+            return Told(f"closed      {record.status or 'as it was'}{why}", colours.get(record.status or "", "cyan"))
+        case StepStarted():
+            return Told(f"begins      {_call(record)}", None)
+        case StepCompleted():
+            return Told(f"{'effect' if record.effect else 'step':<12}{_call(record)}{_result(record)}", None)
+        case StepFailed():
+            fate = ", it has certainly not happened" if record.not_done else ""
+            said = f"{record.error.kind}: {one_line(record.error.message, 120)}"
+            return Told(f"failed      {_call(record)} attempt {record.attempt}: {said}{fate}", "red")
+        case StepProgress():
+            return Told(f"progress    {_call(record)}: {_json(bytes(record.value))}", None)
+        case ScopeBegun():
+            return Told(f"begun       {_scope(record.scope)}  {record.title}", "yellow")
+        case ScopeCommitted():
+            return Told(f"committed   {_scope(record.scope)}{_commit(record)}", "green")
+        case PlanChanged():
+            return Told(f"plan        changed by the {record.by}: {record.why}".rstrip(": "), None)
+        case Message():
+            return Told(f"message     {_scope(record.scope)}  {record.role}: {_json(bytes(record.content))}", None)
+        case Doubt():
+            why = {
+                "unknown_outcome": f"has it happened? {record.cause}",
+                "unclaimed": "is it an earlier one with other arguments?",
+                "unreached": "it began and was not called again: has it happened?",
+            }[record.why]
+            return Told(f"asked {record.id:<6}{_call(record)}: {why}".rstrip(), "yellow")
+        case Resolved():
+            said = "it has happened" if record.outcome == "done" else "it has not happened, it may be done"
+            return Told(f"answered    {record.id} by {record.by}: {said}", "yellow")
+        case PartialPromoted():
+            damaged = ", damaged" if record.damaged else ""
+            size = counted(record.characters, "character")
+            return Told(
+                f"recovered   {size} of {_call(record)}{damaged}, cut off by {record.cut_off_by}: {record.file}", None
+            )
+
+
+def _scope(key: str) -> str:
+    return f"^{key}" if key and not key.startswith("_") else key or "the agent"
+
+
+def _call(record: OfCall) -> str:
+    return f"{_scope(record.scope)}  {record.step}{record.call}"
+
+
+def _result(record: StepCompleted) -> str:
+    text = "(large)" if record.blob else _json(bytes(record.result))
+    result = f" -> {text}" if text else ""
+    took = f" ({duration(record.ms / 1000)})" if record.ms >= 1000 else ""
+    how = "" if record.how == "returned" else f" [{record.how}]"
+    return f"{result}{took}{how}"
+
+
+def _commit(record: ScopeCommitted) -> str:
+    said = []
+    if record.patch:
+        said.append(f"{counted(len(record.patch), 'change')} of the state")
+    said += [f"outputs/{name}" for name in record.outputs]
+    if record.cancelled is not None:
+        said.append(f"skipped: {record.cancelled}")
+    return f"  {', '.join(said)}" if said else ""
+
+
+def _json(data: bytes) -> str:
+    return one_line(data[: 4 * _RESULT].decode(errors="ignore"), _RESULT)

@@ -1,0 +1,146 @@
+"""What a new workspace is made from: a sample of the installed package, or any workspace's definition and code."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ...schemas import Where
+from ...schemas.problem import nearest
+from ...workspace import definition, stamp, yamltext
+from ...workspace.errors import InvalidFile, UsageError
+from ...workspace.looking import DEFINITION
+from ...workspace.projection import TODO
+
+_SAMPLES = "satchel.sample_workspaces"
+_OF_A_RUN = frozenset(
+    ("journal", "checkpoints", "state.json", ".satchel", "outputs", "partials", "recovered", "steps",
+     "messages.jsonl", "messages.rejected.jsonl", "pause.yaml", "approvals")
+)  # fmt: skip
+"""What lies at the top of a workspace and belongs to its run, not to what the run is made from."""
+_NEVER = frozenset(("__pycache__", ".git", ".DS_Store"))
+
+
+class File(NamedTuple):
+    path: str  # in the workspace
+    data: bytes
+    mode: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """Where it lies, and what it is called."""
+
+    name: str
+    root: Traversable
+
+    def definition(self) -> str:
+        """The text of its workspace.yaml. InvalidFile if that is not valid."""
+        data = self.root.joinpath(DEFINITION).read_bytes()
+        text = yamltext.decode(data, DEFINITION)
+        definition.parse(text)
+        return text
+
+    def files(self) -> list[File]:
+        """All that a new workspace gets besides workspace.yaml. Links are left out: who knows where they lead."""
+        return list(_collect(self.root, ""))
+
+    def about(self) -> str:
+        """The first comment of its workspace.yaml that is for people."""
+        lines = (line.strip() for line in self.definition().splitlines())
+        comments = (line.lstrip("# ") for line in lines if line.startswith("#") and "yaml-language-server" not in line)
+        return next(comments, "")
+
+
+def samples() -> list[Template]:
+    """The ones that come with Satchel, by name."""
+    found = [Template(entry.name, entry) for entry in files(_SAMPLES).iterdir() if _is_workspace(entry)]
+    return sorted(found, key=lambda template: template.name)
+
+
+def find(name: str) -> Template:
+    """A folder that has a workspace.yaml, or a sample. UsageError lists what there is."""
+    folder = Path(name).expanduser()
+    if _is_workspace(folder):
+        return Template(folder.resolve().name, folder)
+    known = {template.name: template for template in samples()}
+    if name in known:
+        return known[name]
+    close = nearest(name, known)
+    why = f"the folder has no {DEFINITION}" if folder.is_dir() else None
+    there_are = f"there are {', '.join(known)}, and every folder with a {DEFINITION}" if known else None
+    remedy = f"did you mean {close!r}?" if close else there_are
+    raise UsageError(f"there is no template {name!r}", why=why, remedy=remedy)
+
+
+def _is_workspace(folder: Traversable) -> bool:
+    return folder.is_dir() and folder.joinpath(DEFINITION).is_file()
+
+
+def _collect(folder: Traversable, above: str) -> Iterator[File]:
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        path = f"{above}{entry.name}"
+        if entry.name in _NEVER or path in _OF_A_RUN or path == DEFINITION or ".rejected." in entry.name:
+            continue
+        if isinstance(entry, Path) and entry.is_symlink():
+            continue
+        if entry.is_dir():
+            yield from _collect(entry, f"{path}/")
+        elif entry.is_file():
+            data = entry.read_bytes()
+            if path == TODO and stamp.read_markdown(data).stamp is not None:
+                continue
+            yield File(path, data, entry.stat().st_mode & 0o777 if isinstance(entry, Path) else None)
+
+
+# Settings
+
+
+def with_settings(text: str, chosen: Sequence[str]) -> str:
+    """workspace.yaml with `key=value` of each put into its settings; only keys that it has."""
+    for word in chosen:
+        key, equals, value = word.partition("=")
+        if not equals or not key:
+            raise UsageError(f"--set {word!r} is not KEY=VALUE", remedy="as in --set folder=~/notes")
+        settings = definition.parse(text).settings
+        text = yamltext.set_value(text, ("settings", *_known(key, settings)), value_of(value))
+    return text
+
+
+def _known(key: str, settings: dict[str, Any]) -> Where:
+    """The way to a setting: its name, or names joined by dots."""
+    if key in settings:
+        return (key,)
+    path, value = key.split("."), settings
+    for part in path:
+        if not isinstance(value, dict) or part not in value:
+            break
+        value = value[part]
+    else:
+        return tuple(path)
+    if not settings:
+        raise UsageError(f"there is no setting {key!r}", why="this template has no settings")
+    close = nearest(key, settings)
+    names = f"its settings are {', '.join(settings)}"
+    raise UsageError(
+        f"there is no setting {key!r} in this template", remedy=f"did you mean {close!r}? {names}" if close else names
+    )
+
+
+def value_of(text: str) -> Any:
+    """What was typed, as YAML in one line: a number, true, null, [a, b], {a: 1}; everything else is text as it is."""
+    try:
+        root = yamltext.load(text, "--set").root
+    except InvalidFile:
+        if text[:1] in ("[", "{", '"', "'"):
+            raise
+        root = None
+    is_plain = root is None or (root.kind == "scalar" and root.style == "plain" and isinstance(root.value, str))
+    if root is None or is_plain or root.style == "block":
+        return os.path.expanduser(text) if text.startswith("~/") else text
+    return root.value

@@ -1,0 +1,151 @@
+"""Small workspaces, and the command line in this process or in one of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from satchel.runtime.cli.group import group
+
+Make = Callable[..., Path]
+Cli = Callable[..., Result]
+
+PLAIN = """
+from satchel import agent, step
+
+@step
+def shout(text: str) -> str:
+    return text.upper()
+
+async def work(run, item):
+    await run.output(f"{item.id}.txt", await shout(item.text))
+
+@agent
+async def main(run):
+    if not run.todo.items:
+        await run.plan("Demo", ["say a", "say b"])
+    await run.todo.each(work)
+    return {"said": 2}
+"""
+
+ASKING = """
+from satchel import agent, effect
+
+@effect
+def send(text: str) -> str:
+    raise TimeoutError("no answer")
+
+async def work(run, item):
+    run.state["answer"] = await send(item.text)
+
+@agent
+async def main(run):
+    if not run.todo.items:
+        await run.plan(None, ["mail the report"])
+    await run.todo.each(work)
+"""
+
+SLOW = """
+import asyncio, pathlib
+from satchel import agent, step, Partial
+
+@step
+async def quick(text: str) -> str:
+    return text
+
+@step
+async def think(text: str, out: Partial) -> str:
+    for number in range(60):
+        await out.write(f"word{number} ")
+        if number == 30 and "SLOW" in text:
+            pathlib.Path(__file__).with_name("ready").touch()
+            await asyncio.sleep(60)
+    return out.text
+
+async def work(run, item):
+    await quick(item.text)
+    await think(item.text)
+
+@agent
+async def main(run):
+    if not run.todo.items:
+        await run.plan(None, ["first", "second SLOW"])
+    await run.todo.each(work)
+"""
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """Makes a workspace of an agent's source."""
+
+    def make(source: str = PLAIN, name: str = "demo", extra: str = "") -> Path:
+        folder = tmp_path / name
+        folder.mkdir(parents=True)
+        (folder / "workspace.yaml").write_text(
+            f"format: 1\nrun_id: {Path(name).name}-1a2b\nagent: agent.py:main\n{extra}"
+        )
+        (folder / "agent.py").write_text(source)
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def cli() -> Cli:
+    """The command line in this process."""
+
+    def call(*words: object, env: dict[str, str] | None = None) -> Result:
+        result = CliRunner().invoke(group, [str(word) for word in words], env=env)
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+        assert "Traceback" not in result.output
+        return result
+
+    return call
+
+
+def data_of(result: Result) -> Any:
+    return json.loads(result.stdout)
+
+
+def satchel(*words: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """The command line in a process of its own."""
+    command = [sys.executable, "-m", "satchel", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, **options)
+
+
+@pytest.fixture
+def started() -> Iterator[Callable[[Path], subprocess.Popen[str]]]:
+    """Starts `satchel run` of a SLOW workspace and returns when it is in the middle of its second answer."""
+    processes: list[subprocess.Popen[str]] = []
+
+    def start(folder: Path, *options: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "satchel", "run", *options, str(folder)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        processes.append(process)
+        deadline = time.monotonic() + 30
+        while not (folder / "ready").exists():
+            assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+            time.sleep(0.02)
+        return process
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file of a folder, to see that nothing has changed."""
+    paths = (Path(above, name) for above, _, names in os.walk(folder) for name in names)
+    return {str(path): path.read_bytes() for path in paths if "__pycache__" not in str(path)}

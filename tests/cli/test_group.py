@@ -1,0 +1,151 @@
+"""The commands as a whole: help, mistakes, what is imported when, and how long it takes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from satchel.runtime import cli as package
+from satchel.runtime.cli.group import COMMANDS
+
+from .conftest import Cli, Make, satchel
+
+SLOW_IMPORTS = ("rich", "jsonschema", "markdown_it", "pydantic", "tenacity", "filelock")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_shows_no_example(cli: Cli, command: str) -> None:
+    result = cli(command, "--help")
+    assert result.exit_code == 0
+    assert "Example" in result.stdout and f"satchel {command}" in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+def test_a_command_module_is_not_listed() -> None:
+    folder = Path(package.__file__).parent
+    assert sorted(COMMANDS) == sorted(path.stem.removeprefix("cmd_") for path in folder.glob("cmd_*.py"))
+
+
+def test_the_overview_forgets_a_command(cli: Cli) -> None:
+    for words in (["--help"], ["-h"], []):
+        result = cli(*words)
+        assert all(f"  {command} " in result.output for command in COMMANDS)
+
+
+def _imported(*words: str, cwd: Path) -> set[str]:
+    code = (
+        "import sys, json\n"
+        "from satchel.runtime.cli import main\n"
+        f"sys.argv = ['satchel', *{list(words)!r}]\n"
+        "try:\n    main()\n"
+        "except SystemExit as end:\n    assert not end.code, end.code\n"
+        "finally:\n    print('\\n' + json.dumps([*sys.modules]))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=cwd, timeout=60)
+    assert result.returncode == 0, result.stderr
+    return set(json.loads(result.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize("words", [["--version"], ["status"], ["log"], ["status", "--json"]])
+def test_something_slow_is_imported_before_it_is_needed(make: Make, cli: Cli, words: list[str]) -> None:
+    folder = make()
+    cli("run", folder)
+    imported = _imported(*words, cwd=folder)
+    unwanted = [name for name in SLOW_IMPORTS if name in imported]
+    assert unwanted == []
+    assert not any(name.startswith("satchel_agent_") for name in imported), "the agent's code was run"
+    others = {name for name in imported if name.startswith("satchel.runtime.cli.cmd_")}
+    assert others <= {f"satchel.runtime.cli.cmd_{words[0]}"}
+
+
+def test_a_wrong_command_says_nothing_useful(cli: Cli) -> None:
+    for words in (["frobnicate"], ["run", "--frobnicate"], ["new", "a", "b", "c"], ["resolve"], ["log", "-n", "0"]):
+        result = cli(*words)
+        assert result.exit_code == 2 and result.stderr.startswith("satchel: ")
+        assert len(result.stderr.splitlines()) <= 2 and result.stdout == ""
+
+
+def test_hostile_places_are_tracebacks(cli: Cli, tmp_path: Path) -> None:
+    a_file = tmp_path / "file"
+    a_file.write_text("x")
+    (tmp_path / "empty").mkdir()
+    for place in (tmp_path / "missing", a_file, tmp_path / "empty", "s3://bucket/x", "", "\udcff"):
+        for command in ("run", "resume", "recover", "status", "log", "check"):
+            result = cli(command, place)
+            assert result.exit_code == 2, (command, place, result.output)
+            assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", ["run", "resume", "recover", "status", "log", "check"])
+def test_a_broken_definition_is_not_explained(make: Make, cli: Cli, command: str) -> None:
+    folder = make()
+    (folder / "workspace.yaml").write_text("format: 1\nrun_id: demo-1a2b\nagent: agent.py:main\nsettings:\n  a: b: c\n")
+    result = cli(command, folder)
+    assert result.exit_code == 2 and "line 5" in result.output
+
+
+@pytest.mark.parametrize("command", ["run", "resume", "recover", "status", "check"])
+def test_a_newer_workspace_is_touched(make: Make, cli: Cli, command: str) -> None:
+    folder = make()
+    (folder / "workspace.yaml").write_text("format: 7\nrun_id: demo-1a2b\nagent: agent.py:main\n")
+    result = cli(command, folder)
+    assert result.exit_code == 2 and "pgrade Satchel" in result.output
+    assert sorted(os.listdir(folder)) == ["agent.py", "workspace.yaml"]
+
+
+def test_version_needs_a_workspace() -> None:
+    result = satchel("--version")
+    assert result.returncode == 0 and result.stdout.startswith("satchel ")
+
+
+def test_a_closed_pipe_is_complained_of(make: Make, cli: Cli) -> None:
+    folder = make()
+    cli("run", folder)
+    command = f"{sys.executable} -m satchel log --json {folder} | head -c 1"
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert result.stderr == ""
+
+
+def test_an_ascii_terminal_breaks_it(make: Make) -> None:
+    folder = make('from satchel import agent\n@agent\nasync def main(run):\n    return "Größe 日本"\n')
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    result = satchel("run", folder, env=environment)
+    assert result.returncode == 0 and "Gr\\xf6" in result.stdout
+
+
+def test_no_color_is_coloured(make: Make, cli: Cli) -> None:
+    folder = make()
+    assert "\x1b" not in cli("status", folder, env={"NO_COLOR": "1"}).output
+    assert "\x1b" not in satchel("status", folder).stdout
+
+
+def test_completion_knows_no_commands_or_folders() -> None:
+    for shell in ("bash", "zsh", "fish"):
+        assert "_SATCHEL_COMPLETE" in satchel("completion", shell).stdout
+    words = {**os.environ, "_SATCHEL_COMPLETE": "bash_complete", "COMP_WORDS": "satchel re", "COMP_CWORD": "1"}
+    assert satchel(env=words).stdout.split() == ["plain,resume", "plain,recover", "plain,resolve"]
+    words |= {"COMP_WORDS": "satchel status ", "COMP_CWORD": "2"}
+    assert satchel(env=words).stdout.startswith("dir,")
+
+
+def test_a_bug_is_shown_as_a_traceback(cli: Cli, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr("satchel.runtime.cli.cmd_status.stand", broken, raising=False)
+    result = cli("status", make())
+    assert result.exit_code == 1 and "ZeroDivisionError: oops" in result.stderr and "report it" in result.stderr
+
+
+def test_ctrl_c_while_looking_is_a_traceback(cli: Cli, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("satchel.runtime.cli.cmd_status.stand", interrupted, raising=False)
+    result = cli("status", make())
+    assert result.exit_code == 130 and result.stderr.strip() == "satchel: interrupted"

@@ -1,0 +1,212 @@
+"""`run` and `resume`: what they print where, and with which exit code they end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .conftest import ASKING, PLAIN, SLOW, Cli, Make, contents, data_of, satchel
+
+Started = Callable[..., subprocess.Popen[str]]
+
+
+def test_a_run_does_not_complete_or_mixes_up_its_streams(make: Make, cli: Cli) -> None:
+    folder = make()
+    result = cli("run", folder)
+    assert result.exit_code == 0
+    first, *rest = result.stdout.splitlines()
+    assert first.startswith("completed: 2 of 2 items done, 2 steps in ")
+    assert rest[-1] == '  result: {"said":2}'
+    assert str(folder / "outputs/1.txt") in result.stdout
+    told = result.stderr.splitlines()
+    assert told[0] == "found  a new run"
+    assert [line.split("(")[0].rstrip() for line in told[1:]] == [
+        "begin  1 of 2  say a", "end    1 of 2  say a", "begin  2 of 2  say b", "end    2 of 2  say b",
+    ]  # fmt: skip
+
+
+def test_quiet_is_not_quiet(make: Make, cli: Cli) -> None:
+    result = cli("run", "--quiet", make())
+    assert result.stderr == "" and result.stdout.startswith("completed: ")
+
+
+def test_a_completed_run_is_run_again(make: Make, cli: Cli) -> None:
+    folder = make()
+    cli("run", folder)
+    records = cli("log", folder, "--type", "step.completed").stdout
+    for word in ("run", "resume"):
+        again = cli(word, folder)
+        assert again.exit_code == 0
+        assert again.stdout == "completed: demo-1a2b was completed before, nothing is left to do\n"
+    assert cli("log", folder, "--type", "step.completed").stdout == records
+
+
+def test_resume_starts_a_new_run(make: Make, cli: Cli) -> None:
+    folder = make()
+    before = contents(folder)
+    result = cli("resume", folder)
+    assert result.exit_code == 2
+    assert "nothing to resume yet" in result.stderr and f"satchel run {folder}" in result.stderr
+    assert contents(folder) == before
+
+
+def test_a_question_is_not_asked_or_exits_otherwise_than_4(make: Make, cli: Cli) -> None:
+    result = cli("run", make(ASKING))
+    assert result.exit_code == 4
+    assert "Has it happened?" in result.stdout and "satchel resolve" in result.stdout and "d1 --redo" in result.stdout
+
+
+def test_json_is_not_one_object_even_if_the_agent_prints(make: Make) -> None:
+    folder = make(PLAIN.replace("async def work(run, item):", "async def work(run, item):\n    print('{}noise')"))
+    result = satchel("run", "--json", folder)
+    assert result.returncode == 0
+    told = json.loads(result.stdout)
+    assert (told["status"], told["exit_code"], told["result"]) == ("completed", 0, {"said": 2})
+    assert told["items"] == {"done": 2, "all": 2} and told["outputs"] == ["outputs/1.txt", "outputs/2.txt"]
+    assert "{}noise" in result.stderr
+
+
+def test_json_of_a_question_lacks_it(make: Make, cli: Cli) -> None:
+    told = data_of(cli("run", "--json", make(ASKING)))
+    assert told["status"] == "waiting" and told["doubts"][0]["id"] == "d1"
+
+
+def test_json_of_a_refusal_is_empty(make: Make, cli: Cli) -> None:
+    result = cli("resume", "--json", make())
+    assert data_of(result)["status"] == "refused" and result.exit_code == 2
+
+
+def test_ctrl_c_leaves_a_crash_behind(make: Make, started: Started, cli: Cli) -> None:
+    folder = make(SLOW)
+    process = started(folder)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 3, err
+    assert out.startswith("paused by a signal: 1 of 2 items done") and "Traceback" not in err
+    assert f"satchel resume {folder}" in err
+    assert data_of(cli("status", "--json", folder))["state"] == "paused"
+    assert cli("check", folder).exit_code == 0
+    assert not (folder / ".satchel/lease.json").exists()
+
+
+def test_after_a_kill_work_is_done_again(make: Make, started: Started, cli: Cli) -> None:
+    folder = make(SLOW)
+    process = started(folder)
+    process.kill()
+    process.communicate()
+    (folder / "agent.py").write_text(SLOW.replace("asyncio.sleep(60)", "asyncio.sleep(0)"))
+    result = cli("resume", folder)
+    assert result.exit_code == 0, result.output
+    assert "1 step and 1 item were not done again" in result.stdout
+    assert "characters of a cut-off answer were continued" in result.stdout
+    assert "did not end in an orderly way" in result.stderr and "characters of an unfinished answer" in result.stderr
+
+
+def test_two_processes_run_one_workspace(make: Make, started: Started, cli: Cli) -> None:
+    folder = make(SLOW)
+    process = started(folder)
+    result = cli("run", folder)
+    assert result.exit_code == 6
+    assert f"process {process.pid} on " in result.stderr and len(result.stderr.splitlines()) == 1
+    assert data_of(cli("run", "--json", folder))["exit_code"] == 6
+    assert cli("recover", folder).exit_code == 6
+
+
+BROKEN = PLAIN.replace("return text.upper()", "return {}[text]")
+
+
+def test_an_exception_of_the_agent_is_a_wall_of_text(make: Make, cli: Cli) -> None:
+    folder = make(BROKEN)
+    result = cli("run", "--quiet", folder)
+    assert result.exit_code == 1
+    lines = result.stderr.splitlines()
+    assert lines[0] == "satchel: the agent failed: KeyError: 'say a'"
+    assert any("agent.py:6 in shout" in line for line in lines) and len(lines) <= 6
+    assert result.stdout.startswith("failed: 0 of 2 items done")
+    assert data_of(cli("run", "--json", folder))["error"]["kind"] == "KeyError"
+
+
+def test_traceback_shows_less_than_all(make: Make) -> None:
+    result = satchel("run", "--traceback", make(BROKEN))
+    assert result.returncode == 1 and "Traceback (most recent call last)" in result.stderr
+
+
+def test_an_exception_group_says_only_how_many(make: Make, cli: Cli) -> None:
+    source = """
+import asyncio
+from satchel import agent
+
+async def boom():
+    raise ValueError("the real reason")
+
+@agent
+async def main(run):
+    async with asyncio.TaskGroup() as group:
+        group.create_task(boom())
+"""
+    assert "ValueError: the real reason" in cli("run", make(source)).stderr
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "said"),
+    [
+        ("def main(:\n", 1, "SyntaxError"),
+        ("x = 1\n", 2, "there is no 'main' in agent.py"),
+        ("main = 1\n", 2, "is not an agent"),
+        ("import no_such_module_here\n", 1, "No module named 'no_such_module_here'"),
+        ("raise ValueError('at import')\n", 1, "ValueError: at import"),
+        ("from satchel import agent\n@agent\nasync def main(run):\n    raise SystemExit(5)\n", 1, "ended the process"),
+        ("raise SystemExit\n", 1, "ended the process"),
+    ],
+)
+def test_a_mistake_in_the_agent_is_a_traceback(make: Make, cli: Cli, source: str, code: int, said: str) -> None:
+    result = cli("run", make(source))
+    assert result.exit_code == code, result.output
+    assert said in result.stderr
+
+
+def test_open_items_of_a_completed_run_are_kept_quiet(make: Make, cli: Cli) -> None:
+    result = cli("run", make(PLAIN.replace("await run.todo.each(work)", "pass")))
+    assert result.exit_code == 0 and "todo.md still holds 2 items to do" in result.stderr
+
+
+def test_an_edit_is_obeyed_silently_or_lost(make: Make, cli: Cli) -> None:
+    folder = make(ASKING)
+    cli("run", folder)
+    state = folder / "state.json"
+    state.write_text(state.read_text().replace('"data": {}', '"data": {"a": 1}'))
+    edited = state.read_text()
+    result = cli("run", folder)
+    assert result.exit_code == 2 and result.stderr.startswith("satchel: state.json: was edited by hand (data.a)")
+    assert state.read_text() == edited
+
+
+def test_what_is_edited_meanwhile_is_not_mentioned(make: Make, cli: Cli) -> None:
+    touch = "    import pathlib; p = pathlib.Path(run.folder, 'todo.md'); p.exists() and p.write_text('- [ ] mine')\n"
+    result = cli("run", make(PLAIN.replace("async def work(run, item):\n", "async def work(run, item):\n" + touch)))
+    assert "edited" in result.stderr and "todo.md: was edited while the run is going" in result.stderr
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
+def test_an_unwritable_folder_is_a_traceback(make: Make, cli: Cli) -> None:
+    folder = make()
+    folder.chmod(0o500)
+    try:
+        result = cli("run", folder)
+    finally:
+        folder.chmod(0o700)
+    assert result.exit_code == 1 and "Permission denied" in result.stderr
+
+
+def test_the_current_folder_is_not_taken(make: Make, cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(make())
+    result = cli("run")
+    assert result.exit_code == 0 and "  outputs/1.txt (5 bytes)" in result.stdout
+    monkeypatch.chdir(tmp_path)
+    assert "the current folder is not a workspace" in cli("run").stderr

@@ -1,0 +1,145 @@
+"""Workloads of a real agent, run by the runtime; and what a person and the world outside do about its crashes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from msgspec import Raw
+
+from satchel import Item, Partial, Run, agent, effect, run, step
+from satchel.workspace.record import Resolved
+from satchel.workspace.report import Report
+from satchel.workspace.store import DiskStore
+
+from .checker import Violation
+from .memory import ROOT, Memory
+from .play import playing
+from .witness import Fact, Streamed, Witness
+
+ITEMS = ("Collect", "Draft", "Send")
+_LONG = 70_000
+"""Characters of a result that goes to a blob."""
+
+
+class Watcher:
+    """Is told of a commit after it is durable, as a person at the terminal is."""
+
+    def __init__(self, system: Memory):
+        self._system = system
+        self.about_to_commit: list[Fact] = []
+
+    def opened(self, report: Report) -> None: ...
+    def item_begun(self, text: str, finished: int, of: int) -> None: ...
+    def step_begun(self, name: str) -> None: ...
+    def streamed(self, name: str, characters: int) -> None: ...
+
+    def item_ended(self, text: str, finished: int, of: int) -> None:
+        for fact in (*self.about_to_commit, Fact("tick", text)):
+            self._system.acknowledge(fact)
+        self.about_to_commit.clear()
+
+
+def _agent(system: Memory, watcher: Watcher) -> Any:
+    """An agent that tells the witness what its calls have returned."""
+
+    def tell(kind: Any, key: Any, value: Any = None) -> None:
+        system.acknowledge(Fact(kind, key, value))
+
+    @step
+    async def read(scope: str, what: str, size: int = 30) -> str:
+        tell("ran", (scope, "read", what))
+        return (f"{what} " * size)[:size]
+
+    @step
+    async def draft(scope: str, out: Partial) -> str:
+        attempt = out.marker.attempt + 1 if out.marker else 1
+        tell("ran", (scope, "draft", ""))
+        for number in range(3):
+            piece = f"{attempt}.{number} and so on\n" * 30
+            system.acknowledge(Streamed(scope, "draft", attempt, out.text + piece, False))
+            await out.write(piece)
+            system.acknowledge(Streamed(scope, "draft", attempt, out.text, True))
+        return "drafted"
+
+    @effect
+    async def send(scope: str) -> str:
+        tell("outside", (scope, "send"))
+        return f"sent {scope}"
+
+    async def work(run: Run[dict[str, Any]], item: Item) -> str:
+        scope = item.id
+        if item.text == "Draft":
+            await draft(scope)
+            tell("step", (scope, "draft"), "drafted")
+        found = await read(scope, "mail", _LONG if item.text == "Collect" else 30)
+        tell("stepped", (scope, "read", "mail"))
+        for part in await asyncio.gather(read(scope, "left"), read(scope, "right")):
+            tell("stepped", (scope, "read", part.split()[0]))
+        await send(scope)
+        tell("step", (scope, "send"), f"sent {scope}")
+        path = await run.output(f"{item.text}.md", found * 20 if len(found) < 100 else found)
+        run.messages.add("user", f"about {scope}")
+        run.state.setdefault("items", {})[scope] = item.text
+        watcher.about_to_commit += [
+            Fact("result", scope, f"did {item.text}"), Fact("data", scope, item.text), Fact("output", path),
+            Fact("message", f"about {scope}", 1),
+        ]  # fmt: skip
+        return f"did {item.text}"
+
+    @agent
+    async def working(run: Run[dict[str, Any]]) -> str:
+        if not run.todo.items:
+            await run.plan("Work", ITEMS)
+            for text in ITEMS:
+                tell("plan", text)
+        await run.todo.each(work)
+        return "all done"
+
+    return working
+
+
+def live(system: Memory) -> None:
+    """Run the agent once, from the beginning to the end."""
+    watcher = Watcher(system)
+    outcome = run(DiskStore(ROOT, system), _agent(system, watcher), watch=watcher)
+    if outcome.status != "completed":
+        raise outcome.error or AssertionError(outcome.status)
+
+
+def finish(system: Memory, witness: Witness) -> None:
+    """Run the agent until it is done, a person answering its questions truthfully. Violation if a promise breaks."""
+    done = {fact.key for fact in witness.facts if fact.kind == "stepped"}
+    for _ in range(2 * len(ITEMS)):
+        watcher = Watcher(system)
+        outcome = run(DiskStore(ROOT, system), _agent(system, watcher), watch=watcher)
+        if outcome.status == "completed":
+            break
+        if outcome.status != "waiting":
+            raise Violation(f"the agent ended as {outcome.status}: {outcome.error!r}")
+        with playing(system, "resolve") as play:
+            for question in outcome.doubts:
+                acted = (question.scope, question.step) in _acted(system, witness)
+                answer = Raw(f'"sent {question.scope}"'.encode())
+                play.journal.add(
+                    Resolved(id=question.id, outcome="done", by="a person", result=answer)
+                    if acted
+                    else Resolved(id=question.id, outcome="not_done", by="a person")
+                )
+            play.journal.flush()
+            play.workspace.close()
+    else:
+        raise Violation("the agent asks again and again")
+    for step_ in system.log:
+        fact = step_.call.fact
+        if isinstance(fact, Fact) and fact.kind == "ran" and fact.key in done:
+            raise Violation(f"a finished step was done again: {fact.key}")
+    acted = _acted(system, witness)
+    if len(acted) != len(set(acted)) or len(acted) < len(ITEMS):
+        raise Violation(f"every effect is due once, and these were done: {sorted(acted)}")
+
+
+def _acted(system: Memory, witness: Witness) -> list[tuple[str, str]]:
+    """The effects that have acted on the world."""
+    heard = [*witness.facts, *(each.call.fact for each in system.log)]
+    return [fact.key for fact in heard if isinstance(fact, Fact) and fact.kind == "outside"]

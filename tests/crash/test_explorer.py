@@ -1,0 +1,136 @@
+"""Whatever a kill or a power failure leaves of a workspace opens, and nothing that was acknowledged is missing."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from . import legal, memory
+from .explorer import Explorer
+from .legal import Chain, Crash, Torn
+from .memory import ROOT, Memory
+from .workloads import WORKLOADS
+
+_SHARES = ("growth", "outputs", "effects"), ("agent", "commits", "streams", "persons-plan")
+_TESTS = Path(__file__).parent.parent
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_a_crashed_workspace_opens_with_all_that_was_acknowledged(name: str) -> None:
+    """Every 20th call; which ones, and what is lost, follows from the seed."""
+    print(f"{name}: {Explorer(WORKLOADS[name], seed=1, per_call=2, every=20).explore()}")
+
+
+@pytest.mark.slow
+def test_twenty_thousand_crashes_lose_nothing() -> None:
+    """Every call of every workload, in two processes."""
+    assert sorted(name for share in _SHARES for name in share) == sorted(WORKLOADS)
+    command = [sys.executable, "-m", "crash", "7", "4"]
+    running = [
+        subprocess.Popen([*command, *share], cwd=_TESTS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for share in _SHARES
+    ]
+    told = [process.communicate(timeout=900)[0] for process in running]
+    print("\n".join(told))
+    assert [process.returncode for process in running] == [0, 0], "\n".join(told)
+    states = sum(int(each.splitlines()[-1]) for each in told)
+    assert states >= 20_000, f"{states} distinct states"
+
+
+# What the model of a power failure allows
+
+
+def _states(system: Memory) -> list[dict[str, bytes]]:
+    losses = list(legal.power_failures(system.nodes, random.Random(1), 1000))
+    return [legal.survivors(system.nodes, each) for each in losses]
+
+
+def _written(system: Memory, name: str, data: bytes) -> int:
+    fd = system.open_new(f"{ROOT}/{name}")
+    system.write(fd, data)
+    return fd
+
+
+def test_a_synced_file_without_a_synced_name_may_be_gone_but_never_torn() -> None:
+    system = Memory()
+    system.sync(_written(system, "a", b"whole"))
+    assert {frozenset(state.items()) for state in _states(system)} == {frozenset(), frozenset({("a", b"whole")})}
+
+
+def test_an_unsynced_file_may_be_empty_torn_or_zeros() -> None:
+    system = Memory()
+    _written(system, "a", b"x" * 6000)
+    system.sync_folder(ROOT)
+    found = {state["a"] for state in _states(system)}
+    assert {b"", b"x" * 6000, b"x" * 3000, bytes(6000), bytes(4096) + b"x" * 1904, b"x" * 512} <= found
+
+
+def test_what_was_synced_before_an_append_stays() -> None:
+    system = Memory()
+    fd = _written(system, "a", b"old")
+    system.sync_data(fd)
+    system.sync_folder(ROOT)
+    system.write(fd, b"new")
+    found = {state["a"] for state in _states(system)}
+    assert {b"old", b"oldnew", b"old\0\0\0"} <= found
+    assert all(each.startswith(b"old") for each in found)
+
+
+def test_a_replaced_file_is_old_or_new_and_both_names_may_be_lost() -> None:
+    system = Memory(memory.planted({"a": b"old"}, ("tmp",)))
+    system.sync(_written(system, "tmp/1", b"new"))
+    system.rename(f"{ROOT}/tmp/1", f"{ROOT}/a")
+    assert {state["a"] for state in _states(system)} == {b"old", b"new"}
+    assert any(state["a"] == b"old" and "tmp/1" not in state for state in _states(system))
+    assert any(state["a"] == b"new" and "tmp/1" in state for state in _states(system))
+
+
+def test_a_lost_folder_takes_what_was_synced_in_it() -> None:
+    system = Memory()
+    system.mkdir(f"{ROOT}/d")
+    system.sync(_written(system, "d/a", b"x"))
+    system.sync_folder(f"{ROOT}/d")
+    assert {frozenset(state) for state in _states(system)} == {frozenset(), frozenset({"d/a"})}
+
+
+def test_a_removal_may_be_undone_by_a_power_failure_but_not_by_a_kill() -> None:
+    system = Memory(memory.planted({"a": b"x"}))
+    system.unlink(f"{ROOT}/a")
+    assert memory.files(legal.state_after(system.log, Crash(0))) == {}
+    assert {frozenset(state) for state in _states(system)} == {frozenset(), frozenset({"a"})}
+
+
+def test_changes_of_one_name_stay_in_order() -> None:
+    system = Memory(memory.planted({"tmp/1": b"1", "tmp/2": b"2"}))
+    for number in (1, 2):
+        system.rename(f"{ROOT}/tmp/{number}", f"{ROOT}/a")
+    assert {state.get("a") for state in _states(system)} == {None, b"1", b"2"}
+    (chain,) = (each for each in legal.chains(system.nodes) if each.path == "a")
+    assert legal.survivors(system.nodes, {chain: 1})["a"] == b"1"
+
+
+def test_a_rename_inside_a_folder_is_one_change() -> None:
+    system = Memory(memory.planted({"a": b"x"}))
+    system.rename(f"{ROOT}/a", f"{ROOT}/b")
+    assert {frozenset(state) for state in _states(system)} == {frozenset({"a"}), frozenset({"b"})}
+
+
+def test_a_kill_leaves_the_page_cache_for_a_later_power_failure() -> None:
+    system = Memory()
+    _written(system, "a", b"x" * 10)
+    killed = Memory(legal.state_after(system.log, Crash(1, cut=4)))
+    assert memory.files(killed.nodes) == {"a": b"x" * 6}
+    killed.sync_folder(ROOT)
+    assert {state["a"] for state in _states(killed)} >= {b"", b"x" * 3, b"x" * 6, bytes(6)}
+
+
+def test_a_torn_file_is_what_its_losses_say() -> None:
+    system = Memory()
+    _written(system, "a", b"abcdef")
+    number = system.log[-1].call.node
+    assert legal.survivors(system.nodes, {number: Torn(5, ((1, 3), (4, 6)))}) == {"a": b"a\0\0d\0"}
+    assert isinstance(legal.chains(system.nodes)[0], Chain)

@@ -1,0 +1,187 @@
+"""An explorer that finds nothing proves nothing: each of these faults is planted, and must be found and explained."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from satchel.workspace import blobs, journal, opening, salvage
+from satchel.workspace.journal import Tail
+from satchel.workspace.moment import Kept, Moment
+from satchel.workspace.opening import Workspace
+from satchel.workspace.record import PartialPromoted
+from satchel.workspace.salvage import Leftover
+from satchel.workspace.store import DiskStore, Store, Sync, Version
+from satchel.workspace.store.disk import DiskLog
+
+from .explorer import Explorer, Found
+from .memory import Memory
+from .workloads import WORKLOADS
+
+Fault = AbstractContextManager[Any]
+
+
+def _no_sync_of_a_file() -> Fault:
+    return mock.patch.object(Memory, "_sync", lambda self, fd, call: None)
+
+
+def _no_sync_of_a_replaced_file() -> Fault:
+    return mock.patch.object(Memory, "sync", lambda self, fd: None)
+
+
+def _no_sync_of_the_journal() -> Fault:
+    return mock.patch.object(Memory, "sync_data", lambda self, fd: None)
+
+
+def _no_sync_of_a_folder() -> Fault:
+    return mock.patch.object(Memory, "sync_folder", lambda self, path: None)
+
+
+def _rename_before_the_data() -> Fault:
+    """Everything is durable when `replace` returns, but the name comes first."""
+
+    @contextmanager
+    def temporary(self: DiskStore, data: bytes, sync: Sync) -> Iterator[str]:
+        self._make_folder(".satchel/tmp", durable=False)
+        path = f"{self._root}/.satchel/tmp/{os.getpid()}-{next(_numbers)}"
+        fd = self._os.open_new(path)
+        self._os.write(fd, data)
+        yield path
+        self._os.sync(fd)
+        self._os.close(fd)
+
+    from itertools import count
+
+    _numbers = count()
+    return mock.patch.object(DiskStore, "_temporary", temporary)
+
+
+def _acknowledged_before_the_sync() -> Fault:
+    """A write is synced just before the next one."""
+
+    def append(self: DiskLog, data: bytes) -> None:
+        self._os.sync_data(self._fd)
+        self._os.write(self._fd, data)
+
+    return mock.patch.object(DiskLog, "append", append)
+
+
+def _unclosed_segment_is_trusted() -> Fault:
+    """What was read whole is built on as it is."""
+    mend = journal.mend
+
+    def trusting(store: Store, tail: Tail) -> None:
+        if tail.torn or not tail.good:
+            mend(store, tail)
+
+    return mock.patch.object(journal, "mend", trusting)
+
+
+def _projection_not_synced_before_its_rename() -> Fault:
+    replace = DiskStore.replace
+
+    def careless(
+        self: DiskStore, path: str, data: bytes, *, sync: Sync = "all", if_version: Version | None = None
+    ) -> Version:
+        return replace(self, path, data, sync="no" if sync == "data" else sync, if_version=if_version)
+
+    return mock.patch.object(DiskStore, "replace", careless)
+
+
+def _partial_removed_before_its_promotion_is_durable() -> Fault:
+    def hasty(workspace: Workspace) -> None:
+        for leftover in list(salvage.leftovers(workspace.store, workspace.moment)):
+            workspace.store.remove(leftover.path)
+            record = salvage.promote(workspace.store, leftover, workspace.moment, "a crash")
+            if record:
+                workspace.journal.add(record)
+        workspace.journal.flush()
+
+    return mock.patch.object(opening, "_salvage", hasty)
+
+
+def _recovered_text_not_durable_before_its_record() -> Fault:
+    promote = salvage.promote
+
+    def careless(store: Store, leftover: Leftover, moment: Moment, by: str) -> PartialPromoted | None:
+        replace = store.replace
+        with mock.patch.object(store, "replace", lambda path, data: replace(path, data, sync="data")):
+            return promote(store, leftover, moment, by)
+
+    return mock.patch.object(salvage, "promote", careless)
+
+
+def _blob_not_durable_before_its_record() -> Fault:
+    keep = blobs.keep
+
+    def careless(store: Store, result: bytes, epoch: int) -> Kept:
+        replace = store.replace
+        with mock.patch.object(store, "replace", lambda path, data: replace(path, data, sync="data")):
+            return keep(store, result, epoch)
+
+    return mock.patch.object(blobs, "keep", careless)
+
+
+def _folders_made_by_others_are_trusted() -> Fault:
+    """A folder that is there already is taken to be durable, though the process that made it may have died."""
+    make = DiskStore._make_folder
+
+    def trusting(self: DiskStore, folder: str, *, durable: bool) -> None:
+        if folder and folder not in self._folders:
+            with suppress(OSError):
+                self._os.stat(f"{self._root}/{folder}")
+                self._folders[folder] = True
+        make(self, folder, durable=durable)
+
+    return mock.patch.object(DiskStore, "_make_folder", trusting)
+
+
+def _checkpoint_ahead_of_the_journal() -> Fault:
+    """A checkpoint is written of what is about to be durable."""
+    flush = journal.Journal.flush
+
+    def early(self: journal.Journal) -> None:
+        lines, before = list(self._waiting), self._on_durable
+        moment = before.__self__  # type: ignore[attr-defined]
+        if lines and not moment.messages:
+            before(lines)
+            opening.checkpoint.write(self._store, moment, opening.messagefile.MessagesAt())
+            self._on_durable = lambda lines: None
+        flush(self)
+        self._on_durable = before
+
+    return mock.patch.object(journal.Journal, "flush", early)
+
+
+_PLANTED: list[tuple[Callable[[], Fault], str]] = [
+    (_no_sync_of_a_file, "commits"),
+    (_no_sync_of_a_replaced_file, "commits"),
+    (_no_sync_of_the_journal, "commits"),
+    (_no_sync_of_a_folder, "commits"),
+    (_rename_before_the_data, "commits"),
+    (_acknowledged_before_the_sync, "effects"),
+    (_unclosed_segment_is_trusted, "commits"),
+    (_projection_not_synced_before_its_rename, "commits"),
+    (_partial_removed_before_its_promotion_is_durable, "streams"),
+    (_recovered_text_not_durable_before_its_record, "streams"),
+    (_blob_not_durable_before_its_record, "outputs"),
+    (_folders_made_by_others_are_trusted, "commits"),
+    (_checkpoint_ahead_of_the_journal, "commits"),
+]
+
+
+@pytest.mark.parametrize(("plant", "workload"), _PLANTED, ids=[plant.__name__[1:] for plant, _ in _PLANTED])
+def test_a_planted_fault_is_found_and_told(plant: Callable[[], Fault], workload: str) -> None:
+    explorer = Explorer(WORKLOADS[workload], seed=1, per_call=3, shuffled=True)
+    with plant(), pytest.raises(Found) as found:
+        explorer.explore()
+    told = str(found.value)
+    print(f"{explorer.tally}\n{told}")
+    assert f"workload {workload!r}, seed 1" in told
+    assert "1. a " in told, "the crash is told"
+    assert len(told.splitlines()) <= 80, "the calls are shrunk to those that matter"

@@ -1,0 +1,256 @@
+"""From opening to stop: the lease, signals, a failing disk, the agent's code, and what the outcome says."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from satchel import Run, agent, effect, run, step
+from satchel.workspace.errors import Edited, LeaseHeld, StorageFailed, UsageError
+from satchel.workspace.store import DiskStore, Syscalls
+
+
+@step
+async def double(number: int) -> int:
+    return 2 * number
+
+
+@agent
+async def doubling(run: Run[Any]) -> int:
+    return sum([await double(number) for number in range(10)])
+
+
+def test_a_second_process_is_refused_and_told_who_runs_it(workspace: Path) -> None:
+    code = (
+        "import asyncio, sys\nfrom satchel import agent, run\n"
+        "@agent\nasync def main(run):\n    print('running', flush=True)\n    await asyncio.Event().wait()\n"
+        "run(sys.argv[1], main)"
+    )
+    child = subprocess.Popen([sys.executable, "-c", code, str(workspace)], stdout=subprocess.PIPE, text=True)
+    assert child.stdout and child.stdout.readline() == "running\n"
+    with pytest.raises(LeaseHeld, match=f"process {child.pid} on "):
+        run(workspace, doubling)
+    child.kill()
+    child.wait()
+    child.stdout.close()
+    assert run(workspace, doubling).result == 90
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_the_run_and_leaves_every_file_at_one_moment(workspace: Path, number: int) -> None:
+    calls = []
+
+    @agent
+    async def main(run: Run[Any]) -> int:
+        found = await double(1)
+        calls.append(found)
+        if run.attempt == 1:
+            os.kill(os.getpid(), number)
+        return found + await double(2)
+
+    outcome = run(workspace, main)
+    assert outcome.status == "paused"
+    state = json.loads((workspace / "state.json").read_text())
+    assert (state["status"], state["reason"]) == ("paused", "signal")
+    assert run(workspace, main).result == 6
+
+
+def test_an_effect_under_way_at_a_signal_is_in_doubt(workspace: Path) -> None:
+    calls = []
+
+    @effect
+    async def send() -> None:
+        calls.append("send")
+        os.kill(os.getpid(), signal.SIGINT)
+        import asyncio
+
+        await asyncio.sleep(0)
+        await asyncio.Event().wait()
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await send()
+
+    assert run(workspace, main).status == "paused"
+    assert run(workspace, main).status == "waiting"
+    assert calls == ["send"]
+
+
+class _Failing(Syscalls):
+    """Fails the n-th call of one kind with an error number."""
+
+    def __init__(self, kind: str, number: int, error: int):
+        self.kind, self.left, self.error = kind, number, error
+
+    def _maybe(self, kind: str) -> None:
+        if kind == self.kind:
+            self.left -= 1
+            if self.left == 0:
+                raise OSError(self.error, os.strerror(self.error))
+
+    def write(self, fd: int, data: bytes) -> None:
+        if self.kind == "write" and self.left == 1 and self.error == errno.ENOSPC:
+            super().write(fd, data[: len(data) // 2])  # what there was room for
+        self._maybe("write")
+        super().write(fd, data)
+
+    def sync_data(self, fd: int) -> None:
+        self._maybe("sync_data")
+        super().sync_data(fd)
+
+    def sync(self, fd: int) -> None:
+        self._maybe("sync")
+        super().sync(fd)
+
+
+@pytest.mark.parametrize("kind, error", [("write", errno.ENOSPC), ("sync_data", errno.EIO), ("sync", errno.EIO)])
+@pytest.mark.parametrize("number", range(1, 30, 3))
+def test_a_failing_disk_stops_the_run_and_nothing_acknowledged_is_lost(
+    workspace: Path, kind: str, error: int, number: int
+) -> None:
+    returned: list[int] = []
+    ran: list[int] = []
+
+    @step
+    async def work(number: int) -> int:
+        ran.append(number)
+        return number
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        for number in range(12):
+            returned.append(await work(number))
+
+    store = DiskStore(workspace, _Failing(kind, number, error))
+    try:
+        outcome = run(store, main)
+    except StorageFailed as failure:
+        assert failure.remedy and os.strerror(error) in str(failure)
+    else:
+        assert outcome.status == "completed"
+    acknowledged, ran[:] = list(returned), []
+    assert run(workspace, main).status == "completed"
+    assert not set(acknowledged) & set(ran), "a step that had returned was done again"
+
+
+def test_a_completed_run_is_not_started_again(workspace: Path) -> None:
+    calls = []
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        calls.append(1)
+
+    assert run(workspace, main).status == "completed"
+    assert run(workspace, main).status == "completed"
+    assert calls == [1]
+
+
+def test_an_edited_file_is_refused_and_left_as_it_is(workspace: Path) -> None:
+    run(workspace, doubling)
+    path = workspace / "state.json"
+    edited = path.read_text().replace('"completed"', '"running"')
+    path.write_text(edited)
+    with pytest.raises(Edited, match=r"state.json: was edited by hand \(status\)"):
+        run(workspace, doubling)
+    assert path.read_text() == edited
+    path.rename(workspace / "state.json.mine")
+    assert run(workspace, doubling).status == "completed"
+    assert '"completed"' in path.read_text()
+
+
+def test_a_save_while_the_run_is_going_is_not_overwritten(workspace: Path) -> None:
+    async def work(run: Run[Any], item: Any) -> None:
+        path = workspace / "todo.md"
+        if item.text == "b":
+            mine.append(path.read_text() + "\nmy remark\n")
+            path.write_text(mine[0])
+
+    mine: list[str] = []
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await run.plan(None, ["a", "b", "c"])
+        await run.checkpoint()
+        while not (workspace / "todo.md").exists():
+            await double(1)
+        await run.todo.each(work)
+
+    outcome = run(workspace, main)
+    assert outcome.status == "completed"
+    assert (workspace / "todo.md").read_text() == mine[0]
+    assert "todo.md: was edited while the run is going" in outcome.noticed[0]
+
+
+def test_the_error_of_an_agent_names_its_own_lines(workspace: Path) -> None:
+    (workspace / "agent.py").write_text(
+        "from satchel import agent\n\ndef helper():\n    return 1 / 0\n\n@agent\nasync def main(run):\n    helper()\n"
+    )
+    outcome = run(workspace)
+    assert outcome.status == "failed" and isinstance(outcome.error, ZeroDivisionError)
+    journal = (workspace / "journal/000000000001.jsonl").read_text()
+    assert '"agent.py:8 in main","agent.py:4 in helper"' in journal
+    assert not (workspace / "__pycache__").exists()
+
+
+@pytest.mark.parametrize(
+    "reference, source, says",
+    [
+        ("agent.py:other", "from satchel import agent\n@agent\nasync def main(run): ...\n", "agents there: main"),
+        ("agent.py:main", "def main(run): ...\n", "decorate it with @agent"),
+        ("no.such.module:main", "", "not installed here"),
+    ],
+)
+def test_an_agent_that_is_not_there_is_explained(workspace: Path, reference: str, source: str, says: str) -> None:
+    (workspace / "agent.py").write_text(source)
+    (workspace / "workspace.yaml").write_text(f"format: 1\nrun_id: test-1\nagent: {reference}\n")
+    with pytest.raises(UsageError, match=f"(?i){says}"):
+        run(workspace)
+
+
+def test_an_agent_with_a_syntax_error_fails_the_run_and_can_be_mended(workspace: Path) -> None:
+    (workspace / "agent.py").write_text("def (")
+    outcome = run(workspace)
+    assert outcome.status == "failed" and isinstance(outcome.error, SyntaxError)
+    (workspace / "agent.py").write_text("from satchel import agent\n@agent\nasync def main(run): return 7\n")
+    assert run(workspace).result == 7
+
+
+def test_an_agent_may_import_what_lies_beside_it(workspace: Path) -> None:
+    (workspace / "beside_it.py").write_text("VALUE = 7\n")
+    (workspace / "agent.py").write_text(
+        "from beside_it import VALUE\nfrom satchel import agent\n@agent\nasync def main(run): return VALUE\n"
+    )
+    assert run(workspace).result == 7
+
+
+def test_a_run_in_a_thread_of_a_program_works_without_signal_handlers(workspace: Path) -> None:
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(run(workspace, doubling).result))
+    thread.start()
+    thread.join()
+    assert found == [90]
+
+
+def test_the_schema_of_the_agents_state_is_where_an_editor_finds_it(workspace: Path) -> None:
+    from pydantic import BaseModel, Field
+
+    class State(BaseModel):
+        count: int = Field(0, description="How many.")
+
+    @agent(state=State)
+    async def main(run: Run[State]) -> None: ...
+
+    run(workspace, main)
+    state = json.loads((workspace / "state.json").read_text())
+    assert (workspace / state["$schema"]).exists()
+    schema = json.loads((workspace / ".satchel/schemas/data.json").read_text())
+    assert schema["properties"]["count"]["description"] == "How many."

@@ -1,0 +1,84 @@
+"""Every page is a story that is played: its files are written, its commands typed, its output compared.
+
+In a page, a block opened with three backticks, a language and a file name is written to that file; a `console` block is typed line by line (`$ `), and
+what stands below a command must be what it prints, with `...` for anything.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+_BLOCK = re.compile(r"^```(\w+)(?: +([\w./-]+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def like(expected: str, found: str) -> bool:
+    pattern = "".join(".*?" if part == "..." else re.escape(part) for part in re.split(r"(\.\.\.)", expected.strip()))
+    return re.fullmatch(pattern, found.strip(), re.DOTALL) is not None
+
+
+def type_in(block: str, folder: Path) -> None:
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "COLUMNS": "100"}
+    for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY"):
+        environment.pop(name, None)
+    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        command, _, expected = part.partition("\n")
+        done = subprocess.run(
+            ["bash", "-c", command], cwd=folder, env=environment, timeout=120, check=False,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        found = re.sub(r"[ \t]+$", "", done.stdout, flags=re.MULTILINE)
+        assert not expected.strip() or like(expected, found), f"$ {command}\n{found}\nexit code {done.returncode}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_says_what_happens(page: Path, tmp_path: Path) -> None:
+    for language, name, body in _BLOCK.findall(page.read_text()):
+        if name:
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(body)
+        elif language == "console":
+            type_in(body, tmp_path)
+        elif language == "python":
+            subprocess.run([sys.executable, "-c", body], cwd=tmp_path, check=True, timeout=60)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+def test_every_command_is_documented() -> None:
+    from satchel.runtime.cli import main
+
+    text = (ROOT / "docs/commands.md").read_text()
+    for name in main.list_commands(None):  # type: ignore[attr-defined]
+        assert f"satchel {name}" in text, name
+
+
+def test_every_record_type_and_file_is_documented() -> None:
+    from satchel import schemas
+    from satchel.workspace.record import AnyRecord
+
+    text = (ROOT / "docs/formats.md").read_text()
+    for kind in AnyRecord.__args__:
+        assert f"`{kind.__struct_config__.tag}`" in text, kind
+    for name in schemas.names():
+        assert f"`{name}.json`" in text, name
+
+
+def test_the_public_face_is_documented() -> None:
+    import satchel
+
+    text = (ROOT / "docs/agents.md").read_text()
+    for name in satchel.__all__:
+        assert f"`{name}" in text or f"`@{name}" in text or f"`satchel.{name}" in text, name

@@ -1,0 +1,528 @@
+"""What every kind of storage promises. A new kind joins by one more entry in KINDS."""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+import stat
+import threading
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from satchel.workspace.errors import InvalidFile, LeaseHeld, SatchelError, StorageFailed, UsageError
+from satchel.workspace.store import DiskStore, FileChanged, Store, Syscalls, open_store
+
+spawning = multiprocessing.get_context("fork")
+
+
+class Stores(NamedTuple):
+    """A kind of store over one place: `open` opens it anew, the others work behind its back."""
+
+    open: Callable[[], Store]
+    put: Callable[[str, bytes], None]
+    get: Callable[[str], bytes]
+    names: Callable[[], set[str]]  # every file but those of .satchel
+
+
+def on_disk(folder: Path) -> Stores:
+    def put(path: str, data: bytes) -> None:
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(data)
+
+    def names() -> set[str]:
+        files = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+        return {name for name in files if not name.startswith(".satchel/")}
+
+    return Stores(lambda: DiskStore(folder), put, lambda path: (folder / path).read_bytes(), names)
+
+
+KINDS = {"disk": on_disk}
+
+
+@pytest.fixture(params=sorted(KINDS))
+def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Stores:
+    folder = tmp_path / "w"
+    folder.mkdir()
+    return KINDS[request.param](folder)
+
+
+@pytest.fixture
+def store(stores: Stores) -> Store:
+    return stores.open()
+
+
+# Reading
+
+
+def test_a_file_written_behind_the_stores_back_is_read(stores: Stores, store: Store) -> None:
+    stores.put("a/b.txt", b"one")
+    assert store.read("a/b.txt").data == b"one"
+    stores.put("a/b.txt", b"two!")
+    assert store.read("a/b.txt").data == b"two!"
+
+
+def test_a_missing_file_is_an_error_and_not_an_empty_one(stores: Stores, store: Store) -> None:
+    stores.put("file", b"x")
+    for path in ("a.txt", "no/folder/a.txt", "file/below.txt"):
+        with pytest.raises(FileNotFoundError):
+            store.read(path)
+        assert store.version(path) is None
+
+
+def test_an_empty_file_is_not_a_missing_one(stores: Stores, store: Store) -> None:
+    stores.put("a.txt", b"")
+    assert store.read("a.txt").data == b""
+    assert store.version("a.txt") is not None
+
+
+def test_a_file_beyond_the_limit_is_refused_and_one_at_the_limit_is_read(stores: Stores, store: Store) -> None:
+    stores.put("a.txt", b"x" * 10)
+    assert store.read("a.txt", limit=10).data == b"x" * 10
+    with pytest.raises(InvalidFile) as refused:
+        store.read("a.txt", limit=9)
+    assert refused.value.path == "a.txt" and "at most 9" in str(refused.value)
+
+
+def test_a_high_limit_does_not_reserve_that_much_memory(stores: Stores, store: Store) -> None:
+    stores.put("a.txt", b"small")
+    tracemalloc.start()
+    try:
+        store.read("a.txt", limit=1 << 30)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 10 << 20
+
+
+def test_listings_show_what_is_there_in_order_and_nothing_below(stores: Stores, store: Store) -> None:
+    for name in ("f/b.txt", "f/a.txt", "f/sub/c.txt", "top.txt", "g/x"):
+        stores.put(name, name.encode())
+    assert [(entry.path, entry.size) for entry in store.list("f")] == [("f/a.txt", 7), ("f/b.txt", 7)]
+    assert list(store.folders("f")) == ["f/sub"]
+    assert [entry.path for entry in store.list("")] == ["top.txt"]
+    assert set(store.folders("")) >= {"f", "g"}
+    assert list(store.list("nowhere")) == list(store.folders("nowhere")) == list(store.list("top.txt")) == []
+
+
+def test_listings_are_never_cached(stores: Stores, store: Store) -> None:
+    assert list(store.list("f")) == []
+    stores.put("f/a", b"")
+    assert [entry.path for entry in store.list("f")] == ["f/a"]
+
+
+# Replacing
+
+
+@pytest.mark.parametrize("sync", ["no", "data", "all"])
+def test_replace_makes_folders_and_leaves_exactly_the_content(stores: Stores, store: Store, sync: Any) -> None:
+    for data in (b"", b"one", b"x" * 300_000, b"short"):
+        store.replace("a/b/c.txt", data, sync=sync)
+        assert stores.get("a/b/c.txt") == data
+    assert stores.names() == {"a/b/c.txt"}
+
+
+def test_the_version_returned_is_the_one_that_reading_gives(store: Store) -> None:
+    first = store.replace("a.txt", b"1")
+    assert first == store.version("a.txt") == store.read("a.txt").version
+    assert store.replace("a.txt", b"1") != first
+
+
+def test_a_save_since_the_file_was_read_is_not_overwritten(stores: Stores, store: Store) -> None:
+    version = store.replace("a.txt", b"ours")
+    stores.put("a.txt", b"theirs!")
+    with pytest.raises(FileChanged):
+        store.replace("a.txt", b"ours again", if_version=version)
+    assert stores.get("a.txt") == b"theirs!"
+    store.replace("a.txt", b"merged", if_version=store.read("a.txt").version)
+    assert stores.get("a.txt") == b"merged"
+
+
+def test_an_expected_file_that_is_gone_is_a_change(stores: Stores, store: Store) -> None:
+    version = store.replace("a.txt", b"ours")
+    store.remove("a.txt")
+    with pytest.raises(FileChanged):
+        store.replace("a.txt", b"ours again", if_version=version)
+    assert stores.names() == set()
+
+
+# Creating, appending, removing
+
+
+def test_create_never_replaces(stores: Stores, store: Store) -> None:
+    store.create("a/b", b"first")
+    with pytest.raises(FileExistsError):
+        store.create("a/b", b"second")
+    stores.put("a/c", b"behind its back")
+    with pytest.raises(FileExistsError):
+        store.create("a/c", b"second")
+    assert (stores.get("a/b"), stores.get("a/c")) == (b"first", b"behind its back")
+
+
+def create_when_told(stores: Stores, start: Any, won: Any, mine: int) -> None:
+    store = stores.open()
+    for round_ in range(20):
+        start.wait()
+        try:
+            store.create(f"race/{round_}", b"%d" % mine)
+        except FileExistsError:
+            continue
+        won.put((round_, mine))
+
+
+def test_of_processes_that_race_to_create_exactly_one_wins(stores: Stores) -> None:
+    start, won = spawning.Barrier(4), spawning.Queue()
+    racers = [spawning.Process(target=create_when_told, args=(stores, start, won, n)) for n in range(4)]
+    for racer in racers:
+        racer.start()
+    winners = dict(won.get(timeout=20) for _ in range(20))
+    for racer in racers:
+        racer.join(20)
+    assert len(winners) == 20 and won.empty()
+    assert all(stores.get(f"race/{round_}") == b"%d" % mine for round_, mine in winners.items())
+
+
+def test_a_log_only_grows_and_its_name_is_taken(stores: Stores, store: Store) -> None:
+    log = store.create_log("j/1", b"head\n")
+    log.append(b"one\n")
+    assert stores.get("j/1") == b"head\none\n"
+    with pytest.raises(FileExistsError):
+        store.create_log("j/1", b"other")
+    log.append(b"two\n")
+    log.close()
+    log.close()
+    assert stores.get("j/1") == b"head\none\ntwo\n"
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_append_makes_the_file_and_then_adds_to_it(stores: Stores, store: Store, durable: bool) -> None:
+    store.append("m/a.jsonl", b"1\n", durable=durable)
+    store.append("m/a.jsonl", b"", durable=durable)
+    store.append("m/a.jsonl", b"2\n", durable=durable)
+    assert stores.get("m/a.jsonl") == b"1\n2\n"
+
+
+def test_remove_takes_the_file_and_folders_left_empty_but_no_more(stores: Stores, store: Store) -> None:
+    for path in ("a/b/c/one", "a/b/two"):
+        store.replace(path, b"")
+    store.remove("a/b/c/one")
+    store.remove("a/b/c/one")
+    store.remove("never/was/there")
+    assert stores.names() == {"a/b/two"} and list(store.folders("a/b")) == []
+    store.remove("a/b/two")
+    assert "a" not in set(store.folders(""))
+    store.replace("a/b/c/one", b"again", sync="all")
+    assert stores.get("a/b/c/one") == b"again"
+
+
+# One writer
+
+
+def test_a_held_workspace_is_refused_at_once_and_free_when_it_is_left(stores: Stores, store: Store) -> None:
+    with store.lock(), pytest.raises(LeaseHeld), stores.open().lock():
+        pass
+    with stores.open().lock():
+        pass
+
+
+def hold(stores: Stores, held: Any, leave: Any) -> None:
+    with stores.open().lock():
+        held.set()
+        leave.wait(20)
+
+
+def test_the_lock_holds_between_processes_and_is_free_after_a_kill(stores: Stores, store: Store) -> None:
+    held = spawning.Event()
+    holder = spawning.Process(target=hold, args=(stores, held, spawning.Event()))
+    holder.start()
+    assert held.wait(20)
+    with pytest.raises(LeaseHeld), store.lock():
+        pass
+    holder.kill()
+    holder.join(20)
+    with store.lock():
+        pass
+
+
+def take_when_told(stores: Stores, start: Any, tried: Any, got: Any) -> None:
+    start.wait()
+    try:
+        with stores.open().lock():
+            got.put(True)
+            tried.wait()  # held until all have tried
+    except LeaseHeld:
+        got.put(False)
+        tried.wait()
+
+
+def test_of_processes_that_race_for_the_lock_exactly_one_gets_it(stores: Stores) -> None:
+    start, tried, got = spawning.Barrier(4), spawning.Barrier(4), spawning.Queue()
+    racers = [spawning.Process(target=take_when_told, args=(stores, start, tried, got)) for _ in range(4)]
+    for racer in racers:
+        racer.start()
+    outcomes = [got.get(timeout=20) for _ in range(4)]
+    for racer in racers:
+        racer.join(20)
+    assert sorted(outcomes) == [False, False, False, True]
+
+
+# Ways out
+
+OUT = ["../x", "a/../../x", "/etc/x", "", ".", "..", "a//b", "a/", "./a", "a\\b", "c:x", "a\0b", "a\nb", "nul?", "a.", "a "]
+
+
+@pytest.mark.parametrize("path", OUT)
+def test_a_name_that_leads_out_is_refused_by_every_method(stores: Stores, store: Store, path: str) -> None:
+    calls: list[Callable[[], object]] = [
+        lambda: store.read(path), lambda: store.version(path), lambda: store.replace(path, b"x"),
+        lambda: store.create(path, b"x"), lambda: store.create_log(path, b"x"), lambda: store.append(path, b"x"),
+        lambda: store.remove(path),
+    ]  # fmt: skip
+    if path:  # the root may be listed
+        calls += [lambda: list(store.list(path)), lambda: list(store.folders(path))]
+    for call in calls:
+        with pytest.raises(UsageError):
+            call()
+    assert stores.names() == set()
+
+
+# What only a disk has: links, devices, permissions, failing calls
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "w"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret.txt").write_bytes(b"secret")
+    return outside
+
+
+def test_a_root_that_is_a_link_is_fine(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(folder)
+    store = open_store(str(tmp_path / "link"))
+    store.replace("a/b", b"x")
+    assert (folder / "a/b").read_bytes() == b"x" and store.url == str(folder.resolve())
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/x", "/no/such/folder", "memory://x"])
+def test_a_place_that_is_no_folder_is_a_usage_error(url: str) -> None:
+    with pytest.raises(UsageError):
+        open_store(url)
+
+
+def test_a_linked_file_is_not_read_and_not_written_through(folder: Path, outside: Path) -> None:
+    (folder / "a.txt").symlink_to(outside / "secret.txt")
+    store = DiskStore(folder)
+    with pytest.raises(InvalidFile, match="symbolic link"):
+        store.read("a.txt")
+    with pytest.raises(StorageFailed):
+        store.append("a.txt", b"x")
+    with pytest.raises(FileExistsError):
+        store.create("a.txt", b"x")
+    with pytest.raises(FileExistsError):
+        store.create_log("a.txt", b"x")
+    store.replace("a.txt", b"mine")  # replaces the link itself
+    assert not (folder / "a.txt").is_symlink()
+    assert (outside / "secret.txt").read_bytes() == b"secret"
+
+
+def test_a_linked_folder_is_no_way_out(folder: Path, outside: Path) -> None:
+    (folder / "a").symlink_to(outside, target_is_directory=True)
+    store = DiskStore(folder)
+    for call in (
+        lambda: store.read("a/secret.txt"), lambda: store.replace("a/new", b""), lambda: store.append("a/new", b""),
+        lambda: store.create("a/new", b""), lambda: store.create_log("a/new", b""), lambda: store.remove("a/secret.txt"),
+        lambda: store.replace("a/deep/new", b""), lambda: store.version("a/secret.txt"),
+    ):  # fmt: skip
+        with pytest.raises(UsageError, match="leads out"):
+            call()
+    assert [path.name for path in outside.iterdir()] == ["secret.txt"]
+
+
+def test_a_linked_folder_is_not_listed(folder: Path, outside: Path) -> None:
+    (folder / "a").symlink_to(outside, target_is_directory=True)
+    (folder / "b").mkdir()
+    (folder / "b/link").symlink_to(outside, target_is_directory=True)
+    assert list(DiskStore(folder).folders("b")) == []
+    with pytest.raises(UsageError, match="leads out"):
+        list(DiskStore(folder).list("a"))
+
+
+def test_links_in_a_circle_are_an_error_with_a_name(folder: Path) -> None:
+    (folder / "a").symlink_to(folder / "b")
+    (folder / "b").symlink_to(folder / "a")
+    store = DiskStore(folder)
+    for call in (
+        lambda: store.read("a"), lambda: store.read("a/x"), lambda: list(store.list("a")), lambda: store.version("a/x"),
+        lambda: store.replace("a/x", b""), lambda: store.remove("a/x"),
+    ):  # fmt: skip
+        with pytest.raises(SatchelError):
+            call()
+
+
+def test_a_fifo_does_not_hang_its_reader_or_writer(folder: Path) -> None:
+    os.mkfifo(folder / "a.txt")
+    store = DiskStore(folder)
+    outcomes: list[type[BaseException]] = []
+
+    def use() -> None:
+        for call in (lambda: store.read("a.txt"), lambda: store.append("a.txt", b"x")):
+            try:
+                call()
+            except SatchelError as error:
+                outcomes.append(type(error))
+
+    thread = threading.Thread(target=use, daemon=True)
+    thread.start()
+    thread.join(10)
+    assert outcomes == [InvalidFile, StorageFailed]
+
+
+def test_a_folder_in_the_place_of_a_file_is_an_error_that_names_it(folder: Path) -> None:
+    (folder / "a.txt").mkdir()
+    store = DiskStore(folder)
+    with pytest.raises(InvalidFile, match=r"a\.txt"):
+        store.read("a.txt")
+    for call in (lambda: store.replace("a.txt", b""), lambda: store.append("a.txt", b""), lambda: store.remove("a.txt")):
+        with pytest.raises(StorageFailed, match=r"a\.txt"):
+            call()
+
+
+class Failing(Syscalls):
+    """Fails the call number `at` of those that change something or that are named, and every later one of its name."""
+
+    CALLS = ("open_new", "open_append", "write", "sync", "sync_data", "sync_folder", "rename", "link", "mkdir", "close")
+
+    def __init__(self, at: int, code: int):
+        self.at, self.code, self.count, self.failed = at, code, 0, ""
+
+    def __getattribute__(self, name: str) -> Any:
+        real = super().__getattribute__(name)
+        if name not in Failing.CALLS:
+            return real
+
+        def call(*args: Any) -> Any:
+            self.count += 1
+            if self.count - 1 == self.at or self.failed == name:
+                self.failed = name
+                if name == "write":
+                    os.write(args[0], args[1][: len(args[1]) // 2])
+                if name == "close":
+                    real(*args)
+                raise OSError(self.code, os.strerror(self.code), "somewhere")
+            return real(*args)
+
+        return call
+
+
+OPERATIONS: dict[str, Callable[[Store], object]] = {
+    "replace": lambda store: store.replace("d/a.txt", b"new content"),
+    "replace, data only": lambda store: store.replace("d/a.txt", b"new content", sync="data"),
+    "create": lambda store: store.create("d/new.txt", b"new content"),
+    "create_log": lambda store: store.create_log("d/log", b"new content").close(),
+    "append": lambda store: store.append("d/new.txt", b"new content", durable=True),
+    "new folders": lambda store: store.replace("e/f/a.txt", b"new content"),
+}
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EACCES, errno.EROFS])
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_any_failing_call_leaves_the_old_content_whole_and_no_temporary_file(
+    folder: Path, operation: str, code: int
+) -> None:
+    for at in range(100):
+        DiskStore(folder).replace("d/a.txt", b"old content")
+        for name in ("d/new.txt", "d/log", "e/f/a.txt"):
+            DiskStore(folder).remove(name)
+        syscalls = Failing(at, code)
+        try:
+            OPERATIONS[operation](DiskStore(folder, syscalls))
+        except StorageFailed as error:
+            assert error.remedy and error.path and error.why == os.strerror(code)
+            assert ("free some space" in error.remedy) == (code == errno.ENOSPC)
+            assert ("writable" in error.remedy) == (code in (errno.EACCES, errno.EROFS))
+        else:
+            if operation == "create_log" and syscalls.failed == "close":
+                continue  # all of it is durable already, and nobody can do anything about it
+            assert not syscalls.failed, f"the failing {syscalls.failed} was swallowed"
+            break
+        assert (folder / "d/a.txt").read_bytes() in (b"old content", b"new content")
+        if not (operation.startswith("replace") and syscalls.failed == "sync_folder"):
+            assert (folder / "d/a.txt").read_bytes() == b"old content"
+        temporary = folder / ".satchel/tmp"
+        assert not temporary.exists() or not list(temporary.iterdir())
+    else:
+        pytest.fail("never succeeded")
+    assert at > 2
+
+
+def test_a_failing_sync_is_never_retried(folder: Path) -> None:
+    class Counting(Failing):
+        syncs = 0
+
+        def sync(self, fd: int) -> None:
+            self.syncs += 1
+            raise OSError(errno.EIO, "gone")
+
+    syscalls = Counting(10**6, errno.EIO)
+    with pytest.raises(StorageFailed):
+        DiskStore(folder, syscalls).replace("a.txt", b"x")
+    assert syscalls.syncs == 1
+
+
+@pytest.mark.parametrize("name", ["read", "stat", "scan", "mkdir", "lock"])
+def test_a_folder_that_may_not_be_used_is_a_storage_error(folder: Path, name: str) -> None:
+    def refuse(*args: Any) -> Any:
+        raise PermissionError(errno.EACCES, "Permission denied", "x")
+
+    (folder / "f").mkdir()
+    syscalls = Syscalls()
+    setattr(syscalls, name, refuse)
+    store = DiskStore(folder, syscalls)
+
+    def lock() -> None:
+        with store.lock():
+            pass
+
+    calls: dict[str, Callable[[], object]] = {
+        "read": lambda: store.read("a"), "stat": lambda: store.version("a"), "scan": lambda: list(store.list("f")),
+        "mkdir": lock, "lock": lock,
+    }  # fmt: skip
+    with pytest.raises(StorageFailed) as failed:
+        calls[name]()
+    assert failed.value.remedy
+
+
+def test_a_lock_that_is_a_link_or_a_folder_is_refused_and_nothing_outside_is_touched(folder: Path, outside: Path) -> None:
+    (folder / ".satchel").mkdir()
+    lock = folder / ".satchel/lock"
+    lock.symlink_to(outside / "secret.txt")
+    with pytest.raises(SatchelError), DiskStore(folder).lock():
+        pass
+    assert (outside / "secret.txt").read_bytes() == b"secret"
+    lock.unlink()
+    lock.mkdir()
+    with pytest.raises(SatchelError), DiskStore(folder).lock():
+        pass
+
+
+def test_a_full_disk_does_not_break_the_lock_of_the_next_process(folder: Path) -> None:
+    with pytest.raises(StorageFailed), DiskStore(folder, Failing(0, errno.ENOSPC)).lock():
+        pass
+    with DiskStore(folder).lock():
+        pass
+
+
+def test_files_are_made_for_their_owner_and_readable_by_others(folder: Path) -> None:
+    DiskStore(folder).replace("a", b"")
+    assert stat.S_IMODE((folder / "a").stat().st_mode) & 0o600 == 0o600

@@ -1,0 +1,225 @@
+"""What `make demo` shows: a run is killed in the middle of a streamed answer, and resumed.
+
+Needs the installed package and the standard library. It looks at the run as anybody could: with the command line, and
+by reading files. All it claims is checked, and it exits with 1 if anything of it isn't so.
+
+It lies here and not in the sample, because `satchel new` copies the sample's folder into every new run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+RUN = Path(".demo", "digest-run")
+SATCHEL = Path(sys.executable).with_name("satchel")
+DOCUMENTS = 6
+KILL_IN = 3
+"""The document whose summary is cut off, or a later one if that is too short to be caught."""
+WORDS = 15
+PATIENCE = 60.0
+
+BOLD, DIM, PLAIN = ("\033[1m", "\033[2m", "\033[0m") if sys.stdout.isatty() else ("", "", "")
+
+
+class Wrong(Exception):
+    """What the demo claims is not so."""
+
+
+def main() -> None:
+    say("A Satchel run is a folder, and it survives kill -9. You can watch that here; it takes about ten seconds.")
+
+    title("Make a run from the sample `digest`")
+    say("Its agent summarises documents, here the descriptions of Python packages, and writes a brief of them.")
+    say("No key is needed: a small summariser chooses sentences, and writes them as fast as a model would.")
+    shutil.rmtree(RUN, ignore_errors=True)
+    RUN.parent.mkdir(exist_ok=True)
+    satchel("new", "digest", RUN, "--set", f"limit={DOCUMENTS}")
+
+    title("Start it, in a process of its own")
+    cut_off = start_and_kill()
+
+    title("What is left in the folder")
+    say("The plan says what is finished [x] and what was begun [/]:")
+    show(RUN / "todo.md")
+    say("The summary that was being written is there up to the kill, with a few lines on whose it is:")
+    show(cut_off.path)
+    before = journal()
+    satchel("status", RUN, expect=None)
+
+    title("Resume it")
+    satchel("resume", RUN)
+
+    title("The brief")
+    show(RUN / "outputs" / "brief.md", lines=12)
+
+    title("What was not done again")
+    say(check(cut_off, before))
+
+
+class CutOff(NamedTuple):
+    path: Path
+    item: str
+    text: str
+
+
+def start_and_kill() -> CutOff:
+    print(f"{DIM}$ satchel run {RUN} &{PLAIN}", flush=True)
+    # A session of its own, so that the whole of it can be killed and nothing of it can tidy up.
+    # What it says goes to a file: a progress bar that is killed leaves a terminal without its cursor.
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(
+            [SATCHEL, "run", RUN], env=environment(), start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        try:
+            partial = wait_for_partial(process)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            said.seek(0)
+            print(said.read().decode(errors="replace"))
+    if process.returncode != -signal.SIGKILL or not partial.exists():
+        raise Wrong("the process was to be killed in the middle of a summary, and it was not")
+    say(f"In the middle of summary {item_of(partial)}: kill -9 {process.pid}")
+    return CutOff(partial, item_of(partial), body_of(partial))
+
+
+def wait_for_partial(process: subprocess.Popen[bytes]) -> Path:
+    until = time.monotonic() + PATIENCE
+    while process.poll() is None and time.monotonic() < until:
+        for path in RUN.glob("partials/*/*.md"):
+            if int(item_of(path)) >= KILL_IN and len(body_of(path).split()) >= WORDS:
+                return path
+        time.sleep(0.002)
+    raise Wrong(f"no summary came to {WORDS} words (`satchel run` ended with {process.poll()})")
+
+
+def check(cut_off: CutOff, before: list[dict[str, Any]]) -> str:
+    """The line that says what was not done again. Wrong if it isn't so."""
+    after = journal()
+    times = Counter(call_of(record) for record in after if record["type"] == "step.completed")
+    calls = {call_of(record) for record in before if record["type"] == "step.completed"}
+    if after[: len(before)] != before or not calls <= times.keys():
+        raise Wrong("something that was recorded before the kill is not in the journal any more")
+    if repeated := [call for call, count in times.items() if count > 1]:
+        raise Wrong(f"done twice: {repeated}")
+    promoted = [record for record in after if record["type"] == "partial.promoted"]
+    if [(record["scope"], record["characters"]) for record in promoted] != [(cut_off.item, len(cut_off.text))]:
+        raise Wrong(f"the journal knows of other cut-off summaries: {promoted}")
+    data = json.loads(text_of(RUN / "state.json"))["data"]
+    summaries = [summary["text"] for summary in data["summaries"].values()]
+    brief = text_of(RUN / "outputs" / "brief.md")
+    if len(summaries) != DOCUMENTS or any(summary.strip() not in brief for summary in summaries):
+        raise Wrong("a summary is missing in the brief")
+    if sum(summary.startswith(cut_off.text) for summary in summaries) != 1:
+        raise Wrong("no summary goes on from what the kill had left")
+    if len(re.findall(r"^- \[x\]", text_of(RUN / "todo.md"), flags=re.MULTILINE)) != DOCUMENTS + 1:
+        raise Wrong("todo.md is not ticked to its end")
+    finished = sum(record["type"] == "step.completed" and record["step"] == "summarise" for record in before)
+    return (
+        f"{BOLD}Not done again: {finished} finished summaries, and the first {len(cut_off.text)} characters "
+        f"of the one that was cut off. The journal has {len(times)} results, each of them once.{PLAIN}"
+    )
+
+
+# The files of a run
+
+
+def journal() -> list[dict[str, Any]]:
+    """All records that are whole; a kill may leave half a line at the end."""
+    found = []
+    for path in sorted(RUN.glob("journal/*.jsonl")):
+        found += [json.loads(line) for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+    return found
+
+
+def call_of(record: dict[str, Any]) -> tuple[Any, ...]:
+    return record["scope"], record["step"], record["args"], record["n"]
+
+
+def item_of(partial: Path) -> str:
+    return partial.parent.name.partition("-")[0]
+
+
+def body_of(partial: Path) -> str:
+    """What is written so far, without the lines about it. Nothing if it is just being replaced by the result."""
+    try:
+        text = text_of(partial)
+    except FileNotFoundError:
+        return ""
+    return re.sub(r"\A---\n.*?\n---\n", "", text, flags=re.DOTALL)
+
+
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+# Showing it
+
+
+def satchel(*words: str | Path, expect: int | None = 0) -> None:
+    line = " ".join(str(word) for word in ("satchel", *words))
+    print(f"{DIM}$ {line}{PLAIN}", flush=True)
+    code = subprocess.run([SATCHEL, *words], env=environment(), stdin=subprocess.DEVNULL).returncode
+    if expect is not None and code != expect:
+        raise Wrong(f"`{line}` ended with {code}")
+    print()
+
+
+def environment() -> dict[str, str]:
+    """Without what would make the sample ask a model, and pay for it."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("OPENAI_")}
+
+
+def show(path: Path, lines: int = 40) -> None:
+    print(f"{DIM}$ cat {path}{PLAIN}")
+    text = text_of(path).splitlines()
+    for line in folded(text[:lines]):
+        print(f"    {line}")
+    if len(text) > lines:
+        print(f"    {DIM}... {len(text) - lines} more lines{PLAIN}")
+    print()
+
+
+def folded(lines: list[str]) -> Iterator[str]:
+    width = shutil.get_terminal_size((110, 24)).columns - 6
+    for line in lines:
+        while len(line) > width:
+            cut = line.rfind(" ", 20, width) + 1 or width
+            yield line[:cut].rstrip()
+            line = line[cut:]
+        yield line
+
+
+_number = 0
+
+
+def title(text: str) -> None:
+    global _number
+    _number += 1
+    print(f"\n{BOLD}{_number}. {text}{PLAIN}\n", flush=True)
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Wrong as wrong:
+        sys.exit(f"The demo failed: {wrong}")
+    except KeyboardInterrupt:
+        sys.exit(130)
