@@ -10,9 +10,8 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
-from satchel.workspace.store import DiskStore
-
 from satchel import Run, agent, run, step
+from satchel.workspace.store import DiskStore
 
 from .measuring import Beside, CountedSyscalls, Ground, Result, last_record, spread
 

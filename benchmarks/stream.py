@@ -14,10 +14,9 @@ from collections.abc import Iterator
 from statistics import median
 from typing import Any
 
+from satchel import Partial, Run, agent, run, step
 from satchel.workspace import partial
 from satchel.workspace.store import DiskStore, Syscalls
-
-from satchel import Partial, Run, agent, run, step
 
 from .measuring import Ground, Result, child, spread
 

@@ -8,4 +8,17 @@ from .retry import Retry
 from .run import Item, Run
 from .running import Outcome, run, run_async
 
-__all__ = ["Agent", "Item", "Marker", "Outcome", "Partial", "Retry", "Run", "agent", "effect", "run", "run_async", "step"]
+__all__ = [
+    "Agent",
+    "Item",
+    "Marker",
+    "Outcome",
+    "Partial",
+    "Retry",
+    "Run",
+    "agent",
+    "effect",
+    "run",
+    "run_async",
+    "step",
+]

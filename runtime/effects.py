@@ -1,8 +1,8 @@
 """Effects: never done twice unknowingly.
 
-    claims    before an effect without a record starts, every recorded one of its name must have been called again
-    intent    `step.started` is durable before the function runs
-    doubt     an effect of which it is not known how it ended is verified, repeated under its key if idempotent, or asked
+- claims: before an effect without a record starts, every recorded one of its name must have been called again
+- intent: `step.started` is durable before the function runs
+- doubt: one of which it is not known how it ended is verified, repeated under its key if idempotent, or asked about
 """
 
 from __future__ import annotations
@@ -162,11 +162,8 @@ def _note_doubt(
 ) -> None:  # fmt: skip
     session = call.scope.session
     moment = session.moment
-    asked = any(
-        doubt.scope == call.scope.key and doubt.step == call.key[0] and (doubt.why == why == "unclaimed" or doubt.key == call.key)
-        for doubt in moment.doubts.values()
-    )  # fmt: skip
-    if not asked:
+    of_this_effect = [d for d in moment.doubts.values() if d.scope == call.scope.key and d.step == call.key[0]]
+    if not any(doubt.why == why == "unclaimed" or doubt.key == call.key for doubt in of_this_effect):
         session.journal.add(
             Doubt(**call.identity(), id=f"d{moment.doubts_asked + 1}", why=why, others=others, cause=cause)
         )

@@ -56,7 +56,6 @@ class Partial:
         return self._parts[0] if self._parts else ""
 
 
-
 class PartialFile:
     """The file of one partial, as the projector sees it."""
 

@@ -43,7 +43,9 @@ class Outcome:
     noticed: list[str] = field(default_factory=list)  # edits that came while it was running
 
 
-def run(workspace: str | os.PathLike[str] | Store, agent: Agent | None = None, *, watch: Watch | None = None) -> Outcome:
+def run(
+    workspace: str | os.PathLike[str] | Store, agent: Agent | None = None, *, watch: Watch | None = None
+) -> Outcome:
     """Run the agent of a workspace until it completes, fails, or needs a person. Continues where it stopped.
 
     `workspace` is a folder, or a store. `agent` takes the place of the one that workspace.yaml names. Errors of

@@ -153,9 +153,7 @@ class ScopeRun:
         answer = call.step.shape.codec.decode(data)
         kept = blobs.keep(session.store, data, session.journal.epoch)
         session.journal.add(
-            StepCompleted(
-                **call.identity(), result=kept.result, blob=kept.blob, effect=call.step.is_effect, **facts
-            )  # fmt: skip
+            StepCompleted(**call.identity(), result=kept.result, blob=kept.blob, effect=call.step.is_effect, **facts)
         )
         await session.durable()
         session.step_is_done()
@@ -276,4 +274,3 @@ def check_outside_steps(what: str) -> None:
 @dataclass(frozen=True, slots=True)
 class _Accepted:
     text: str
-

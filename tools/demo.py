@@ -172,9 +172,9 @@ def text_of(path: Path) -> str:
 def satchel(*words: str | Path, expect: int | None = 0) -> None:
     line = " ".join(str(word) for word in ("satchel", *words))
     print(f"{DIM}$ {line}{PLAIN}", flush=True)
-    code = subprocess.run([SATCHEL, *words], env=environment(), stdin=subprocess.DEVNULL).returncode
-    if expect is not None and code != expect:
-        raise Wrong(f"`{line}` ended with {code}")
+    done = subprocess.run([SATCHEL, *words], env=environment(), stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+    if expect is not None and done.returncode != expect:
+        raise Wrong(f"`{line}` ended with {done.returncode}")
     print()
 
 

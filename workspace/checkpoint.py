@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
 
 from .errors import InvalidFile, NewerFormat
 from .moment import ROOT, Kept, Moment, Scope, Status, Usage
 from .names import slug
-from .record import Doubt, Failure, Key, Output, PartialPromoted, Resolved, StepCompleted, StepStarted
+from .record import Doubt, Epoch, Failure, Key, Output, PartialPromoted, Resolved, StepCompleted, StepStarted
 from .store import Store
 from .todo import Plan
 
@@ -45,6 +45,7 @@ class _Scope(Struct, omit_defaults=True):
     progress: list[tuple[Key, Raw]] = []
     settled: list[Key] = []
     answers: dict[str, Resolved] = {}
+    numbers: list[tuple[Key, int]] = []  # of the calls that are in none of the above
     last_number: int = 0
 
 
@@ -67,8 +68,8 @@ class _Agent(Struct, kw_only=True):
 
 
 class _Position(Struct):
-    seq: int
-    epoch: int
+    seq: Annotated[int, Meta(ge=0, lt=10**12)]
+    epoch: Epoch
 
 
 class _File(Struct, kw_only=True):
@@ -130,9 +131,11 @@ def parse(data: bytes) -> tuple[Moment, MessagesAt]:
                 f"a checkpoint of format {found}", remedy=f"upgrade Satchel: this one knows format {FORMAT}"
             )
         file = _decoder.decode(data)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise ValueError(str(error)) from error
-    agent = file.agents[""]
+    agent = file.agents.get("")
+    if agent is None or ROOT not in agent.open:
+        raise ValueError("it says nothing of the run's own agent")
     has_data = agent.data is not msgspec.UNSET
     plan = agent.plan
     moment = Moment(
@@ -181,6 +184,7 @@ def _scope(scope: Scope) -> _Scope:
         progress=list(scope.progress.items()),
         settled=list(scope.settled),
         answers=scope.answers,
+        numbers=[(key, no) for key, no in scope.numbers.items() if not scope.knows(key)],
         last_number=scope.last_number,
     )
 
@@ -193,6 +197,7 @@ def _open(file: _Scope) -> Scope:
         progress=dict(file.progress),
         settled=set(file.settled),
         answers=file.answers,
+        numbers=dict(file.numbers),
         last_number=file.last_number,
     )
     for promoted in file.promoted:

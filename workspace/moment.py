@@ -13,7 +13,7 @@ from typing import Any, Literal
 from msgspec import Raw, Struct, field
 
 from . import patch as json_patch
-from .errors import Damaged
+from .errors import Damaged, UsageError
 from .record import (
     NOTHING,
     Closed,
@@ -64,6 +64,10 @@ class Scope(Struct):
     last_number: int = 0
     messages: list[Line] = []  # not yet committed
 
+    def knows(self, key: Key) -> bool:
+        """Whether there is a record of this call that counts."""
+        return key in self.done or key in self.started or key in self.promoted
+
 
 class Usage(Struct):
     steps: int = 0
@@ -101,7 +105,7 @@ class Moment(Struct, kw_only=True):
         for line in lines:
             try:
                 _APPLY[type(line.record)](self, line, line.record)
-            except (KeyError, IndexError, ValueError, TypeError) as error:
+            except (LookupError, ValueError, TypeError, UsageError) as error:
                 raise Damaged(
                     f"record {line.seq} ({line.record.__struct_config__.tag}) does not fit the records before it",
                     path="journal", why=f"{type(error).__name__}: {error}",
@@ -155,7 +159,7 @@ class Moment(Struct, kw_only=True):
 
     def _begun(self, line: Line, record: ScopeBegun) -> None:
         self.scopes.setdefault(record.scope, Scope(title=record.title))
-        if record.scope.isdecimal():
+        if record.scope.isdecimal() and len(record.scope) <= 15:  # a longer one is a word to the plan, too
             self.highest_id = max(self.highest_id, int(record.scope))
         self._replan(record.plan)
 
@@ -165,8 +169,9 @@ class Moment(Struct, kw_only=True):
             self.has_data = True
         self._replan(record.plan)
         scope = self.scopes.pop(record.scope)
-        self.messages += len(scope.messages)
-        self.new_messages.extend(scope.messages)
+        fresh = [message for message in scope.messages if message.commit == line.commit]
+        self.messages += len(fresh)  # others are of a commit that was begun and given up
+        self.new_messages.extend(fresh)
         if record.scope == ROOT:
             self.scopes[ROOT] = scope
             scope.messages = []

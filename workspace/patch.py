@@ -5,9 +5,12 @@ Only add, remove and replace are made. Values are JSON: dict, list, str, int, fl
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from .record import Patch
+
+_INDEX = re.compile("0|[1-9][0-9]{0,9}")
 
 
 def diff(old: Any, new: Any) -> Patch:
@@ -72,21 +75,24 @@ def apply(value: Any, patch: Patch) -> Any:
     KeyError, IndexError or ValueError if the patch was not made for this value.
     """
     for change in patch:
-        path = str(change["path"])
+        operation, path = change["op"], str(change["path"])
+        if operation not in ("add", "remove", "replace") or path[:1] not in ("", "/"):
+            raise ValueError(f"{operation!r} of {path!r}")
+        new = None if operation == "remove" else change["value"]
         if not path:
-            value = change["value"]
+            value = new
             continue
         *parents, last = [_unescape(part) for part in path[1:].split("/")]
         target = value
         for part in parents:
-            target = target[int(part)] if isinstance(target, list) else target[part]
-        _change(target, last, str(change["op"]), change.get("value"))
+            target = target[_index(part)] if isinstance(target, list) else target[part]
+        _change(target, last, operation, new)
     return value
 
 
-def _change(target: Any, key: str, operation: str, value: Any) -> None:
+def _change(target: Any, key: str, operation: object, value: Any) -> None:
     if isinstance(target, list):
-        index = len(target) if key == "-" else int(key)
+        index = len(target) if key == "-" else _index(key)
         if operation == "add":
             if index > len(target):
                 raise IndexError(key)
@@ -101,6 +107,12 @@ def _change(target: Any, key: str, operation: str, value: Any) -> None:
         raise KeyError(key)
     else:
         target[key] = value
+
+
+def _index(part: str) -> int:
+    if not _INDEX.fullmatch(part):
+        raise ValueError(f"{part!r} is no place in a list")  # int() would take -1, 1_0 and spaces
+    return int(part)
 
 
 def _escape(key: str) -> str:

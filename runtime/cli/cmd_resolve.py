@@ -10,7 +10,6 @@ import sys
 import click
 import msgspec
 from click.shell_completion import CompletionItem
-from msgspec import Raw
 
 from ...workspace import blobs, jsontext
 from ...workspace.errors import InvalidFile, SatchelError, UsageError
@@ -25,11 +24,13 @@ from .words import counted, visible
 
 _NO_RESULT = "\0"  # --done without a value; no argument can hold it
 
+_WITH_RESULT = "--done-with"
+
 _EXAMPLES = """\b
 Examples:
-  satchel resolve my-digest d1 --done '"sent, id 4711"'   it has happened
-  satchel resolve my-digest d1 --done                     ... and returned nothing
-  satchel resolve my-digest d1 --redo                     it has not; do it
+  satchel resolve my-digest d1 --done 4711   it has, and returned 4711
+  satchel resolve my-digest d1 --done        it has, and returned nothing
+  satchel resolve my-digest d1 --redo        it has not, and may be done
 """
 
 
@@ -44,18 +45,28 @@ def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -
     return ids or complete_folders(ctx, parameter, incomplete)
 
 
-@click.command("resolve", short_help="Answer whether an effect has happened.", epilog=_EXAMPLES)
+class _Resolve(click.Command):
+    """click takes the value in `--done=-5` for another option, because that of --done may be left out."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = ((_WITH_RESULT, word[len("--done=") :]) if word.startswith("--done=") else (word,) for word in args)
+        return super().parse_args(ctx, [word for words in given for word in words])
+
+
+@click.command("resolve", cls=_Resolve, short_help="Answer whether an effect has happened.", epilog=_EXAMPLES)
 @click.argument("words", nargs=-1, metavar="[WS] ID", shell_complete=_complete)
 @click.option("--done", metavar="[RESULT]", is_flag=False, flag_value=_NO_RESULT, default=None,
               help="It has happened, and this is what it returned: JSON, or else plain text.")  # fmt: skip
+@click.option(_WITH_RESULT, "done_with", hidden=True)
 @click.option("--redo", is_flag=True, help="It has not happened; it is done when the run goes on.")
 @click.option("--by", metavar="NAME", help="Who says so. [default: user@host]")
-def command(words: tuple[str, ...], done: str | None, redo: bool, by: str | None) -> None:
+def command(words: tuple[str, ...], done: str | None, done_with: str | None, redo: bool, by: str | None) -> None:
     """Settle a doubt: an effect of which nothing says whether it has happened.
 
     The question and its ID are shown by `satchel status`. Nothing of the agent is run here.
     """
     place, id = _split(words)
+    done = done if done_with is None else done_with
     if (done is None) != redo:
         raise UsageError("say one of --done and --redo", why="it either has happened or has not")
     moment = look(place.store).moment
@@ -69,7 +80,7 @@ def command(words: tuple[str, ...], done: str | None, redo: bool, by: str | None
         kept = blobs.keep(place.store, result, workspace.journal.epoch) if result else Kept()
         workspace.journal.add(
             Resolved(
-                id=id, outcome="not_done" if redo else "done", by=by or _me(), result=Raw(kept.result), blob=kept.blob
+                id=id, outcome="not_done" if redo else "done", by=by or _me(), result=kept.result, blob=kept.blob
             )
         )  # fmt: skip
         workspace.journal.flush()

@@ -12,7 +12,7 @@ from collections import Counter
 from prose import sentences
 
 _WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
-_ADDRESS = re.compile(r"\w+://\S+")
+_ADDRESS = re.compile(r"\b\w+://\S+")
 _STOP_WORDS = frozenset(
     _WORD.findall("""
     a about above after again all also am an and any are aren't as at be because been before being below between both

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 # A line of tildes below a line of text is the underline of a heading in reStructuredText.
 _FENCE = re.compile(r"^ {0,3}(```+|(?<!\S\n)~~~+)[^\n]*\n.*?(?:^ {0,3}\1[^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
-_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _DIRECTIVE = re.compile(r"^( *)\.\. [^\n]*(?:\n(?:\1 +[^\n]*| *$))*", re.MULTILINE)
 _LITERAL = re.compile(r"::[ \t]*\n(?:[ \t]*\n)+((?:[ \t]+[^\n]*(?:\n|\Z)|[ \t]*\n)+)")
 _NOT_PROSE = re.compile(
@@ -37,7 +36,7 @@ _INLINE = (
     (re.compile(r"\|\w[\w -]{0,99}\|"), ""),  # a substitution
 )
 
-_END = re.compile(r"[.!?…]+[\"'”’)\]]*(?=\s)|[。！？]+[」』”]*")
+_END = re.compile(r"(?<![.!?…])[.!?…]+[\"'”’)\]]*(?=\s)|[。！？]+[」』”]*")
 _ABBREVIATION = re.compile(
     r"(?:^|[\s(\[])(?:[A-Za-z]|e\.g|i\.e|a\.k\.a|cf|etc|vs|al|approx|Dr|Mr|Mrs|Ms|Prof|St|Jr|No|Fig|Vol|p|pp|z\.B|d\.h)\.$"
 )
@@ -51,8 +50,9 @@ def sentences(text: str) -> list[str]:
 def paragraphs(text: str) -> Iterator[str]:
     """Each on one line. An item of a list is a paragraph of its own."""
     text = text.replace("\r\n", "\n").expandtabs(4)
-    for noise in (_FENCE, _COMMENT, _DIRECTIVE):
+    for noise in (_FENCE, _DIRECTIVE):
         text = noise.sub("\n", text)
+    text = _without_comments(text)
     text = _LITERAL.sub(".\n\n", text)
     lines: list[str] = []
     # An indented line after a blank one is code, unless the list that it belongs to is still going on.
@@ -73,6 +73,11 @@ def paragraphs(text: str) -> Iterator[str]:
                 in_list = False
             lines.append(_BULLET.sub("", line).strip())
         after_blank = is_blank
+
+
+def _without_comments(text: str) -> str:
+    before, *pieces = text.split("<!--")
+    return before + "".join(piece.partition("-->")[2] for piece in pieces)
 
 
 def _joined(lines: list[str]) -> Iterator[str]:

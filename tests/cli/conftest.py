@@ -55,7 +55,7 @@ async def main(run):
 """
 
 SLOW = """
-import asyncio, pathlib
+import asyncio
 from satchel import agent, step, Partial
 
 @step
@@ -67,7 +67,6 @@ async def think(text: str, out: Partial) -> str:
     for number in range(60):
         await out.write(f"word{number} ")
         if number == 30 and "SLOW" in text:
-            pathlib.Path(__file__).with_name("ready").touch()
             await asyncio.sleep(60)
     return out.text
 
@@ -119,7 +118,7 @@ def data_of(result: Result) -> Any:
 def satchel(*words: object, **options: Any) -> subprocess.CompletedProcess[str]:
     """The command line in a process of its own."""
     command = [sys.executable, "-m", "satchel", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, **options)
+    return subprocess.run(command, capture_output=True, timeout=60, **{"text": True, **options})
 
 
 @pytest.fixture
@@ -134,7 +133,7 @@ def started() -> Iterator[Callable[[Path], subprocess.Popen[str]]]:
         )  # fmt: skip
         processes.append(process)
         deadline = time.monotonic() + 30
-        while not (folder / "ready").exists():
+        while not any(b"word9 " in path.read_bytes() for path in folder.glob("partials/2-*/*.md")):
             assert process.poll() is None and time.monotonic() < deadline, process.communicate()
             time.sleep(0.02)
         return process

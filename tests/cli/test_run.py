@@ -188,9 +188,9 @@ def test_an_edit_is_obeyed_silently_or_lost(make: Make, cli: Cli) -> None:
 
 
 def test_what_is_edited_meanwhile_is_not_mentioned(make: Make, cli: Cli) -> None:
-    touch = "    import pathlib; p = pathlib.Path(run.folder, 'todo.md'); p.exists() and p.write_text('- [ ] mine')\n"
+    touch = "    import pathlib; pathlib.Path(run.folder, 'state.json').write_text('{}')\n"
     result = cli("run", make(PLAIN.replace("async def work(run, item):\n", "async def work(run, item):\n" + touch)))
-    assert "edited" in result.stderr and "todo.md: was edited while the run is going" in result.stderr
+    assert "edited  state.json: was edited while the run is going" in result.stderr
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")

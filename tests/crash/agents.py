@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from satchel import Item, Partial, Run, agent, effect, run, step
+from satchel import Item, Partial, Retry, Run, agent, effect, run, step
 from satchel.workspace.record import Resolved
 from satchel.workspace.report import Report
 from satchel.workspace.store import DiskStore
@@ -40,8 +40,8 @@ class Watcher:
         self.about_to_commit.clear()
 
 
-def _agent(system: Memory, watcher: Watcher) -> Any:
-    """An agent that tells the witness what its calls have returned."""
+def _agent(system: Memory, watcher: Watcher, saved: dict[str, int]) -> Any:
+    """An agent that tells the witness what its calls have returned. `saved` is how far its scopes' steps have come."""
 
     def tell(kind: Any, key: Any, value: Any = None) -> None:
         system.acknowledge(Fact(kind, key, value))
@@ -62,6 +62,30 @@ def _agent(system: Memory, watcher: Watcher) -> Any:
             system.acknowledge(Streamed(scope, "draft", attempt, out.text, True))
         return "drafted"
 
+    @step(retry=Retry(attempts=2, first=0.0, longest=0.0))
+    async def flaky(scope: str, out: Partial) -> str:
+        """Its first attempt breaks off, and the second goes on from what there is."""
+        attempt = out.marker.attempt + 1 if out.marker else 1
+        text = f"so far {attempt}\n" * 20
+        system.acknowledge(Streamed(scope, "flaky", attempt, out.text + text, False))
+        await out.write(text)
+        system.acknowledge(Streamed(scope, "flaky", attempt, out.text, True))
+        if attempt == 1:
+            raise ConnectionError("the model hung up")
+        return "settled"
+
+    @step
+    async def long(scope: str, run: Run[dict[str, Any]]) -> int:
+        """Saves how far it has come; it never falls back behind what it has saved."""
+        came = run.saved_progress or 0
+        if came < saved.get(scope, 0):
+            raise Violation(f"progress {saved[scope]} was saved, and {came} is remembered")
+        for number in range(came + 1, 4):
+            await run.progress(number)
+            saved[scope] = number
+            tell("progress", scope, number)
+        return 3
+
     @effect
     async def send(scope: str) -> str:
         tell("outside", (scope, "send"))
@@ -72,6 +96,12 @@ def _agent(system: Memory, watcher: Watcher) -> Any:
         if item.text == "Draft":
             await draft(scope)
             tell("step", (scope, "draft"), "drafted")
+        if item.text == "Send":
+            await flaky(scope)
+            tell("step", (scope, "flaky"), "settled")
+            await run.checkpoint()
+            await long(scope)
+            tell("step", (scope, "long"), 3)
         found = await read(scope, "mail", _LONG if item.text == "Collect" else 30)
         tell("stepped", (scope, "read", "mail"))
         for part in await asyncio.gather(read(scope, "left"), read(scope, "right")):
@@ -102,7 +132,7 @@ def _agent(system: Memory, watcher: Watcher) -> Any:
 def live(system: Memory) -> None:
     """Run the agent once, from the beginning to the end."""
     watcher = Watcher(system)
-    outcome = run(DiskStore(ROOT, system), _agent(system, watcher), watch=watcher)
+    outcome = run(DiskStore(ROOT, system), _agent(system, watcher, {}), watch=watcher)
     if outcome.status != "completed":
         raise outcome.error or AssertionError(outcome.status)
 
@@ -110,9 +140,10 @@ def live(system: Memory) -> None:
 def finish(system: Memory, witness: Witness) -> None:
     """Run the agent until it is done, a person answering its questions truthfully. Violation if a promise breaks."""
     done = {fact.key for fact in witness.facts if fact.kind == "stepped"}
+    saved = {fact.key: fact.value for fact in witness.facts if fact.kind == "progress"}
     for _ in range(2 * len(ITEMS)):
         watcher = Watcher(system)
-        outcome = run(DiskStore(ROOT, system), _agent(system, watcher), watch=watcher)
+        outcome = run(DiskStore(ROOT, system), _agent(system, watcher, saved), watch=watcher)
         if outcome.status == "completed":
             break
         if outcome.status != "waiting":

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 Key = tuple[str, str, str, int]
@@ -35,8 +37,7 @@ class Book:
     steps: int = 0
     _pending: dict[str, list[Any]] = field(default_factory=dict)
 
-    def add(self, line: bytes) -> None:
-        record = json.loads(line)
+    def add(self, line: bytes, record: dict[str, Any]) -> None:
         self.lines.append(line)
         kind = record["type"]
         self.kinds.append(kind)
@@ -117,23 +118,40 @@ def read(tree: Mapping[str, bytes], *, torn: bool = False) -> Book:
     book = Book()
     for path in sorted(path for path in tree if re.fullmatch(r"journal/\d{12}\.jsonl", path)):
         for line in tree[path].splitlines(keepends=True):
-            if not _is_whole(line) or json.loads(line)["seq"] != len(book.lines) + 1:
+            record = parse(line)
+            if record is None or record["seq"] != len(book.lines) + 1:
                 if torn:
                     return book
                 raise Unreadable(f"{path}: record {len(book.lines) + 1} is {line[:60]!r}")
-            book.add(line)
+            book.add(line, record)
     return book
 
 
-def _is_whole(line: bytes) -> bool:
+def until(lines: Sequence[bytes], seq: int) -> Book:
+    """What had been said when record `seq` was the last."""
+    book = Book()
+    for line in lines[:seq]:
+        record = parse(line)
+        assert record is not None
+        book.add(line, record)
+    return book
+
+
+@lru_cache(1 << 14)
+def parse(line: bytes) -> dict[str, Any] | None:
+    """The record, which nobody may change, or None if the line is not whole."""
     match = re.fullmatch(rb'(.*),"crc":"([0-9a-f]{8})"\}\n', line)
-    return bool(match) and zlib.crc32(match[1] + b"}") == int(match[2], 16)
+    if not match or zlib.crc32(match[1] + b"}") != int(match[2], 16):
+        return None
+    found: dict[str, Any] = json.loads(line)
+    return found
 
 
 def _patched(value: Any, change: dict[str, Any]) -> Any:
     """JSON Patch, as far as add, remove and replace go."""
+    new = copy.deepcopy(change.get("value"))
     if not change["path"]:
-        return json.loads(json.dumps(change["value"]))
+        return new
     *above, last = [part.replace("~1", "/").replace("~0", "~") for part in change["path"][1:].split("/")]
     target = value
     for part in above:
@@ -142,7 +160,7 @@ def _patched(value: Any, change: dict[str, Any]) -> Any:
     if change["op"] == "remove":
         del target[place]
     elif change["op"] == "add" and isinstance(target, list):
-        target.insert(place, change["value"])
+        target.insert(place, new)
     else:
-        target[place] = change["value"]
+        target[place] = new
     return value

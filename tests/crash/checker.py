@@ -17,6 +17,7 @@ from .book import Book
 from .witness import Fact, Witness
 
 Tree = Mapping[str, bytes]
+_TODO = re.compile(rb"(.*)\n<!-- satchel (\d+)\.\d+\.([0-9a-f]{8}) -->\n", re.DOTALL)
 
 
 class Violation(Exception):
@@ -34,6 +35,7 @@ def check(before: Tree, after: Tree, witness: Witness, report: Report) -> None:
     except book.Unreadable as error:
         raise Violation(f"the journal was not mended: {error}") from error
     _journal(journal, witness)
+    _each_is_true(before, journal)
     for fact in witness.facts:
         if not _holds(fact, journal, after):
             raise Violation(f"forgotten: {fact}", str(fact.key) if fact.kind == "output" else "")
@@ -82,7 +84,7 @@ def _holds(fact: Fact, journal: Book, after: Tree) -> bool:
             return journal.messages.count(content) == count
         case Fact("resolved", doubt):
             return doubt in journal.settled
-        case Fact("ran" | "stepped"):
+        case Fact("ran" | "stepped" | "progress"):
             return True  # what follows from it is for the workload to say
     raise AssertionError(fact)
 
@@ -93,8 +95,8 @@ def _result(record: Mapping[str, object], after: Tree) -> object:
     return record.get("result")
 
 
-def _state(journal: Book, after: Tree) -> None:
-    data = after.get("state.json", b"")
+def _state(journal: Book, tree: Tree) -> None:
+    data = tree.get("state.json", b"")
     try:
         state = json.loads(data)
     except ValueError as error:
@@ -109,10 +111,10 @@ def _state(journal: Book, after: Tree) -> None:
         raise Violation(f"state.json shows {shows}, and the journal says {wanted}", "state.json")
 
 
-def _todo(journal: Book, after: Tree) -> None:
+def _todo(journal: Book, tree: Tree) -> None:
     if journal.plan is None:
         return
-    match = re.fullmatch(rb"(.*)\n<!-- satchel (\d+)\.\d+\.([0-9a-f]{8}) -->\n", after.get("todo.md", b""), re.DOTALL)
+    match = _TODO.fullmatch(tree.get("todo.md", b""))
     if not match:
         raise Violation("todo.md has no stamp", "todo.md")
     _stamped("todo.md", int(match[2]), journal)
@@ -120,6 +122,24 @@ def _todo(journal: Book, after: Tree) -> None:
         raise Violation("the hash of todo.md is not its own", "todo.md")
     if match[1].decode() != journal.plan:
         raise Violation(f"todo.md shows {match[1].decode()!r}, and the journal says {journal.plan!r}", "todo.md")
+
+
+def _each_is_true(before: Tree, journal: Book) -> None:
+    """Before anybody has opened the workspace, too, each file shows a moment that there was, whole."""
+    if "state.json" in before:
+        match = re.search(rb'"seq": ?(\d+)', before["state.json"])
+        _state(_until(journal, "state.json", match), before)
+    match = _TODO.fullmatch(before.get("todo.md", b""))
+    if match:
+        _todo(_until(journal, "todo.md", re.search(rb"satchel (\d+)\.\d+\.[0-9a-f]{8} -->\n\Z", match[0])), before)
+
+
+def _until(journal: Book, path: str, position: re.Match[bytes] | None) -> Book:
+    if position is None:
+        raise Violation(f"{path} is torn", path)
+    if int(position[1]) > len(journal.lines):
+        raise Violation(f"{path} shows record {int(position[1])}, which the journal does not have", path)
+    return book.until(journal.lines, int(position[1]))
 
 
 def _stamped(path: str, seq: int, journal: Book) -> None:

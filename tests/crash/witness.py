@@ -22,11 +22,23 @@ class Fact(NamedTuple):
     `outside`: the effect (scope, step) has acted on the world · `tick`: the item that reads key is done ·
     `output`: the file key has these bytes · `message`: the conversation holds key, value times ·
     `plan`: the plan has an item that reads key · `resolved`: the question key is answered ·
-    `ran`, `stepped`: the function of the step key began; it returned to its caller
+    `ran`, `stepped`: the function of the step key began; it returned to its caller ·
+    `progress`: the step of scope key has come to value
     """
 
     kind: Literal[
-        "data", "result", "step", "outside", "tick", "output", "message", "plan", "resolved", "ran", "stepped"
+        "data",
+        "result",
+        "step",
+        "outside",
+        "tick",
+        "output",
+        "message",
+        "plan",
+        "resolved",
+        "ran",
+        "stepped",
+        "progress",
     ]
     key: Any
     value: Any = None

@@ -1,8 +1,8 @@
 """Runs an agent in real child processes that are killed by SIGKILL at seeded moments. Started by test_kill.py.
 
-A moment is the n-th call that the disk store makes to the operating system, or the time just before or after the outside
-action of an effect: so every gap between two writes is one, and a seed finds it again. Forks from a process that has
-imported everything, because importing takes longer than running.
+A moment is the n-th call that the disk store makes to the operating system, or the time just before or after the
+outside action of an effect: so every gap between two writes is one, and a seed finds it again. Forks from a process
+that has imported everything, because importing takes longer than running.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from satchel.workspace.stamp import read_markdown
 from satchel.workspace.store import DiskStore, Syscalls
 
 ITEMS = 20
+_MOMENTS = {"write", "sync", "sync_data", "sync_folder", "rename", "link", "unlink", "open_new", "mkdir", "rmdir"}
 
 
 @dataclass
@@ -49,7 +50,7 @@ class KillingSyscalls(Syscalls):
             os.kill(os.getpid(), signal.SIGKILL)
 
     def __getattribute__(self, name: str) -> Any:
-        if name in ("write", "sync", "sync_data", "sync_folder", "rename", "link", "unlink", "open_new", "mkdir", "rmdir"):
+        if name in _MOMENTS:
             self.tick()
         return object.__getattribute__(self, name)
 
@@ -169,7 +170,7 @@ def main(seed: int, rounds: int) -> None:
                 kept = tempfile.mkdtemp(prefix="satchel-killed-")
                 shutil.copytree(folder, f"{kept}/workspace")
                 differing = {k: (v, found and found[k]) for k, v in expected.items() if not found or found[k] != v}
-                raise SystemExit(f"seed {seed}, round {number}, killed at {plan}: exit {code}, {differing}; kept in {kept}")
+                raise SystemExit(f"seed {seed}, round {number}, killed at {plan}: {code}, {differing}; kept in {kept}")
             shutil.rmtree(folder)
             outside.unlink()
         print(f"{kills} kills in {rounds} rounds at moments 1 to {moments}, seed {seed}")

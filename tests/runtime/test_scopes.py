@@ -24,7 +24,6 @@ class Crash(BaseException):
     """Leaves the workspace as a kill does."""
 
 
-
 def state_of(workspace: Path) -> Any:
     return json.loads((workspace / "state.json").read_text())["data"]
 
@@ -180,8 +179,10 @@ def test_leaves_are_done_and_parents_follow(workspace: Path) -> None:
 
     outcome = run(workspace, main)
     assert outcome.status == "completed" and seen == ["one", "two"]
-    assert (workspace / "todo.md").read_text().startswith(
-        "# Mine\n\n- [x] big\n  - [x] one ^1\n  - [x] two ^2\n- [x] before\n\nSome prose.\n"
+    assert (
+        (workspace / "todo.md")
+        .read_text()
+        .startswith("# Mine\n\n- [x] big\n  - [x] one ^1\n  - [x] two ^2\n- [x] before\n\nSome prose.\n")
     )
 
 

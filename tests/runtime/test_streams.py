@@ -1,4 +1,4 @@
-"""Streamed output survives: what had arrived is in a file, and the next attempt sees it, marked, and goes on from it."""
+"""Streamed output survives: what had arrived is in a file; the next attempt sees it, marked, and goes on from it."""
 
 from __future__ import annotations
 

@@ -23,25 +23,50 @@ import json, sys, satchel
 outcome = satchel.run(sys.argv[1])
 print(json.dumps({"status": outcome.status, "error": str(outcome.error), "recovered": outcome.recovered}))
 """
+_DYING_CHILD = """
+import os, signal, sys, satchel
+
+class Watch:
+    item = 0
+
+    def item_begun(self, text, finished, of):
+        self.item = finished + 1
+
+    def streamed(self, name, characters):
+        if self.item == int(sys.argv[2]) and characters >= int(sys.argv[3]):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def __getattr__(self, name):  # all else there is to be told
+        return lambda *facts: None
+
+satchel.run(sys.argv[1], watch=Watch())
+"""
 
 
 def make(folder: Path, **settings: Any) -> Path:
     """A new run in `folder`, with some of the sample's settings changed as a person changes them."""
     shutil.copytree(DIGEST, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    change(folder, **settings)
+    return folder
+
+
+def change(folder: Path, **settings: Any) -> None:
     file = folder / "workspace.yaml"
     text = file.read_text()
     for name, value in settings.items():
         text, count = re.subn(rf"(?m)^  {name}: .*$", lambda _, n=name, v=value: f"  {n}: {json.dumps(v)}", text)
         assert count == 1, name
     file.write_text(text)
-    return folder
 
 
-def start(folder: Path, environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+def start(
+    folder: Path, environment: Mapping[str, str] | None = None, child: str = _CHILD, *words: str
+) -> subprocess.Popen[str]:
     plain = {name: value for name, value in os.environ.items() if not name.startswith("OPENAI_")}
     return subprocess.Popen(
-        [sys.executable, "-c", _CHILD, folder], env={**plain, **(environment or {})}, stdout=subprocess.PIPE, text=True
-    )
+        [sys.executable, "-c", child, folder, *words],
+        env={**plain, **(environment or {})}, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
 
 
 def run_to_end(folder: Path, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -59,6 +84,13 @@ def run_and_kill(folder: Path, is_time: Callable[[], bool], environment: Mapping
         process.send_signal(signal.SIGKILL)
         process.communicate()
     assert process.returncode == -signal.SIGKILL, "it ended before it could be killed"
+
+
+def run_until_it_dies(folder: Path, item: int, characters: int) -> None:
+    """Run, and send SIGKILL at the moment when so much of an item's summary has been written to its `Partial`."""
+    with start(folder, None, _DYING_CHILD, str(item), str(characters)) as process:
+        process.communicate(timeout=PATIENCE)
+    assert process.returncode == -signal.SIGKILL
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:

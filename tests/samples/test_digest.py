@@ -64,9 +64,10 @@ def test_a_run_that_has_completed_does_nothing_when_run_again(tmp_path: Path, do
 def test_a_document_that_disappears_after_planning_is_skipped_and_the_brief_says_so(
     tmp_path: Path, documents: Path
 ) -> None:
-    path = folder.make(tmp_path / "run", words_per_second=50, sources=str(documents))
-    folder.run_and_kill(path, lambda: bool(folder.partial_of(path, 2)))
+    path = folder.make(tmp_path / "run", words_per_second=20, sources=str(documents))
+    folder.run_and_kill(path, lambda: bool(folder.partial_of(path, 1)))
     (documents / "2-harbours.md").unlink()
+    folder.change(path, words_per_second=0)
     assert folder.run_to_end(path)["status"] == "completed"
     assert "- [-] Summarise 2-harbours.md ^3" in (path / "todo.md").read_text()
     assert folder.brief(path).startswith("# Digest of 3 documents\n")
@@ -77,9 +78,10 @@ def test_a_document_that_changes_while_it_is_summarised_is_summarised_as_it_was_
     tmp_path: Path, documents: Path
 ) -> None:
     run(tmp_path / "expected", sources=str(documents))
-    path = folder.make(tmp_path / "run", words_per_second=50, sources=str(documents))
-    folder.run_and_kill(path, lambda: bool(folder.partial_of(path, 2)))
-    (documents / "1-bridges.md").write_text("Something else altogether. It has two sentences of five words.")
+    path = folder.make(tmp_path / "run", words_per_second=20, sources=str(documents))
+    folder.run_and_kill(path, lambda: bool(folder.partial_of(path, 1)))
+    (documents / "0-rivers.md").write_text("Something else altogether. It has two sentences of five words.")
+    folder.change(path, words_per_second=0)
     folder.run_to_end(path)
     assert folder.summaries(path) == folder.summaries(tmp_path / "expected")
 

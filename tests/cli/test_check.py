@@ -1,0 +1,136 @@
+"""`check`: finds what is wrong with any file, foresees an opening, and touches nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .conftest import ASKING, SLOW, Cli, Make, contents, data_of
+
+Started = Callable[..., subprocess.Popen[str]]
+
+
+def test_a_sound_workspace_is_faulted(make: Make, cli: Cli) -> None:
+    folder = make()
+    assert cli("check", folder).exit_code == 0
+    cli("run", folder)
+    before = contents(folder)
+    result = cli("check", folder)
+    assert (result.exit_code, result.stdout.startswith("in order: demo-1a2b")) == (0, True), result.output
+    assert contents(folder) == before
+    assert data_of(cli("check", "--json", folder)) == {
+        "workspace": str(folder), "ok": True, "problems": [], "an_opening_would": [], "doubts": [],
+    }  # fmt: skip
+
+
+def test_an_open_question_is_a_fault_or_is_hidden(make: Make, cli: Cli) -> None:
+    folder = make(ASKING)
+    cli("run", folder)
+    result = cli("check", folder)
+    assert result.exit_code == 0 and "Has it happened?" in result.stdout
+    assert data_of(cli("check", "--json", folder))["doubts"][0]["id"] == "d1"
+
+
+def test_after_a_kill_it_foresees_nothing(make: Make, started: Started, cli: Cli) -> None:
+    folder = make(SLOW)
+    process = started(folder)
+    process.kill()
+    process.communicate()
+    with min((folder / "journal").iterdir()).open("ab") as file:
+        file.write(b'{"seq":')
+    before = contents(folder)
+    result = cli("check", folder)
+    assert result.exit_code == 0, result.output
+    assert "torn tail" in result.stdout and "would be kept in recovered/" in result.stdout
+    assert contents(folder) == before
+
+
+Spoil = Callable[[Path], None]
+
+
+def _edit(name: str, old: str, new: str) -> Spoil:
+    def spoil(folder: Path) -> None:
+        path = next(folder.glob(name))
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new, 1))
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    ("spoil", "file", "said"),
+    [
+        (_edit("workspace.yaml", "agent: ", "agnet: "), "workspace.yaml", "line 3"),
+        (_edit("workspace.yaml", "demo-1a2b", "a: b: c"), "workspace.yaml", "line 2"),
+        (_edit("state.json", '"status": "waiting"', '"status": "asleep"'), "state.json", "Did you mean sleeping?"),
+        (_edit("state.json", '"data": {}', '"data": {]'), "state.json", "line"),
+        (_edit("todo.md", "mail the report", "mail nothing"), "todo.md", "edited by hand (line 1)"),
+        (_edit("steps/*/*.json", '"in_doubt"', '"dunno"'), "steps/", "expected completed or in_doubt"),
+        (_edit("journal/*.jsonl", '"scope.begun"', '"scope.begum"'), "journal/", "checksum"),
+        (_edit("checkpoints/*.json", '"attempt":1', '"attempt":2'), "checkpoints/", "hash does not match"),
+    ],
+)
+def test_a_spoiled_file_is_overlooked(make: Make, cli: Cli, spoil: Spoil, file: str, said: str) -> None:
+    folder = make(ASKING)
+    cli("run", folder)
+    spoil(folder)
+    before = contents(folder)
+    result = cli("check", folder)
+    assert result.exit_code == 2
+    found = [line for line in result.stdout.splitlines() if line.startswith(f"wrong   {file}")]
+    assert any(said in line for line in found), result.output
+    assert contents(folder) == before
+    problems = data_of(cli("check", "--json", folder))["problems"]
+    assert problems and all(set(each) == {"file", "place", "found", "expected", "remedy"} for each in problems)
+
+
+def test_a_changed_or_missing_output_is_overlooked(make: Make, cli: Cli) -> None:
+    folder = make()
+    cli("run", folder)
+    (folder / "outputs/1.txt").write_text("forged")
+    (folder / "outputs/2.txt").unlink()
+    out = cli("check", folder).stdout
+    assert "wrong   outputs/1.txt: found 6 bytes" in out and "wrong   outputs/2.txt: found no such file" in out
+
+
+def test_the_agents_own_schema_is_not_asked(make: Make, cli: Cli) -> None:
+    source = """
+from dataclasses import dataclass
+from satchel import agent
+
+@dataclass
+class State:
+    count: int = 0
+
+@agent(state=State)
+async def main(run):
+    pass
+"""
+    folder = make(source)
+    cli("run", folder)
+    _edit("state.json", '"count": 0', '"count": "many"')(folder)
+    out = cli("check", folder).stdout
+    assert "data.count" in out and "whole number" in out
+
+
+def test_a_hostile_workspace_ends_it(make: Make, cli: Cli) -> None:
+    folder = make()
+    cli("run", folder)
+    (folder / ".satchel/schemas/data.json").write_text(json.dumps({"$ref": "http://example.com/x"}))
+    (folder / "messages.jsonl").write_bytes(b"\xff\xfe\n")
+    for name in ("recovered/x/1.md", "partials/x/1.md", "steps/x/1.json"):
+        path = folder / name
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"---\n\x00\xff")
+    (folder / "outputs/1.txt").unlink()
+    (folder / "outputs/1.txt").symlink_to("/etc/passwd")
+    result = cli("check", folder)
+    assert result.exit_code == 2
+    for said in ("messages.jsonl", "recovered/x/1.md", "steps/x/1.json", "symbolic link", "data.json"):
+        assert said in result.stdout, result.stdout
+    assert "root:" not in result.output

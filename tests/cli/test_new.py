@@ -1,0 +1,117 @@
+"""`new`: a whole workspace or none, and nothing of another run in it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from satchel.runtime.cli.cmd_new import _write
+from satchel.runtime.cli.template import File, samples, value_of
+from satchel.workspace.definition import parse
+from satchel.workspace.errors import UsageError
+
+from .conftest import ASKING, Cli, Make, contents
+
+SETTINGS = "# what it is\nsettings:\n  top: 5  # how many\n  folder: docs\n  model:\n    name: x\n"
+
+
+def test_state_of_the_old_run_is_copied(make: Make, cli: Cli, tmp_path: Path) -> None:
+    folder = make(ASKING)
+    (folder / "docs").mkdir()
+    (folder / "docs/a.md").write_text("a document")
+    (folder / "out").symlink_to("/etc")
+    (folder / "tool.sh").write_text("#!/bin/sh\n")
+    (folder / "tool.sh").chmod(0o755)
+    cli("run", folder)
+    new = tmp_path / "deep/er/new"
+    result = cli("new", folder, new)
+    assert result.exit_code == 0 and result.stdout.splitlines()[-1] == f"next: satchel run {new}"
+    assert sorted(contents(new)) == [str(new / name) for name in ("agent.py", "docs/a.md", "tool.sh", "workspace.yaml")]
+    assert os.access(new / "tool.sh", os.X_OK)
+    run_id = parse((new / "workspace.yaml").read_bytes()).run_id
+    assert run_id.startswith("demo-") and run_id != "demo-1a2b" and len(run_id) == 9
+    assert cli("run", new).exit_code == 4
+
+
+def test_a_plan_of_a_persons_own_is_not_copied(make: Make, cli: Cli, tmp_path: Path) -> None:
+    folder = make()
+    (folder / "todo.md").write_text("- [ ] one\n")
+    cli("new", folder, tmp_path / "new")
+    assert (tmp_path / "new/todo.md").read_text() == "- [ ] one\n"
+
+
+def test_settings_lose_comments_or_go_astray(make: Make, cli: Cli, tmp_path: Path) -> None:
+    folder = make(extra=SETTINGS)
+    words = ["--set", "top=7", "--set", "folder=~/notes", "--set", "model.name=a: b #c"]
+    assert cli("new", folder, tmp_path / "new", *words).exit_code == 0
+    text = (tmp_path / "new/workspace.yaml").read_text()
+    assert "top: 7  # how many" in text and "# what it is" in text
+    assert parse(text).settings == {"top": 7, "folder": os.path.expanduser("~/notes"), "model": {"name": "a: b #c"}}
+
+
+@pytest.mark.parametrize(
+    ("typed", "value"),
+    [("5", 5), ("0.5", 0.5), ("true", True), ("null", None), ("no", "no"), ("", ""), ("#fff", "#fff"), ("a #b", "a #b"),
+     ("a: b", "a: b"), ("- x", "- x"), ("[a, 1]", ["a", 1]), ("{a: 1}", {"a": 1}), ('"5"', "5"), ("22:30", "22:30"),
+     ("~user", "~user"), ("*", "*"), ("%", "%"), (" x ", " x ")],
+)  # fmt: skip
+def test_a_value_is_read_otherwise_than_typed(typed: str, value: object) -> None:
+    assert value_of(typed) == value and type(value_of(typed)) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--set", "topp=1"], "did you mean 'top'"),
+        (["--set", "zzz=1"], "its settings are top, folder, model"),
+        (["--set", "top"], "is not KEY=VALUE"),
+        (["--set", "top=[1"], "--set, line 1"),
+    ],
+)
+def test_a_refused_setting_leaves_a_folder(make: Make, cli: Cli, tmp_path: Path, words: list[str], said: str) -> None:
+    result = cli("new", make(extra=SETTINGS), tmp_path / "new", *words)
+    assert result.exit_code == 2 and said.lower() in result.stderr.lower()
+    assert not (tmp_path / "new").exists()
+
+
+def test_something_in_the_way_is_overwritten(make: Make, cli: Cli, tmp_path: Path) -> None:
+    folder = make()
+    before = contents(tmp_path)
+    for place, said in ((folder, "is not empty"), (folder / "agent.py", "is a file"), (folder / "agent.py/x", "made")):
+        result = cli("new", folder, place)
+        assert result.exit_code == 2 and said in result.stderr
+    assert contents(tmp_path) == before
+
+
+def test_an_empty_folder_is_refused(make: Make, cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    assert cli("new", make(), tmp_path / "new").exit_code == 0
+
+
+def test_a_failure_leaves_half_a_workspace(tmp_path: Path) -> None:
+    files = [
+        File("a/b.txt", b"x", None),
+        File("a", b"there is a folder", None),
+        File("workspace.yaml", b"", None),
+    ]
+    with pytest.raises(UsageError):
+        _write(str(tmp_path / "up/new"), files)
+    assert os.listdir(tmp_path) == []
+
+
+def test_an_unknown_template_is_not_explained(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert "there is no template 'nope'" in cli("new", "nope", tmp_path / "new").stderr
+    assert "has no workspace.yaml" in cli("new", tmp_path / "empty", tmp_path / "new").stderr
+    assert cli("new").exit_code == 2
+
+
+def test_a_sample_is_not_valid(cli: Cli, tmp_path: Path) -> None:
+    listed = cli("new", "--list").stdout
+    for sample in samples():
+        assert sample.name in listed
+        result = cli("new", sample.name, tmp_path / sample.name)
+        assert result.exit_code == 0, result.output
+        assert cli("check", tmp_path / sample.name).exit_code == 0

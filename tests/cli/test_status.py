@@ -1,0 +1,162 @@
+"""`status`: every state of a run in words and as JSON, and workspaces that are damaged or made to deceive."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .conftest import ASKING, PLAIN, SLOW, Cli, Make, contents, data_of, satchel
+
+Started = Callable[..., subprocess.Popen[str]]
+
+
+def test_a_new_run_is_not_called_new(make: Make, cli: Cli) -> None:
+    folder = make()
+    before = contents(folder)
+    result = cli("status", folder)
+    assert result.exit_code == 0
+    assert "state     new: never started" in result.stdout and f"next      satchel run {folder}" in result.stdout
+    assert contents(folder) == before
+
+
+def test_a_plan_for_a_new_run_is_not_counted(make: Make, cli: Cli) -> None:
+    folder = make()
+    (folder / "todo.md").write_text("- [ ] one\n- [ ] two\n")
+    assert "items     0 of 2 done; next: one" in cli("status", folder).stdout
+
+
+def test_a_completed_run_is_not_told_whole(make: Make, cli: Cli) -> None:
+    folder = make()
+    cli("run", folder)
+    out = cli("status", folder).stdout
+    for said in (
+        "state     completed",
+        "items     2 of 2 done",
+        "outputs   outputs/1.txt (5 bytes)",
+        "1 start, 2 steps",
+    ):
+        assert said in out
+    assert "next" not in out
+    told = data_of(cli("status", "--json", folder))
+    assert (told["state"], told["items"], told["next"]) == ("completed", {"done": 2, "all": 2}, None)
+    assert told["usage"] == {"steps": 2, "items": 2} and told["outputs"]["outputs/1.txt"]["bytes"] == 5
+
+
+def test_a_question_is_not_shown(make: Make, cli: Cli) -> None:
+    folder = make(ASKING)
+    cli("run", folder)
+    out = cli("status", folder).stdout
+    assert "waiting for a person: 1 open question" in out and f"satchel resolve {folder} d1 --redo" in out
+    assert "opening   found  a new run" in out
+    assert data_of(cli("status", "--json", folder))["open_questions"] == ["d1"]
+
+
+def test_a_failure_is_not_shown(make: Make, cli: Cli) -> None:
+    folder = make(PLAIN.replace("return text.upper()", "return {}[text]"))
+    cli("run", folder)
+    out = cli("status", folder).stdout
+    assert "failed: KeyError: 'say a'" in out and "agent.py:6 in shout" in out and "satchel resume" in out
+
+
+def test_running_and_killed_look_the_same(make: Make, started: Started, cli: Cli) -> None:
+    folder = make(SLOW)
+    process = started(folder)
+    told = data_of(cli("status", "--json", folder))
+    assert told["state"] == "running" and told["holder"]["pid"] == process.pid
+    assert told["current_item"]["text"] == "second SLOW" and told["open_scope"]["steps"] == 1
+    assert told["streams"][0]["characters"] > 0
+    process.kill()
+    while data_of(cli("status", "--json", folder))["state"] == "running":  # it is a zombie for now, and no one waits
+        time.sleep(0.02)
+    out = cli("status", folder).stdout
+    assert f"interrupted: process {process.pid} on " in out and "characters" in out and "satchel resume" in out
+    cli("recover", folder)
+    assert "interrupted: repaired after a crash, not running" in cli("status", folder).stdout
+
+
+def test_status_takes_the_lease(make: Make, started: Started) -> None:
+    folder = make(SLOW)
+    started(folder)
+    for _ in range(3):
+        assert satchel("status", folder).returncode == 0
+    assert satchel("run", folder).returncode == 6
+
+
+def test_a_damaged_journal_hides_everything(make: Make, cli: Cli) -> None:
+    folder = make()
+    cli("run", folder)
+    _damage(folder)
+    result = cli("status", folder)
+    assert result.exit_code == 2
+    assert "run       demo-1a2b" in result.stdout and "state     damaged" in result.stdout
+    assert "line 3 is broken" in result.stderr
+    told = data_of(cli("status", "--json", folder))
+    assert told["state"] == "damaged" and told["problem"]["kind"] == "Damaged"
+
+
+def _damage(folder: Path) -> None:
+    """In the middle of the journal, where no crash reaches, and without a checkpoint behind it."""
+    for path in (folder / "checkpoints").iterdir():
+        path.unlink()
+    (segment,) = (folder / "journal").iterdir()
+    lines = segment.read_bytes().splitlines(keepends=True)
+    lines[2] = lines[2].replace(b'"', b"'", 2)
+    segment.write_bytes(b"".join(lines))
+
+
+@pytest.mark.parametrize(
+    "lease", ['{"pid": 1}', "[]", "x" * 100, '{"format":1,"run_id":"a","host":"HOST","pid":99999999999999999999999999,'
+              '"process_started":"","epoch":1,"since":"x\\u001b[31m","url":""}'],
+)  # fmt: skip
+def test_a_planted_lease_deceives_or_breaks_it(make: Make, cli: Cli, lease: str) -> None:
+    import socket
+
+    folder = make()
+    cli("run", folder)
+    (folder / ".satchel/lease.json").write_text(lease.replace("HOST", socket.gethostname()))
+    result = cli("status", folder)
+    assert result.exit_code == 0 and "state     completed" in result.stdout
+
+
+def test_a_strangers_text_steers_the_terminal(make: Make, cli: Cli) -> None:
+    folder = make(PLAIN.replace('"say a"', '"say \\x1b[2J\\u202e a"'))
+    for words in (["run"], ["status"], ["log"], ["check"], ["recover"]):
+        result = cli(*words, folder)
+        assert "\x1b" not in result.output and "\u202e" not in result.output, words
+
+
+def test_files_in_wrong_shapes_break_it(make: Make, cli: Cli) -> None:
+    folder = make()
+    cli("run", folder)
+    for name in (".satchel/report.json", ".satchel/lease.json", "partials/x/y.md", "todo.md", "state.json"):
+        path = folder / name
+        path.unlink(missing_ok=True)
+        path.mkdir(parents=True)
+    result = cli("status", folder)
+    assert result.exit_code in (0, 2) and "run       demo-1a2b" in result.stdout
+    os.mkfifo(folder / "outputs/pipe")
+    assert cli("status", folder).exit_code in (0, 2)
+
+
+def test_a_glance_takes_longer_than_a_quarter_of_a_second(make: Make, cli: Cli) -> None:
+    folder = make()
+    cli("run", folder)
+    took = []
+    for _ in range(5):
+        began = _processor_time()
+        assert json.loads(satchel("status", "--json", folder).stdout)["state"] == "completed"
+        took.append(_processor_time() - began)
+    assert min(took) < 0.25
+
+
+def _processor_time() -> float:
+    """Of the processes that have ended: what else this machine does at the same time must not fail a test."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
