@@ -1,9 +1,10 @@
 # Needs GNU make and Python 3.11 or newer, and touches nothing outside this folder.
 #
-#   make demo      kill a run in the middle of a streamed answer, and resume it
-#   make test      the tests
-#   make test-all  the slow ones too
-#   make lint      ruff and mypy
+#   make demo       kill a run in the middle of a streamed answer, and resume it
+#   make test       the tests
+#   make test-slow the soaks and the whole crash exploration
+#   make test-all   both
+#   make lint       ruff and mypy
 #
 # Another Python: make demo PYTHON=python3.13
 
@@ -15,7 +16,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # What an installed copy is made of. The tests use the sources themselves.
 SOURCES := $(shell find src runtime workspace schemas sample_workspaces -name '*.py' -o -name '*.json' -o -name '*.yaml' -o -name '*.md')
 
-.PHONY: demo test test-all lint clean
+.PHONY: demo test test-slow test-all lint clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
@@ -24,13 +25,17 @@ demo: $(VENV)/installed
 test: $(VENV)/tests
 	$(BIN)/python -m pytest -m "not slow" -n auto
 
-test-all: $(VENV)/tests
-	$(BIN)/python -m pytest -n auto
+test-slow: $(VENV)/tests
+	$(BIN)/python -m pytest -m slow -n auto -s
+
+test-all: test test-slow
 
 lint: $(VENV)/tests
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
+	@rm -rf build/lint
+	@$(PIP) install --no-deps --target build/lint .  # mypy can't follow an editable install of mapped folders
+	MYPYPATH=build/lint $(BIN)/mypy
 
 clean:
 	rm -rf $(VENV) .demo build

@@ -44,7 +44,7 @@ class _Answer:
 async def perform(call: Call) -> Any:
     """Do an effect once, or find out that it was done."""
     scope, effect = call.scope, _effect(call)
-    scope.claimed.add(call.key)
+    scope.claim(call.key)
     if call.key in scope.recorded.started:
         settled = await _settle(call, "a crash")
         return settled.result if settled else await _begin(call)
@@ -63,7 +63,7 @@ async def _unclaimed(call: Call) -> tuple[Key, ...]:
     """Recorded calls that nobody has made again. Tasks beside this one may be about to: what is answered from the
     record does not wait, so a few turns of the loop bring them there."""
     for _ in range(_TURNS):
-        unclaimed = tuple(call.scope.unclaimed(_effect(call)))
+        unclaimed = call.scope.unclaimed(_effect(call).name)
         if not unclaimed:
             break
         await asyncio.sleep(0)

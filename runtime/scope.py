@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from functools import partial as bind
@@ -18,14 +17,13 @@ from ..workspace import partial as partial_file
 from ..workspace.errors import AgentError
 from ..workspace.moment import Scope
 from ..workspace.partial import PartialHead
-from ..workspace.record import Failure, Key, Message, Output, StepCompleted, StepFailed, StepProgress, now
+from ..workspace.record import Failure, Key, Message, Output, StepCompleted, StepFailed, StepProgress, StepStarted, now
 from . import effects
 from .calls import Step
 from .codec import canonical, encode
 from .partial import Partial, recover
 
 if TYPE_CHECKING:
-    from .calls import Effect
     from .session import Session
 
 _PREVIEW = 60
@@ -63,7 +61,7 @@ class ScopeRun:
     def __init__(self, session: Session, key: str, title: str, recorded: Scope):
         self.session, self.key, self.title = session, key, title
         self.recorded = recorded
-        self.claimed: set[Key] = set()  # recorded effects that this attempt has called again
+        self._outstanding = _recorded_effects(recorded)
         self.outputs: dict[str, Output] = {}
         self.messages: list[Message] = []
         self.ended = False
@@ -97,7 +95,7 @@ class ScopeRun:
         if done is not None:
             session.answered += 1
             if done.effect:
-                self.claimed.add(key)
+                self.claim(key)
             return shape.codec.decode(blobs.fetch(session.store, done))
         call = Call(self, step, key, self._number(key), arguments, encoded, named)
         self._under_way += 1
@@ -174,12 +172,17 @@ class ScopeRun:
         await self.session.durable()
         self.session.check_going_on()
 
-    def unclaimed(self, effect: Effect[Any]) -> Iterable[Key]:
-        """Recorded calls of an effect that this attempt has not made again, and nobody has settled."""
-        recorded = self.recorded
-        for key in (*recorded.started, *(key for key, record in recorded.done.items() if record.effect)):
-            if key[0] == effect.name and key not in self.claimed and key not in recorded.settled:
-                yield key
+    def claim(self, key: Key) -> None:
+        """This attempt has called a recorded effect again."""
+        self._outstanding.get(key[0], {}).pop(key, None)
+
+    def unclaimed(self, name: str) -> tuple[Key, ...]:
+        """Calls of an effect that an earlier attempt has recorded, that this one has not made, and nobody has settled."""
+        return tuple(self._outstanding.get(name, ()))
+
+    def unreached(self) -> list[StepStarted]:
+        """Effects in doubt from an earlier attempt that this one has not come to."""
+        return [record for key, record in self.recorded.started.items() if key in self._outstanding.get(key[0], ())]
 
     # Steps
 
@@ -259,6 +262,15 @@ class ScopeRun:
             self._last_number += 1
             number = self._last_number
         return number
+
+
+def _recorded_effects(recorded: Scope) -> dict[str, dict[Key, None]]:
+    """By name, in the order they were recorded."""
+    found: dict[str, dict[Key, None]] = {}
+    for key in (*recorded.started, *(key for key, record in recorded.done.items() if record.effect)):
+        if key not in recorded.settled:
+            found.setdefault(key[0], {})[key] = None
+    return found
 
 
 def check_outside_steps(what: str) -> None:

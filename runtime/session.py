@@ -235,10 +235,8 @@ class Session:
 
     def _ask_about_unreached(self, scope: ScopeRun) -> None:
         """An effect that an earlier attempt has begun, and this one has not come to, must not be forgotten."""
-        for key, started in scope.recorded.started.items():
-            if key in scope.claimed or key in scope.recorded.settled:
-                continue
-            if not any(d.scope == scope.key and d.key == key for d in self.moment.doubts.values()):
+        for started in scope.unreached():
+            if not any(d.scope == scope.key and d.key == started.key for d in self.moment.doubts.values()):
                 identity = {name: getattr(started, name) for name in OfCall.__struct_fields__}
                 self.journal.add(Doubt(**identity, id=f"d{self.moment.doubts_asked + 1}", why="unreached"))
                 self.journal.flush()

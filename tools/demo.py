@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 RUN = Path(".demo", "digest-run")
 SATCHEL = Path(sys.executable).with_name("satchel")
 DOCUMENTS = 6
+WORDS_PER_SECOND = 40
 KILL_IN = 3
 """The document whose summary is cut off, or a later one if that is too short to be caught."""
 WORDS = 15
@@ -38,14 +39,15 @@ class Wrong(Exception):
 
 
 def main() -> None:
-    say("A Satchel run is a folder, and it survives kill -9. You can watch that here; it takes about ten seconds.")
+    say("A Satchel run is a folder, and it survives kill -9. You can watch that here; it takes some ten seconds.")
 
     title("Make a run from the sample `digest`")
     say("Its agent summarises documents, here the descriptions of Python packages, and writes a brief of them.")
     say("No key is needed: a small summariser chooses sentences, and writes them as fast as a model would.")
     shutil.rmtree(RUN, ignore_errors=True)
     RUN.parent.mkdir(exist_ok=True)
-    satchel("new", "digest", RUN, "--set", f"limit={DOCUMENTS}")
+    pace = f"words_per_second={WORDS_PER_SECOND}"
+    satchel("new", "digest", RUN, "--set", f"limit={DOCUMENTS}", "--set", pace)
 
     title("Start it, in a process of its own")
     cut_off = start_and_kill()
@@ -99,6 +101,7 @@ def start_and_kill() -> CutOff:
 def wait_for_partial(process: subprocess.Popen[bytes]) -> Path:
     until = time.monotonic() + PATIENCE
     while process.poll() is None and time.monotonic() < until:
+        # Files give no notice of what becomes of them, so this looks again and again.
         for path in RUN.glob("partials/*/*.md"):
             if int(item_of(path)) >= KILL_IN and len(body_of(path).split()) >= WORDS:
                 return path

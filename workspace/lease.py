@@ -6,10 +6,12 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
-from .errors import LeaseHeld
+from .errors import LeaseHeld, SatchelError
 from .record import now
 from .store import Store
 
@@ -20,7 +22,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     format: int = 1
     run_id: str
     host: str
-    pid: int
+    pid: Annotated[int, Meta(gt=0, lt=2**31)]
     process_started: str  # tells a process from a later one with its pid
     epoch: int
     since: str
@@ -31,7 +33,7 @@ def parse(data: bytes) -> Lease | None:
     """None if it is not one: the lease informs, so a broken one must not stop anybody."""
     try:
         return msgspec.json.decode(data, type=Lease)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
 
@@ -42,7 +44,7 @@ def encode(lease: Lease) -> bytes:
 def read(store: Store) -> Lease | None:
     try:
         return parse(store.read(PATH).data)
-    except FileNotFoundError:
+    except (FileNotFoundError, SatchelError):
         return None
 
 

@@ -11,7 +11,9 @@ from typing import Any
 
 import msgspec
 
+from ..schemas import Problem
 from .checkpoint import MessagesAt
+from .errors import InvalidFile
 from .record import Line, Message
 from .store import Store
 
@@ -46,7 +48,14 @@ def read(store: Store) -> list[Row]:
         data = store.read(PATH, limit=_READ_LIMIT).data
     except FileNotFoundError:
         return []
-    return [msgspec.json.decode(row, type=Row) for row in data.splitlines()]
+    rows = []
+    for number, row in enumerate(data.splitlines(), start=1):
+        try:
+            rows.append(msgspec.json.decode(row, type=Row))
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            problem = Problem(f"line {number}", str(error), "a message", "run `satchel recover`: it is restored")
+            raise InvalidFile(PATH, [problem]) from error
+    return rows
 
 
 class MessageFile:
@@ -88,7 +97,7 @@ def restore(store: Store, checkpointed: MessagesAt, later: list[Line]) -> tuple[
     if found != wanted and (found or wanted):
         whole = (found or b"").split(b"\0", 1)[0]  # what a power failure took is a hole or the end
         if not wanted.startswith(whole[: whole.rfind(b"\n") + 1]):
-            store.replace(REJECTED, found)
+            store.append(REJECTED, found, durable=True)
             complaint = f"{PATH} was changed by hand; it can't be edited, so your version is kept as {REJECTED}"
         store.replace(PATH, wanted, sync="data")
     return MessageFile(store, at), complaint
@@ -97,7 +106,7 @@ def restore(store: Store, checkpointed: MessagesAt, later: list[Line]) -> tuple[
 def rebuild(store: Store, lines: list[Line]) -> MessageFile:
     """Write the file anew from all committed messages of the journal; what was there is kept aside."""
     try:
-        store.replace(REJECTED, store.read(PATH, limit=_READ_LIMIT).data)
+        store.append(REJECTED, store.read(PATH, limit=_READ_LIMIT).data, durable=True)
     except FileNotFoundError:
         pass
     data = encode(lines)

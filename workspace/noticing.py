@@ -62,7 +62,7 @@ def _state(store: Store, moment: Moment, noticed: Noticed) -> None:
     stamped = stamp.read_json(data)
     if moment.seq == 0:
         raise _no_journal(path, stamped)
-    if _settled(path, stamped, moment, noticed):
+    if _is_of_this_run(data, moment) and _settled(path, stamped, moment, noticed):
         return
     at = (stamped.stamp.seq, stamped.stamp.epoch) if stamped.stamp else None
     place = _first_difference(projection.state_file(moment, at), data, path)
@@ -108,7 +108,7 @@ def _steps(store: Store, moment: Moment, noticed: Noticed) -> None:
                 continue
             stamped = stamp.read_json(data)
             record = expected.get(entry.path)
-            if not stamped.untouched or stamped.stamp is None:
+            if not stamped.untouched or stamped.stamp is None or not _is_of_this_run(data, moment):
                 place = _first_difference(projection.step_file(moment, record), data, entry.path) if record else "it"
                 if place is not None:
                     noticed.refusals.append(_edited(entry.path, place))
@@ -126,16 +126,28 @@ def _settled(path: str, stamped: Stamped, moment: Moment, noticed: Noticed) -> b
         return False
     if stamped.stamp.seq > moment.seq or stamped.stamp.epoch > moment.epoch:
         raise _ahead(path, stamped.stamp.seq, moment)
-    if stamped.stamp.seq < moment.seq and not moment.clean:
+    if stamped.stamp.seq < moment.seq:
         noticed.findings.append(f"{path} stood at record {stamped.stamp.seq}; it is brought to {moment.seq}")
     return True
+
+
+def _is_of_this_run(data: bytes, moment: Moment) -> bool:
+    """A file of another run may be untouched too, and would be lost if it were taken for one that lags."""
+    try:
+        return msgspec.json.decode(data, type=_OfRun).run_id == moment.run_id
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+
+
+class _OfRun(msgspec.Struct):
+    run_id: str
 
 
 def _first_difference(ours: bytes, theirs: bytes, path: str) -> str | None:
     """Where two JSON files differ in what they say, or None. The stamp does not count."""
     try:
         found: Any = msgspec.json.decode(theirs)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         return f"it is not JSON any more ({error})"
     expected = msgspec.json.decode(ours)
     if not isinstance(found, dict):

@@ -148,7 +148,7 @@ def _project(workspace: Workspace, noticed: Noticed) -> None:
         store.tidy(folder)
     for name in schemas.names():
         _publish_schema(store, name)
-    workspace.files = Files(store, moment, workspace.messages, noticed.versions, noticed.shown)
+    workspace.files = Files(store, moment, workspace.messages, noticed.versions, noticed.shown, workspace.projector.noticed)
     workspace.files.mark_all(workspace.projector)
     workspace.projector.write_all()
     workspace.report.save(store)

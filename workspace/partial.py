@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeVar
 
@@ -20,6 +21,7 @@ PARTIALS = "partials"
 RECOVERED = "recovered"
 FORMAT = 1
 _FENCE = "---\n"
+_NUMBERS = 10**9
 _Head = TypeVar("_Head", "PartialHead", "RecoveredHead")
 
 
@@ -102,8 +104,9 @@ def parse_partial(data: bytes) -> tuple[PartialHead, str, bool] | None:
     if found is None:
         return None
     head, body = found
-    if _crc(body) == head.crc:
-        return head, body.decode(), False
+    with suppress(UnicodeDecodeError):
+        if _crc(body) == head.crc:
+            return head, body.decode(), False
     whole_pages = body.split(b"\0", 1)[0]  # what a power failure took is a hole or the end
     return head, whole_pages.decode(errors="ignore")[: head.characters], True
 
@@ -167,8 +170,11 @@ def _split(data: bytes, kind: type[_Head]) -> tuple[_Head, bytes] | None:
         known = {name: value for name, value in facts.items() if name in wanted}
         if any(type(value).__name__ != wanted[name] for name, value in known.items()):
             return None
+        if any(not 0 <= value < _NUMBERS for value in known.values() if type(value) is int):
+            return None
+        json.dumps(known, ensure_ascii=False).encode()  # an escape may be half a character, which no file can hold
         return kind(**known), data[end + 1 + len(fence) :]
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return None
 
 

@@ -6,6 +6,7 @@ Also their way back: what a file read from the storage says, compared with the m
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
@@ -24,6 +25,7 @@ STEPS = "steps"
 STEPS_SHOWN = 50
 """Of each open scope the newest results are shown, so that a scope of 10,000 steps is not a folder of 10,000 files."""
 
+_HASHED = re.compile("-[0-9a-f]{6}$")
 _AT = b'"at": {"seq": %d, "epoch": %d, "sha": "00000000"}'
 
 
@@ -93,12 +95,15 @@ def folder_of(key: str, title: str) -> str:
     """The name of a scope's folders: `3-summarise-report-b` for an item, `_name` for a named scope."""
     if key == ROOT:
         return "_agent"
+    words = slug(title)
     if ID.fullmatch(key):
-        return f"{key}-{words}" if (words := slug(title)) else key
-    name = key[1:]
-    if slug(name) == name != "agent":
+        if "-" in key:  # `3-a` must not look like item `3` called "a"
+            return f"{key}.{words or 'item'}"
+        return f"{key}-{words}" if words else key
+    name = slug(key[1:])
+    if key == f"_{name}" and name != "agent" and not _HASHED.search(name):
         return key
-    return f"_{slug(name)}-{hashlib.sha256(name.encode()).hexdigest()[:6]}"
+    return f"_{name}-{hashlib.sha256(key.encode()).hexdigest()[:6]}"
 
 
 def file_stem(no: int, step: str) -> str:

@@ -24,7 +24,7 @@ class Document(Protocol):
     """One or a few files that belong together."""
 
     def write(self) -> None:
-        """Bring the files up to the moment. Edited if a person has saved one of them since; it stays as it is."""
+        """Bring the files up to the moment, but for one that a person has saved since: it stays as it is."""
 
 
 class Projector:
@@ -69,42 +69,43 @@ class Projector:
         began = self._clock()
         try:
             document.write()
-        except Edited as edit:
-            self.noticed.append(str(edit))
         finally:
             ended = self._clock()
             self._due = ended + SHARE * (ended - began)
 
 
 class _Guarded:
-    """Replaces files that a person may be editing: one saved since it was last written is left alone, for good."""
+    """Replaces files that a person may be editing: one saved since it was last written is left alone, for good. One
+    that was deleted is restored."""
 
-    def __init__(self, store: Store, versions: dict[str, Version]):
-        self._store, self._versions = store, versions
+    def __init__(self, store: Store, versions: dict[str, Version], noticed: list[str]):
+        self._store, self._versions, self._noticed = store, versions, noticed
         self._theirs: set[str] = set()
 
     def replace(self, path: str, data: bytes) -> None:
         if path in self._theirs:
             return
-        known = self._versions.get(path)
-        if known is None and self._store.version(path) is not None:
-            raise self._edited(path)
+        there = self._store.version(path)
+        if there not in (None, self._versions.get(path)):
+            return self._leave(path)
         try:
-            self._versions[path] = self._store.replace(path, data, sync="data", if_version=known)
+            self._versions[path] = self._store.replace(path, data, sync="data", if_version=there)
         except FileChanged:
-            raise self._edited(path) from None
+            self._leave(path)
 
     def remove(self, path: str) -> None:
-        if self._store.version(path) not in (None, self._versions.pop(path, None)):
-            raise self._edited(path)
-        self._store.remove(path)
+        if self._store.version(path) in (None, self._versions.pop(path, None)):
+            self._store.remove(path)
+        else:
+            self._leave(path)
 
-    def _edited(self, path: str) -> Edited:
+    def _leave(self, path: str) -> None:
         self._theirs.add(path)
-        return Edited(
+        edit = Edited(
             "was edited while the run is going", path=path,
             remedy="your version stays as it is and is looked at when the run is next opened",
         )  # fmt: skip
+        self._noticed.append(str(edit))
 
 
 class StateDocument:
@@ -156,9 +157,9 @@ class Files:
 
     def __init__(
         self, store: Store, moment: Moment, messages: MessageFile,
-        versions: dict[str, Version], shown: dict[str, record.OfCall],
+        versions: dict[str, Version], shown: dict[str, record.OfCall], edits: list[str],
     ):  # fmt: skip
-        guarded = _Guarded(store, versions)
+        guarded = _Guarded(store, versions, edits)
         self.state = StateDocument(guarded, moment)
         self.todo = TodoDocument(guarded, moment)
         self.steps = StepsDocument(guarded, moment, shown)

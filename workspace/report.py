@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from .errors import SatchelError
 from .looking import Look
 from .moment import Moment
 from .record import Doubt, now
@@ -47,7 +48,7 @@ def last(store: Store) -> list[Remark]:
     """The remarks of the last opening."""
     try:
         return msgspec.json.decode(store.read(PATH).data, type=_Saved).remarks
-    except (FileNotFoundError, msgspec.MsgspecError):
+    except (FileNotFoundError, SatchelError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return []
 
 
@@ -67,7 +68,8 @@ def describe(seen: Look) -> str:
 
 def question(doubt: Doubt, moment: Moment, url: str) -> str:
     """A doubt, as a person can answer it."""
-    title = moment.scopes[doubt.scope].title
+    scope = moment.scopes.get(doubt.scope)
+    title = scope.title if scope else ""
     place = f" of {title!r}" if title else ""
     what = f"{doubt.step}{doubt.call}{place}"
     if doubt.why == "unclaimed":

@@ -6,6 +6,7 @@ partial that comes back after a power failure is known by its attempt.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -53,7 +54,9 @@ def promote(store: Store, leftover: Leftover, moment: Moment, by: str) -> Partia
         return None
     if head is None:
         folder, _, name = leftover.path.removeprefix(f"{partial.PARTIALS}/").rpartition("/")
-        store.replace(f"{partial.RECOVERED}/{folder}/{name.removesuffix('.md')}-damaged.md", leftover.text.encode())
+        text = leftover.text.encode()
+        kept = f"{name.removesuffix('.md')}-{zlib.crc32(text):08x}-damaged.md"  # beside those of earlier crashes
+        store.replace(f"{partial.RECOVERED}/{folder}/{kept}", text)
         return None
     path = partial.recovered_path(head.scope, moment.scopes[head.scope], head.no, head.step, head.attempt)
     data, record = partial.promotion(head, leftover.text, leftover.damaged, by, path)

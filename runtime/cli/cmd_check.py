@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -20,7 +21,7 @@ from ...workspace.store import Store
 from . import survey
 from .ending import asked, doubts_as_json
 from .finding import Finding, of_error, of_problem
-from .output import counting, print_json
+from .output import columns, counting, fold, print_json
 from .place import Place, find, json_option, workspace_argument
 from .words import counted, visible
 
@@ -62,7 +63,7 @@ def command(ctx: click.Context, workspace: str | None, as_json: bool) -> None:
     if as_json:
         print_json(_json(place, checked))
     else:
-        for line in _lines(place, checked, is_running=holder is not None):
+        for line in _lines(place, checked, holder is not None, columns(sys.stdout)):
             click.echo(line)
     ctx.exit(2 if checked.problems else 0)
 
@@ -143,25 +144,31 @@ def _record(path: str, number: int, row: bytes) -> Iterator[Finding]:
         yield of_problem(path, problem)
 
 
-def _lines(place: Place, checked: _Checked, *, is_running: bool) -> Iterator[str]:
+def _lines(place: Place, checked: _Checked, is_running: bool, width: int) -> Iterator[str]:
     for problem in checked.problems:
-        yield f"{click.style('wrong', fg='red', bold=True)}   {problem}"
+        yield from _titled("wrong", "red", str(problem), width)
     for plan in () if is_running else checked.planned:
-        yield f"{click.style('note', fg='cyan')}    {visible(plan)}"
+        yield from _titled("note", "cyan", visible(plan), width)
     moment = checked.seen.moment if checked.seen else None
     for id in moment.doubts if moment else ():
-        yield asked(moment, id, place) if moment else ""
+        yield from fold(asked(moment, id, place), width) if moment else ()
     if is_running:
         process = "a process is running this workspace" + (
             ", so some of this may be files that were caught in mid-change: check again when it has stopped"
             if checked.problems else ""
         )  # fmt: skip
-        yield f"{click.style('note', fg='cyan')}    {process}"
+        yield from _titled("note", "cyan", process, width)
     if checked.problems:
         yield f"{counted(len(checked.problems), 'problem')} in {visible(place.store.url)}"
     elif moment is not None:
         records = counted(moment.seq, "record")
         yield f"{click.style('in order', fg='green', bold=True)}: {moment.run_id}, {records}, {moment.status}"
+
+
+def _titled(title: str, colour: str, text: str, width: int) -> Iterator[str]:
+    first, *more = fold(text, width, 8)
+    yield click.style(f"{title:<8}", fg=colour) + first
+    yield from (f"        {line}" for line in more)
 
 
 def _json(place: Place, checked: _Checked) -> dict[str, object]:

@@ -123,5 +123,5 @@ def _print(rows: Iterable[Row], as_json: bool) -> None:
         head = f"{line.seq:>6}  {date}{line.at[11:19]}  {line.epoch:>3}  "
         text = visible(what).replace("\n", " ")
         if width:
-            text = cut(text, max(20, width - len(head)))
+            text = cut(text, max(10, width - len(head)))
         click.echo(click.style(head, dim=True) + click.style(text, fg=colour))

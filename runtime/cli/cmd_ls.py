@@ -12,12 +12,14 @@ from ...workspace.errors import SatchelError, UsageError
 from ...workspace.looking import DEFINITION
 from ...workspace.store import open_store
 from . import standing as facts
-from .output import counting, print_json, print_table
+from .output import columns, counting, print_json, print_table
 from .place import complete_folders, json_option
 from .standing import Standing, stand
 from .words import counted, one_line, visible
 
 _WORTH_A_BAR = 30
+_NARROW = 90  # columns below which run and time are left out
+_ESSENTIAL = (0, 2, 3, 5)
 _WANTED = {
     "new": "run", "interrupted": "resume", "paused": "resume", "failed": "resume", "damaged": "check",
 }  # fmt: skip
@@ -60,7 +62,9 @@ def command(root: str, as_json: bool) -> None:
     if sys.stdout.isatty():
         click.echo(f"{counted(len(found), 'workspace')} below {visible(root)}", err=True)
     titles = ("folder", "run", "state", "items", "last activity (UTC)", "wanted")
-    print_table(titles, map(_row, folders, found), flexible=0)
+    shown = _ESSENTIAL if 0 < columns(sys.stdout) < _NARROW else range(len(titles))
+    rows = ([row[at] for at in shown] for row in map(_row, folders, found))
+    print_table([titles[at] for at in shown], rows, flexible=0)
 
 
 def _folders(root: str) -> Iterator[str]:

@@ -21,6 +21,4 @@ def command(ctx: click.Context, workspace: str | None, as_json: bool, traceback:
 
     The same as `satchel run`, but it refuses to start a new one.
     """
-    ctx.exit(
-        going.go(workspace, resuming=True, for_programs=as_json, quiet=quiet, with_traceback=traceback)
-    )  # fmt: skip
+    ctx.exit(going.go(workspace, resuming=True, for_programs=as_json, quiet=quiet, with_traceback=traceback))

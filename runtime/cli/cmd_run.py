@@ -26,6 +26,4 @@ def command(ctx: click.Context, workspace: str | None, as_json: bool, traceback:
 
     A run that was stopped or killed goes on where it was: what is finished is not done again.
     """
-    ctx.exit(
-        going.go(workspace, resuming=False, for_programs=as_json, quiet=quiet, with_traceback=traceback)
-    )  # fmt: skip
+    ctx.exit(going.go(workspace, resuming=False, for_programs=as_json, quiet=quiet, with_traceback=traceback))

@@ -14,6 +14,7 @@ from ...workspace.errors import SatchelError
 from ...workspace.moment import Moment
 from ...workspace.report import Remark
 from ...workspace.salvage import Leftover
+from ...workspace.todo import Task
 from . import standing as facts
 from .ending import asked, doubts_as_json, failure_line
 from .group import code_of
@@ -85,7 +86,9 @@ def _lines(
         yield _row("run", f"{click.style(standing.definition.run_id, bold=True)}  in {visible(standing.url)}")
         yield _row("agent", standing.definition.agent)
     state = click.style(standing.state, fg=_COLOURS.get(standing.state, "yellow"), bold=True)
-    yield _row("state", f"{state}{_detail(standing)}")
+    first, *more = fold(f"{standing.state}{_detail(standing)}", width, _TITLE)
+    yield _row("state", first.replace(standing.state, state, 1))
+    yield from (_row("", line) for line in more)
     if (moment := standing.moment) is not None:
         if moment.status == "failed" and moment.error and standing.state == "failed":
             yield from (_row("", f"  {visible(line)}") for line in moment.error.where)
@@ -138,7 +141,7 @@ def _work(standing: Standing, streams: list[Leftover]) -> Iterator[str]:
     if standing.plan and standing.plan.tasks:
         settled, leaves = standing.plan.progress
         task = standing.at_work
-        said = f"; {'at work' if task.mark == 'begun' else 'next'}: {one_line(task.text, _TEXT)}" if task else ""
+        said = f"; {_at(standing, task)}: {one_line(task.text, _TEXT)}" if task else ""
         yield _row("items", f"{settled} of {leaves} done{said}")
     if (found := standing.scope) is not None:
         _, scope = found
@@ -151,6 +154,12 @@ def _work(standing: Standing, streams: list[Leftover]) -> Iterator[str]:
         yield _row("stream", f"{visible(stream.path)}: {counted(len(stream.text), 'character')}{damaged}")
     if len(streams) > _SHOWN:
         yield _row("", f"and {len(streams) - _SHOWN} more")
+
+
+def _at(standing: Standing, task: Task) -> str:
+    if task.mark != "begun":
+        return "next"
+    return "at work" if standing.state == "running" else "begun"
 
 
 def _made(place: Place, moment: Moment) -> Iterator[str]:
@@ -182,9 +191,7 @@ def _next(place: Place, standing: Standing) -> str:
             return ""
 
 
-def _json(
-    place: Place, standing: Standing, streams: list[Leftover], remembered: list[Remark]
-) -> dict[str, Any]:  # fmt: skip
+def _json(place: Place, standing: Standing, streams: list[Leftover], remembered: list[Remark]) -> dict[str, Any]:
     moment, task = standing.moment, standing.at_work
     known = facts.as_json(standing) | {"next": _next(place, standing) or None}
     if moment is None:

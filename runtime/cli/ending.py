@@ -178,7 +178,7 @@ def _failure(ending: Ending) -> Failure | None:
 
 
 def _is_ours(file: str, root: str) -> bool:
-    return any(file.startswith(f"{root}/{folder}/") for folder in ("runtime", "workspace", "schemas", "satchel"))
+    return any(file.startswith(f"{root}/{folder}/") for folder in ("runtime", "workspace", "schemas"))
 
 
 def _inside(error: BaseException | None) -> list[BaseException]:

@@ -33,9 +33,7 @@ def options(function: F) -> F:
     return function
 
 
-def go(
-    typed: str | None, *, resuming: bool, for_programs: bool, quiet: bool, with_traceback: bool
-) -> int:  # fmt: skip
+def go(typed: str | None, *, resuming: bool, for_programs: bool, quiet: bool, with_traceback: bool) -> int:
     """Run the agent and say what came of it. Returns the exit code."""
     try:
         with contextlib.redirect_stdout(sys.stderr) if for_programs else contextlib.nullcontext():

@@ -13,11 +13,13 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from ...workspace.report import Remark
-from .words import visible
+from .words import cut, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_GAP = 2  # columns between those of a table
+_LEAST = 8  # columns that the flexible one keeps
 _TITLE = 7  # columns of `found`, `done` and `wanted`
 _MARKS = {"found": "cyan", "done": "green", "wanted": "yellow"}
 
@@ -37,7 +39,12 @@ def fold(text: str, width: int, indent: int = 0) -> list[str]:
     lines = text.splitlines() or [""]
     if not width:
         return lines
-    return [part for line in lines for part in (wrap(line, max(20, width - indent)) if line[:1].strip() else [line])]
+    return [part for line in lines for part in (_broken(line, max(20, width - indent)) if line[:1].strip() else [line])]
+
+
+def _broken(line: str, width: int) -> list[str]:
+    """Paths and commands stay whole, so that they can be copied."""
+    return wrap(line, width, break_on_hyphens=False, break_long_words=False) or [""]
 
 
 def remarks(found: Iterable[Remark], width: int) -> Iterator[str]:
@@ -49,21 +56,26 @@ def remarks(found: Iterable[Remark], width: int) -> Iterator[str]:
 
 
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, flexible: int) -> None:
-    """A table as wide as the terminal; elsewhere as wide as it needs to be. The column `flexible` is cut first."""
+    """A table of safe texts. On a terminal the column `flexible` is cut so that the others fit: half a status or half
+    a number would mislead. Elsewhere nothing is cut."""
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(soft_wrap=False)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for number, title in enumerate(titles):
-        # Only one column may give way: half a status or half a number misleads.
-        table.add_column(title, no_wrap=True, overflow="ellipsis", min_width=8 if number == flexible else None)
-    for row in rows:
-        table.add_row(*(Text(visible(cell)) for cell in row))
-    if not console.is_terminal:
-        console.width = 10_000
-    console.print(table, crop=console.is_terminal)
+    cells = [list(row) for row in rows]
+    width = columns(sys.stdout)
+    if width:
+        others = [column for at, column in enumerate(zip(titles, *cells, strict=True)) if at != flexible]
+        left = width - sum(max(map(cell_len, column)) + _GAP for column in others)
+        for row in cells:
+            row[flexible] = cut(row[flexible], max(_LEAST, left))
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
+    for title in titles:
+        table.add_column(title, no_wrap=True)
+    for row in cells:
+        table.add_row(*map(Text, row))
+    Console(width=None if width else 10_000).print(table)
 
 
 @contextmanager

@@ -92,6 +92,7 @@ class Moving(Lines):
             redirect_stdout=sys.stdout.isatty(), redirect_stderr=True,
         )  # fmt: skip
         self._live.start()
+        self._live.console.show_cursor(True)  # a kill must not leave a terminal without one
 
     def item_begun(self, text: str, finished: int, of: int) -> None:
         Quiet.item_begun(self, text, finished, of)

@@ -35,9 +35,7 @@ def cut(line: str, width: int) -> str:
 
 
 def _columns(text: str) -> int:
-    return sum(
-        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text
-    )  # fmt: skip
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
 def counted(count: int, noun: str) -> str:

@@ -113,8 +113,8 @@ def _files(paths: list[str], folder: str) -> Iterator[tuple[str, str]]:
         path = Path(given).expanduser()
         top = Path(folder, path).resolve()
         if not top.exists():
-            hint = "" if path.is_absolute() else "; a relative path starts at the workspace's folder"
-            raise ValueError(f"`sources` in workspace.yaml names {given!r}, and there is no {top}{hint}")
+            hint = "" if path.is_absolute() else f" at {top}: a relative path starts at the workspace's folder"
+            raise ValueError(f"`sources` in workspace.yaml names {given!r}, and there is no such file or folder{hint}")
         for path in [top] if top.is_file() else _below(top):
             if path not in seen and _is_nameable(path):
                 seen.add(path)

@@ -135,12 +135,14 @@ class Explorer:
         else:
             self.tally.power_failures += 1
         rng = self._rng
-        scenario: Scenario = (Stage(crash, rng.choice(("run", "recover")), rng.choice(("die", "close", "work"))),)
-        after = self._checked(past, scenario)
-        # After a kill much is not durable that the opening relies on: then a power failure is the harder test.
-        if is_kill and after.log:
+        if is_kill:
+            # Nothing has been synced for the opening: it must itself make durable what it builds on.
+            scenario: Scenario = (Stage(crash, "run", "die"),)
+            after = self._checked(past, scenario)
             last = len(after.log) - 1
             self._crash_again(past, scenario, after, Crash(last, 0, legal.harshest(after.log[last].nodes)))
+        scenario = (Stage(crash, rng.choice(("run", "recover")), rng.choice(("die", "close", "work"))),)
+        after = self._checked(past, scenario)
         for _ in range(2 if is_kill else 1):
             if again := self._some_crash(after, power=rng.random() < (0.7 if is_kill else 0.5)):
                 self._crash_again(past, scenario, after, again)

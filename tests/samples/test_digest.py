@@ -104,8 +104,8 @@ def test_a_source_that_is_not_there_names_the_setting(tmp_path: Path) -> None:
     outcome = run(tmp_path / "run", sources="notes")
     assert outcome.status == "failed"
     assert str(outcome.error) == (
-        f"`sources` in workspace.yaml names 'notes', and there is no {tmp_path / 'run' / 'notes'}; "
-        "a relative path starts at the workspace's folder"
+        "`sources` in workspace.yaml names 'notes', and there is no such file or folder "
+        f"at {tmp_path / 'run' / 'notes'}: a relative path starts at the workspace's folder"
     )
 
 

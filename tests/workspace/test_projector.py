@@ -1,0 +1,217 @@
+"""The 5% rule, and that nothing a person saves while the run is going is overwritten."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from satchel.workspace import projection, stamp
+from satchel.workspace.opening import Workspace, opened
+from satchel.workspace.projector import SHARE, Projector
+from satchel.workspace.record import PlanChanged, ScopeBegun, StepCompleted
+from satchel.workspace.report import Report
+from satchel.workspace.store import DiskStore
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.writing = 0.0
+        self.longest = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Slow:
+    """A document that takes a while, and notes when it was written."""
+
+    def __init__(self, clock: Clock, takes: Callable[[], float], name: str = "", order: list[str] | None = None):
+        self.clock, self.takes, self.name, self.order = clock, takes, name, order if order is not None else []
+        self.writes = 0
+
+    def write(self) -> None:
+        took = self.takes()
+        self.clock.now += took
+        self.clock.writing += took
+        self.clock.longest = max(self.clock.longest, took)
+        self.writes += 1
+        self.order.append(self.name)
+
+
+@given(st.integers(0, 2**32), st.integers(1, 5), st.lists(st.floats(0, 0.5), min_size=1, max_size=200))
+def test_writing_never_takes_more_than_its_share_plus_one_write(seed: int, documents: int, pauses: list[float]) -> None:
+    choose, clock = random.Random(seed), Clock()
+    projector = Projector(clock)
+    slow = [Slow(clock, lambda: choose.choice([0.0, 0.001, 0.05, 1.0])) for _ in range(documents)]
+    due: list[float] = []
+    projector.wake = lambda delay: due.append(clock.now + delay)
+    for pause in pauses:
+        clock.now += pause
+        while due and due[0] <= clock.now:
+            due.pop(0)
+            projector.catch_up()
+        projector.mark(choose.choice(slow))
+        # All of the time but one write, of the longest there was, is paid for twenty times over.
+        assert clock.writing <= (clock.now - clock.writing) / SHARE + clock.longest + 1e-9
+        assert len(due) <= 1
+
+
+def test_the_one_that_waits_longest_comes_first() -> None:
+    clock, order = Clock(), list[str]()
+    projector = Projector(clock)
+    a, b, c = (Slow(clock, lambda: 1.0, name, order) for name in "abc")
+    for each in (a, b, c, b, a, a):
+        projector.mark(each)
+    for _ in range(2):
+        clock.now += 20
+        projector.catch_up()
+    assert order == ["a", "b", "c"]
+    clock.now += 20
+    projector.catch_up()
+    assert order == ["a", "b", "c", "a"]
+
+
+def test_what_waits_is_written_when_it_was_promised_and_not_before() -> None:
+    clock = Clock()
+    projector = Projector(clock)
+    delays: list[float] = []
+    projector.wake = delays.append
+    slow = Slow(clock, lambda: 0.1)
+    projector.mark(slow)
+    assert (slow.writes, delays) == (1, [])
+    projector.mark(slow)
+    assert delays == [pytest.approx(2.0)]
+    clock.now += 1.9
+    projector.mark(slow)
+    assert slow.writes == 1 and len(delays) == 1
+    clock.now += 0.2
+    projector.catch_up()
+    assert slow.writes == 2
+
+
+def test_at_a_stop_everything_is_written_whatever_it_costs() -> None:
+    clock = Clock()
+    projector = Projector(clock)
+    slow = [Slow(clock, lambda: 1.0) for _ in range(5)]
+    for each in slow:
+        projector.mark(each)
+    projector.drop(slow[3])
+    projector.write_all()
+    assert [each.writes for each in slow] == [1, 1, 1, 0, 1]
+
+
+def test_a_failing_disk_is_not_swallowed() -> None:
+    class Broken:
+        def write(self) -> None:
+            raise OSError("broken")
+
+    with pytest.raises(OSError):
+        Projector(Clock()).mark(Broken())
+
+
+# With files
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "workspace.yaml").write_text("format: 1\nrun_id: run-1\nagent: agent.py:main\n")
+    return tmp_path
+
+
+def working(workspace: Workspace) -> None:
+    """A plan, a begun item, two steps."""
+    add = workspace.journal.add
+    add(PlanChanged(plan=((0, 0, "- [ ] a\n"),), by="agent"))  # type: ignore[arg-type]
+    add(ScopeBegun(scope="1", title="a", plan=((0, 1, "- [/] a ^1\n"),)))  # type: ignore[arg-type]
+    for no in (1, 2, 3):
+        add(StepCompleted(scope="1", no=no, step="read", args=f"{no}", n=0))
+    workspace.journal.flush()
+    workspace.files.mark_all(workspace.projector)
+    workspace.projector.write_all()
+
+
+def stands_at(folder: Path, path: str) -> int:
+    data = (folder / path).read_bytes()
+    found = stamp.read_markdown(data) if path.endswith(".md") else stamp.read_json(data)
+    assert found.untouched and found.stamp is not None
+    return found.stamp.seq
+
+
+@pytest.mark.parametrize("path", ["state.json", "todo.md"])
+def test_a_save_while_the_run_is_going_is_left_alone_and_mentioned(folder: Path, path: str) -> None:
+    with opened(DiskStore(folder), "run", Report()) as workspace:
+        working(workspace)
+        (folder / path).write_bytes(b"mine")
+        for _ in range(3):
+            workspace.files.mark_all(workspace.projector)
+            workspace.projector.write_all()
+        assert (folder / path).read_bytes() == b"mine"
+        workspace.close("failed")
+        assert (folder / path).read_bytes() == b"mine"
+        assert len(workspace.projector.noticed) == 1 and path in workspace.projector.noticed[0]
+        other = ({"state.json", "todo.md"} - {path}).pop()
+        assert stands_at(folder, other) == workspace.moment.seq
+
+
+def test_a_save_of_one_step_does_not_keep_the_others_from_being_shown(folder: Path) -> None:
+    with opened(DiskStore(folder), "run", Report()) as workspace:
+        working(workspace)
+        (folder / "steps/1-a/03-read.json").write_bytes(b"mine")
+        for no in (1, 2, 3):
+            workspace.journal.add(StepCompleted(scope="1", no=no, step="read", args=f"{no}", n=0, ms=5))
+        workspace.close("failed")
+    assert (folder / "steps/1-a/03-read.json").read_bytes() == b"mine"
+    for no in (1, 2):
+        assert b'"ms": 5' in (folder / f"steps/1-a/0{no}-read.json").read_bytes()
+
+
+def test_a_plan_written_by_hand_before_the_agents_own_is_not_overwritten(folder: Path) -> None:
+    with opened(DiskStore(folder), "run", Report()) as workspace:
+        (folder / "todo.md").write_bytes(b"- [ ] mine\n")
+        working(workspace)
+        workspace.close("failed")
+    assert (folder / "todo.md").read_bytes() == b"- [ ] mine\n"
+
+
+@pytest.mark.parametrize("path", ["state.json", "todo.md", "steps/1-a/01-read.json"])
+def test_a_file_deleted_while_the_run_is_going_is_restored_at_the_latest_at_its_end(folder: Path, path: str) -> None:
+    with opened(DiskStore(folder), "run", Report()) as workspace:
+        working(workspace)
+        (folder / path).unlink()
+        workspace.close("failed")
+    with opened(DiskStore(folder), "recover", Report()) as workspace:
+        workspace.close()
+    assert (folder / path).exists()
+    assert stands_at(folder, "state.json") == workspace.moment.seq
+
+
+def test_after_every_stop_all_files_show_one_moment(folder: Path) -> None:
+    for _ in range(3):
+        with opened(DiskStore(folder), "run", Report()) as workspace:
+            if not workspace.moment.has_plan:
+                working(workspace)
+            workspace.close("paused")
+            moment = workspace.moment
+        assert stands_at(folder, "state.json") == stands_at(folder, "todo.md") == moment.seq
+        assert (folder / "state.json").read_bytes() == projection.state_file(moment)
+
+
+def test_what_is_no_longer_of_interest_is_removed_unless_it_was_edited(folder: Path) -> None:
+    from satchel.workspace.record import ScopeCommitted
+
+    def run(edit: bool) -> Any:
+        with opened(DiskStore(folder), "run", Report()) as workspace:
+            working(workspace)
+            if edit:
+                (folder / "steps/1-a/02-read.json").write_bytes(b"mine")
+            workspace.journal.add(ScopeCommitted(scope="1"))
+            workspace.close("completed")
+
+    run(edit=True)
+    assert [path.name for path in (folder / "steps/1-a").iterdir()] == ["02-read.json"]
