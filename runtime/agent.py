@@ -15,6 +15,8 @@ from typing import Any, overload
 from ..workspace.errors import UsageError
 from ..workspace.store import Store
 
+_folders: set[str] = set()  # those that agents of this process were loaded from
+
 AgentFunction = Callable[[Any], Awaitable[Any]]
 
 
@@ -88,9 +90,7 @@ def _load_file(store: Store, path: str) -> Any:
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and get_type_hints look their module up
-    folder = os.path.dirname(full)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)  # so that the agent can import what lies beside it
+    _import_from(os.path.dirname(full))
     writes_bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         spec.loader.exec_module(module)
@@ -100,6 +100,16 @@ def _load_file(store: Store, path: str) -> Any:
     finally:
         sys.dont_write_bytecode = writes_bytecode
     return module
+
+
+def _import_from(folder: str) -> None:
+    """Let an agent import what lies beside it, and not what lies beside another agent of this process."""
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file and os.path.dirname(file) in _folders - {folder}:
+            del sys.modules[name]
+    sys.path[:] = [folder, *(entry for entry in sys.path if entry not in _folders)]
+    _folders.add(folder)
 
 
 def _load_module(name: str) -> Any:

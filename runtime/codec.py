@@ -110,9 +110,14 @@ class Codec:
     """JSON to one type. `Any`, or no annotation, means JSON's own types."""
 
     def __init__(self, kind: Any, what: str):
+        kind = Any if kind is object else kind
         self.kind, self._what = kind, what
         self._adapter: Any = None
         self.is_plain = kind is Any
+        if not self.is_plain and (foreign := _foreign(kind)) is not None:
+            raise UsageError(
+                f"{what} has a type that can't be read back", why=f"{foreign.__qualname__} is not JSON", remedy=_REMEDY
+            )
         try:
             self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(kind, dec_hook=_decode_other)
         except TypeError as error:  # a type msgspec can't build; pydantic may
@@ -141,6 +146,30 @@ class Codec:
         except (TypeError, ValueError) as error:
             raise UsageError(f"{self._what} has a type that no schema can be made of", why=str(error)) from error
         return found
+
+
+def _foreign(kind: Any) -> type | None:
+    """A class somewhere in a type that neither msgspec nor pydantic can make of JSON. Found before a step runs: an
+    effect that has happened and can't be read back would be in doubt for ever."""
+    from msgspec import inspect
+
+    try:
+        waiting: list[Any] = [inspect.type_info(kind)]
+    except TypeError:
+        return None  # for pydantic to judge
+    seen: set[int] = set()
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, inspect.CustomType) and not issubclass(node.cls, _pydantic("BaseModel")):
+            return node.cls
+        if isinstance(node, msgspec.Struct):
+            waiting += [getattr(node, name) for name in node.__struct_fields__]
+        elif isinstance(node, tuple):
+            waiting += node
+    return None
 
 
 ANY = Codec(Any, "the value")

@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from msgspec import Raw
 
-from ..workspace.errors import NotDone
+from ..workspace import blobs
+from ..workspace.errors import NotDone, UsageError
+from ..workspace.moment import Kept
 from ..workspace.record import NOTHING, Doubt, Key, StepStarted
 from .calls import KEY, Effect
 
@@ -51,8 +53,11 @@ async def perform(call: Call) -> Any:
     answer = scope.recorded.answers.get(effect.name)
     if answer is not None:
         if answer.outcome == "done":
-            result = bytes(answer.result) or b"null"
-            return await scope.keep(call, result, how="resolved")
+            result = blobs.fetch(scope.session.store, Kept(answer.result, answer.blob))
+            try:
+                return await scope.keep(call, result, how="resolved")
+            except UsageError as error:
+                _ask(call, "unclaimed", f"the answer can't be used: {error.why}")
         return await _begin(call)
     if unclaimed := await _unclaimed(call):
         _ask(call, "unclaimed", "", unclaimed)
@@ -68,6 +73,11 @@ async def _unclaimed(call: Call) -> tuple[Key, ...]:
             break
         await asyncio.sleep(0)
     return unclaimed
+
+
+def ask_again(call: Call, error: UsageError) -> None:
+    """A person's answer is not of the type the effect returns."""
+    _ask(call, "unknown_outcome", f"the answer can't be used: {error.why}")
 
 
 def idempotency_key(call: Call) -> str:
@@ -105,7 +115,7 @@ async def _once(call: Call, attempt: int) -> Any:
         raise
     except asyncio.CancelledError:
         # It may or may not have happened, and there is no time to find out: that is for the next attempt.
-        if not scope.session.is_closing:
+        if not (scope.session.is_closing or scope.session.interruption.came):
             _note_doubt(call, "unknown_outcome", "it was cancelled", ())
         raise
     except Exception as error:

@@ -50,6 +50,11 @@ class Partial:
             self._watch(self._length)
 
     @property
+    def has_new(self) -> bool:
+        """Whether this attempt has written anything."""
+        return self._length > len(self.recovered or "")
+
+    @property
     def text(self) -> str:
         if len(self._parts) > 1:
             self._parts = ["".join(self._parts)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import msgspec
 from msgspec import Raw
@@ -68,10 +68,14 @@ class Run(Generic[S]):
         """Add a heading and open items to todo.md."""
         await self._session.replan(lambda plan: plan.write(title, list(items)), "planned")
 
-    async def scope(self, name: str, function: Callable[..., Awaitable[T] | T], *args: Any) -> T:
+    @overload
+    async def scope(self, name: str, function: Callable[..., Awaitable[T]], *args: Any) -> T: ...
+    @overload
+    async def scope(self, name: str, function: Callable[..., T], *args: Any) -> T: ...
+    async def scope(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
         """Call `function(*args)` as a scope: what it does commits as one, and once it has, its recorded result is
         the answer. Names are unique within a run."""
-        return await self._session.run_scope(name, function, args)  # type: ignore[no-any-return]
+        return await self._session.run_scope(name, function, args)
 
     async def output(self, name: str, content: str | bytes) -> str:
         """Write `outputs/NAME`, atomically and durably; its hash is recorded when the scope commits. Returns the path

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import signal
-import traceback
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -16,11 +12,13 @@ import msgspec
 from ..workspace import opening
 from ..workspace.errors import SatchelError, StorageFailed
 from ..workspace.looking import look
-from ..workspace.record import Doubt, Failure
+from ..workspace.record import Doubt
 from ..workspace.report import Report
 from ..workspace.store import Store, open_store
 from .agent import Agent, load
 from .calls import current_scope
+from .failure import describe
+from .interruption import Interruption
 from .run import Run
 from .session import Session, Watch
 
@@ -51,13 +49,26 @@ def run(
     `workspace` is a folder, or a store. `agent` takes the place of the one that workspace.yaml names. Errors of
     the agent are in the outcome; a workspace that can't be opened raises a SatchelError, and so does a failing disk.
     """
-    return asyncio.run(run_async(workspace, agent, watch=watch))
+
+    async def with_signals() -> Outcome:
+        interruption = Interruption()
+        with interruption.watched():
+            return await _run(workspace, agent, watch, interruption)
+
+    return asyncio.run(with_signals())
 
 
 async def run_async(
     workspace: str | os.PathLike[str] | Store, agent: Agent | None = None, *, watch: Watch | None = None
 ) -> Outcome:
-    """`run`, in a loop that is running already."""
+    """`run`, in a loop that is running already, whose owner handles signals. If the task is cancelled, the run is left
+    paused, with everything written, and the cancellation goes on."""
+    return await _run(workspace, agent, watch, Interruption())
+
+
+async def _run(
+    workspace: str | os.PathLike[str] | Store, agent: Agent | None, watch: Watch | None, interruption: Interruption
+) -> Outcome:
     store = open_store(os.fspath(workspace)) if isinstance(workspace, str | os.PathLike) else workspace
     report = Report()
     if _is_finished(store):  # it may still need repair: the last process may have died while it was closing
@@ -68,12 +79,12 @@ async def run_async(
         if watch:
             watch.opened(report)
         try:
-            session = Session(opened, agent or load(store, opened.definition.agent), watch)
+            session = Session(opened, agent or load(store, opened.definition.agent), interruption, watch)
         except SatchelError:
             opened.close()
             raise
         except Exception as error:
-            opened.close("failed", "the agent's code can't be imported", _failure(error, store.url))
+            opened.close("failed", "the agent's code can't be imported", describe(error, store.url))
             return Outcome("failed", report, error=error)
         return await _Runner(session, report).run()
 
@@ -94,28 +105,23 @@ class _Runner:
         session = self._session
         session.run = Run(session)
         _publish_state_schema(session)
-        loop = asyncio.get_running_loop()
-        session.projector.wake = lambda delay: loop.call_later(delay, session.projector.catch_up)  # type: ignore[assignment]
         skipped = session.moment.plan.progress.settled
         status: Status = "completed"
         reason, result, error = "", None, None
-        with self._interruptible():
-            try:
-                session.begin()
-                result = await self._call_agent()
-            except StorageFailed:
-                raise
-            except BaseException as raised:
-                status, reason, error = self._judge(raised)
-                if error is None and status == "failed":
-                    raise
-            finally:
-                session.projector.wake = None
-                session.threads.shutdown(wait=False, cancel_futures=True)
-            failure = _failure(error, session.store.url) if error else None
-            session.workspace.close(status, reason, failure)
-        moment = session.moment
-        progress = session.plan.progress
+        session.wake_projector()
+        try:
+            session.begin()
+            result = await self._call_agent()
+        except BaseException as raised:
+            status, reason = self._judge(raised)
+            error = raised if status == "failed" else None
+        finally:
+            session.projector.wake = None
+            session.threads.shutdown(wait=False, cancel_futures=True)
+        session.workspace.close(status, reason, describe(error, session.store.url) if error else None)
+        if status == "paused" and not session.interruption.came:
+            raise asyncio.CancelledError  # whoever cancelled this task waits for that
+        moment, progress = session.moment, session.plan.progress
         return Outcome(
             status, self._report, result, error, list(moment.doubts.values()), session.answered, session.recovered,
             skipped, progress.leaves - progress.settled, session.projector.noticed,
@@ -125,10 +131,11 @@ class _Runner:
         session = self._session
         token = current_scope.set(session.root)
         try:
+            session.check_going_on()
             result = await session.agent.function(session.run)
             await session.root.quiet()
             session.check_going_on()
-            session._ask_about_unreached(session.root)
+            session.ask_about_unreached(session.root)
             session.check_state_unchanged("when the agent returned")
             return result
         except BaseException:
@@ -139,44 +146,26 @@ class _Runner:
             session.root.ended = True
             current_scope.reset(token)
 
-    def _judge(self, raised: BaseException) -> tuple[Status, str, BaseException | None]:
-        """What it means that the agent's function raised. An agent that turned a `Suspended` into something of its
-        own is still suspended."""
-        if self._session.is_suspended:
-            return "waiting", "a person is asked", None
-        if self._session.is_interrupted and isinstance(raised, asyncio.CancelledError):
-            return "paused", "signal", None
-        if isinstance(raised, Exception | asyncio.CancelledError):
-            return "failed", f"{type(raised).__name__}: {raised}", raised
-        return "failed", "", None
-
-    @contextlib.contextmanager
-    def _interruptible(self) -> Iterator[None]:
-        """SIGINT and SIGTERM stop the run; what was under way is treated as after a crash, but all files are written.
-        A second one does not wait for threads that are still at work."""
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        assert task is not None
+    def _judge(self, raised: BaseException) -> tuple[Status, str]:
+        """What it means that the agent's function raised. Raises it again if nothing may be written any more, or if it
+        is nobody's here. An agent that made something of its own of a `Suspended` is still suspended."""
         session = self._session
-
-        def stop(number: int, frame: object) -> None:
-            if session.is_interrupted:
-                signal.signal(number, signal.SIG_DFL)
-                os.kill(os.getpid(), number)
-            session.is_interrupted = session.is_closing = True
-            loop.call_soon_threadsafe(task.cancel)
-
-        # Not loop.add_signal_handler: an agent whose steps never wait would not hear of the signal.
-        before: dict[int, Any] = {}
-        try:
-            for each in (signal.SIGINT, signal.SIGTERM):
-                before[each] = signal.signal(each, stop)
-        except ValueError:  # only the main thread may
-            pass
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        if isinstance(raised, StorageFailed):
+            raise raised
+        if session.failed:
+            raise session.failed
+        if session.is_suspended:
+            return "waiting", "a person is asked"
+        if isinstance(raised, asyncio.CancelledError):
+            if session.interruption.came:
+                return "paused", "signal"
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                return "paused", "cancelled"
+            return "failed", "CancelledError"
+        if isinstance(raised, Exception):
+            return "failed", f"{type(raised).__name__}: {raised}"
+        raise raised
 
 
 def _publish_state_schema(session: Session) -> None:
@@ -186,10 +175,3 @@ def _publish_state_schema(session: Session) -> None:
     path = ".satchel/schemas/data.json"
     if session.store.read(path).data != text:
         session.store.replace(path, text, sync="data")
-
-
-def _failure(error: BaseException, root: str) -> Failure:
-    """An exception as text, with the lines of the agent's own code it came through."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(f"{root}/")]
-    where = tuple(f"{os.path.relpath(frame.filename, root)}:{frame.lineno} in {frame.name}" for frame in frames[-5:])
-    return Failure(type(error).__name__, str(error), where)

@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from ..workspace import blobs
 from ..workspace import partial as partial_file
-from ..workspace.errors import AgentError
+from ..workspace.errors import AgentError, UsageError
 from ..workspace.moment import Scope
 from ..workspace.partial import PartialHead
 from ..workspace.record import Failure, Key, Message, Output, StepCompleted, StepFailed, StepProgress, StepStarted, now
@@ -43,6 +43,7 @@ class Call:
     arguments: dict[str, Any]
     encoded: bytes  # the arguments as canonical JSON
     named: str | None = None
+    recovered: int = 0  # characters of an earlier attempt's answer that the last one has continued
 
     def identity(self) -> dict[str, Any]:
         """The fields that every record about this call has."""
@@ -96,7 +97,12 @@ class ScopeRun:
             session.answered += 1
             if done.effect:
                 self.claim(key)
-            return shape.codec.decode(blobs.fetch(session.store, done))
+            try:
+                return shape.codec.decode(blobs.fetch(session.store, done))
+            except UsageError as error:
+                if done.how == "resolved":
+                    effects.ask_again(Call(self, step, key, done.no, arguments, encoded, named), error)
+                raise
         call = Call(self, step, key, self._number(key), arguments, encoded, named)
         self._under_way += 1
         self._quiet.clear()
@@ -177,7 +183,7 @@ class ScopeRun:
         self._outstanding.get(key[0], {}).pop(key, None)
 
     def unclaimed(self, name: str) -> tuple[Key, ...]:
-        """Calls of an effect that an earlier attempt has recorded, that this one has not made, and nobody has settled."""
+        """Recorded calls of an effect that this attempt has not made again, and nobody has settled."""
         return tuple(self._outstanding.get(name, ()))
 
     def unreached(self) -> list[StepStarted]:
@@ -205,6 +211,7 @@ class ScopeRun:
             return await self.keep(call, encode(result.text, step.name), how="accepted")
         answer = await self.completed(call, result, began)
         if step.shape.partial is not None:
+            self.session.recovered += call.recovered
             self.session.store.remove(self._partial_path(call))
         return answer
 
@@ -218,8 +225,7 @@ class ScopeRun:
         recovered, marker = recover(session.store, promoted, step.on_partial)
         if recovered and step.on_partial == "accept":
             return _Accepted(f"{recovered}\n\n{marker}")
-        if recovered:
-            session.recovered += len(recovered)
+        call.recovered = len(recovered or "")
         name, args, n = call.key
         head = PartialHead(
             run_id=session.moment.run_id, scope=self.key, no=call.no, step=name, args=args, n=n,
@@ -232,7 +238,10 @@ class ScopeRun:
         try:
             return await self.invoke(call, {str(step.shape.partial): out})
         except Exception as error:
-            self._promote(out, f"{type(error).__name__}: {error}")
+            if out.has_new:
+                self._promote(out, f"{type(error).__name__}: {error}")
+            else:  # refused before it began, by a rate limit say: what there was before is still the latest
+                session.store.remove(out.file.path)
             raise
         except BaseException:
             out.file.write()  # stopped in the middle; the next opening promotes it

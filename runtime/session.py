@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Raw
 
 from ..workspace import blobs, patch
-from ..workspace.errors import AgentError, UsageError
+from ..workspace.errors import AgentError, SatchelError, UsageError
 from ..workspace.moment import ROOT, Kept, Scope
 from ..workspace.opening import Workspace
 from ..workspace.record import Doubt, OfCall, PlanChanged, ScopeBegun, ScopeCommitted
@@ -25,6 +25,7 @@ from ..workspace.todo import Plan, Splice, Task
 from .calls import current_scope
 from .codec import ANY, Codec, encode
 from .effects import Suspended
+from .interruption import Interruption
 from .scope import ScopeRun, check_outside_steps
 
 if TYPE_CHECKING:
@@ -47,8 +48,8 @@ class Watch(Protocol):
 class Session:
     """What the scopes of one run share. Used from one event loop."""
 
-    def __init__(self, workspace: Workspace, agent: Agent, watch: Watch | None = None):
-        self.workspace, self.agent, self.watch = workspace, agent, watch
+    def __init__(self, workspace: Workspace, agent: Agent, interruption: Interruption, watch: Watch | None = None):
+        self.workspace, self.agent, self.interruption, self.watch = workspace, agent, interruption, watch
         self.store, self.moment = workspace.store, workspace.moment
         self.journal, self.projector = workspace.journal, workspace.projector
         self.threads = ThreadPoolExecutor(_THREADS, "satchel-step")
@@ -58,7 +59,7 @@ class Session:
         self.recovered = 0  # characters of streamed answers that were not paid for again
         self.is_closing = False
         self.is_suspended = False
-        self.is_interrupted = False
+        self.failed: SatchelError | None = None  # what went wrong where nobody was waiting for it
         self.scope: ScopeRun | None = None  # the one at work, besides the root
         self.root = ScopeRun(self, ROOT, "", self.moment.scopes[ROOT])
         self.codec = Codec(agent.state, "the state")
@@ -78,10 +79,12 @@ class Session:
         self.rollback()
 
     def check_going_on(self) -> None:
-        """Every call is a place to stop: when a person is needed, and when a signal came."""
+        """Every call is a place to stop: when a person is needed, when a signal came, when the disk failed."""
+        if self.failed:
+            raise self.failed
         if self.is_suspended:
             raise Suspended
-        if self.is_interrupted:
+        if self.interruption.came:
             raise asyncio.CancelledError
 
     def suspend(self) -> None:
@@ -90,6 +93,22 @@ class Session:
 
     async def durable(self) -> None:
         await self.journal.durable(alone=self.under_way <= 1)
+
+    def wake_projector(self) -> None:
+        """Let the projector have the loop's timer, for what it could not write at once."""
+        loop = asyncio.get_running_loop()
+
+        def wake(delay: float) -> None:
+            loop.call_later(delay, self._catch_up)
+
+        self.projector.wake = wake
+
+    def _catch_up(self) -> None:
+        try:
+            self.journal.flush()  # so that what waits for company, an item that has begun, can be seen
+            self.projector.catch_up()
+        except SatchelError as error:
+            self.failed = error
 
     def step_is_done(self) -> None:
         self.projector.mark(self.workspace.files.steps)
@@ -183,6 +202,8 @@ class Session:
         recorded = self.moment.scopes.get(key)
         if recorded is None or splices:
             self.journal.add(ScopeBegun(scope=key, title=title, plan=tuple(splices)))
+            self.projector.want(self.workspace.files.todo)
+            self.projector.want(self.workspace.files.state)
         scope = self.scope = ScopeRun(self, key, title, recorded or Scope(title=title))
         token = current_scope.set(scope)
         try:
@@ -207,7 +228,7 @@ class Session:
         self, scope: ScopeRun, result: Any, finish: Callable[[], tuple[list[Splice], str | None]]
     ) -> bytes:  # fmt: skip
         self.check_going_on()
-        self._ask_about_unreached(scope)
+        self.ask_about_unreached(scope)
         data = encode(result, f"the result of {scope.title!r}")
         state = encode(self.state, "run.state")
         change = [] if state == self._committed else patch.diff(self.moment.data, msgspec.json.decode(state))
@@ -233,7 +254,7 @@ class Session:
         self.workspace.checkpoint_if_due()
         return data
 
-    def _ask_about_unreached(self, scope: ScopeRun) -> None:
+    def ask_about_unreached(self, scope: ScopeRun) -> None:
         """An effect that an earlier attempt has begun, and this one has not come to, must not be forgotten."""
         for started in scope.unreached():
             if not any(d.scope == scope.key and d.key == started.key for d in self.moment.doubts.values()):

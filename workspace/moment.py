@@ -189,7 +189,7 @@ class Moment(Struct, kw_only=True):
         self.scopes[record.scope].messages.append(line)
 
     def _doubt(self, line: Line, record: Doubt) -> None:
-        self._numbered(record)
+        self._numbered(record).answers.pop(record.step, None)
         self.doubts[record.id] = record
         self.doubts_asked += 1
 
@@ -204,6 +204,7 @@ class Moment(Struct, kw_only=True):
                 scope.started.pop(key, None)
         else:
             scope.started.pop(doubt.key, None)
+            scope.done.pop(doubt.key, None)  # an earlier answer that was of no use
             if record.outcome == "done":
                 scope.done[doubt.key] = StepCompleted(
                     scope=doubt.scope, no=doubt.no, step=doubt.step, args=doubt.args, n=doubt.n, call=doubt.call,
@@ -231,8 +232,8 @@ class Moment(Struct, kw_only=True):
         if answer.outcome == "done" and not len(answer.result) and not answer.blob:
             for key in doubt.others:
                 if key in scope.done:
-                    earlier = scope.done[key]
-                    return Resolved(id=answer.id, outcome="done", by=answer.by, result=earlier.result, blob=earlier.blob)
+                    found = scope.done[key]
+                    return Resolved(id=answer.id, outcome="done", by=answer.by, result=found.result, blob=found.blob)
         return answer
 
     def _replan(self, splices: tuple[Splice, ...]) -> None:

@@ -48,7 +48,7 @@ class Workspace:
         self._checkpoint_size = 0
 
     def checkpoint_if_due(self) -> None:
-        """A checkpoint is written when the journal since the last one outgrows it, so their cost stays in proportion."""
+        """A checkpoint is written when the journal since the last one outgrows it: their cost stays in proportion."""
         since = self.journal.bytes_written - self._checkpointed_bytes
         if since >= max(SEGMENT_BYTES, self._checkpoint_size):
             self.checkpoint()
@@ -108,8 +108,8 @@ def _record_opening(workspace: Workspace, why: Why, seen: Look, noticed: Noticed
     was: Literal["new", "clean", "crash"] = "new" if moment.seq == 0 else "clean" if moment.clean else "crash"
     writer.add(
         Opened(
-            format=FORMAT, run_id=moment.run_id, satchel=version(), python=platform.python_version(), host=socket.gethostname(),
-            pid=os.getpid(), why=why, found=was,
+            format=FORMAT, run_id=moment.run_id, satchel=version(), python=platform.python_version(),
+            host=socket.gethostname(), pid=os.getpid(), why=why, found=was,
         )
     )  # fmt: skip
     if noticed.plan is not None:
@@ -148,7 +148,9 @@ def _project(workspace: Workspace, noticed: Noticed) -> None:
         store.tidy(folder)
     for name in schemas.names():
         _publish_schema(store, name)
-    workspace.files = Files(store, moment, workspace.messages, noticed.versions, noticed.shown, workspace.projector.noticed)
+    workspace.files = Files(
+        store, moment, workspace.messages, noticed.versions, noticed.shown, workspace.projector.noticed
+    )
     workspace.files.mark_all(workspace.projector)
     workspace.projector.write_all()
     workspace.report.save(store)

@@ -45,9 +45,12 @@ class Projector:
         self._dirty.setdefault(document)
         if self._clock() >= self._due:
             self._write_neediest()
-        if self._dirty and self.wake and not self._awaited:
-            self._awaited = True
-            self.wake(max(0.0, self._due - self._clock()))
+        self._ask_to_be_woken()
+
+    def want(self, document: Document) -> None:
+        """`document` is about to change: write it later."""
+        self._dirty.setdefault(document)
+        self._ask_to_be_woken()
 
     def catch_up(self) -> None:
         """Write the neediest file if it is time."""
@@ -62,6 +65,11 @@ class Projector:
     def write_all(self) -> None:
         while self._dirty:
             self._write_neediest()
+
+    def _ask_to_be_woken(self) -> None:
+        if self._dirty and self.wake and not self._awaited:
+            self._awaited = True
+            self.wake(max(0.0, self._due - self._clock()))
 
     def _write_neediest(self) -> None:
         document = next(iter(self._dirty))
@@ -134,7 +142,7 @@ class StepsDocument:
 
     def write(self) -> None:
         wanted = {file.path: file.record for file in projection.step_files(self._moment)}
-        for path in self._shown.keys() - wanted.keys():
+        for path in sorted(self._shown.keys() - wanted.keys()):
             del self._shown[path]
             self._files.remove(path)
         for path, step in wanted.items():

@@ -22,8 +22,8 @@ NOTHING = Raw(b"")
 Patch = list[dict[str, object]]
 """A JSON Patch (RFC 6902) with the operations add, remove and replace."""
 
-Epoch = Annotated[int, Meta(ge=0, lt=10**9)]
-"""As many digits as a stamp has room for."""
+Epoch = Annotated[int, Meta(ge=0, lt=10**8)]
+"""A digit fewer than a stamp has room for: the next opening counts on."""
 
 Key = tuple[str, str, int]
 """What tells a call from the others of its scope: step name, hash of the arguments, equal calls before it."""
@@ -34,7 +34,7 @@ class Record(Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="t
 
 
 FORMAT = 1
-"""Of the journal. It stands in every `opened` record, which is what a segment written by another version begins with."""
+"""Of the journal. It stands in every `opened` record, with which every segment of another version begins."""
 
 
 class Opened(Record, frozen=True, kw_only=True, tag="opened"):
@@ -154,8 +154,8 @@ class Message(Record, frozen=True, kw_only=True, tag="message"):
 class Doubt(OfCall, frozen=True, kw_only=True, tag="doubt"):
     """A question only a person can settle: has this effect happened?
 
-    `unknown_outcome`: it began and nothing says how it ended. `unclaimed`: this call would begin, but `others`, recorded
-    calls of the same effect in an earlier attempt, were not called again. `unreached`: it began in an earlier attempt
+    `unknown_outcome`: it began and nothing says how it ended. `unclaimed`: this call would begin, but `others`, calls
+    of the same effect that an earlier attempt has recorded, were not made again. `unreached`: it began in an earlier attempt
     and its scope is about to commit without having called it.
     """
 

@@ -63,6 +63,8 @@ def describe(seen: Look) -> str:
         return "a new run"
     if not moment.clean:
         return f"the last process did not end in an orderly way; everything up to record {moment.seq} is there"
+    if moment.status == "running":  # repaired since, and not started again
+        return f"interrupted, and repaired since; everything up to record {moment.seq} is there"
     return f"{moment.status} at record {moment.seq}"
 
 

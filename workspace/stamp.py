@@ -31,7 +31,7 @@ class Stamped(NamedTuple):
 
 
 def sign_markdown(body: bytes, seq: int, epoch: int) -> bytes:
-    """`body` with a stamp as its last line. What `body` ends with is kept: the newline before the stamp is the stamp's."""
+    """`body` with a stamp as its last line. The newline before the stamp is the stamp's, whatever `body` ends with."""
     return b"%s\n<!-- satchel %d.%d.%s -->\n" % (body, seq, epoch, _sha(body))
 
 

@@ -154,8 +154,6 @@ def _tell_failure(ending: Ending, with_traceback: bool) -> None:
     _aside(f"{click.style('satchel:', fg='red', bold=True)} the agent failed: {failure_line(failure)}")
     for line in failure.where:
         _aside(f"  {visible(line)}")
-    for inner in _inside(error):
-        _aside(f"  {type(inner).__name__}: {one_line(str(inner), 500)}")
     if not with_traceback:
         _aside("  (--traceback shows all of it)")
 
@@ -165,27 +163,7 @@ def failure_line(failure: Failure) -> str:
 
 
 def _failure(ending: Ending) -> Failure | None:
-    """As it was recorded; of a module outside the workspace the lines are looked up in the exception itself."""
-    failure, error = ending.after.error, ending.outcome.error
-    if ending.outcome.status != "failed" or failure is None or failure.where or error is None:
-        return failure if ending.outcome.status == "failed" else None
-    ours = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    frames = traceback.extract_tb(error.__traceback__)
-    last = max((at for at, frame in enumerate(frames) if _is_ours(frame.filename, ours)), default=-1)
-    theirs = [frame for frame in frames[last + 1 :] if not frame.filename.startswith("<")]
-    where = tuple(f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in theirs[-5:])
-    return Failure(failure.kind, failure.message, where)
-
-
-def _is_ours(file: str, root: str) -> bool:
-    return any(file.startswith(f"{root}/{folder}/") for folder in ("runtime", "workspace", "schemas"))
-
-
-def _inside(error: BaseException | None) -> list[BaseException]:
-    """The exceptions of a group, which by itself says only how many they are."""
-    if not isinstance(error, BaseExceptionGroup):
-        return []
-    return [leaf for inner in error.exceptions for leaf in (_inside(inner) or [inner])][:5]
+    return ending.after.error if ending.outcome.status == "failed" else None
 
 
 def _status(status: str) -> str:

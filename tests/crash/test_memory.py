@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import stat
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -48,7 +49,7 @@ class _Applied:
         if name == "scan":
             return sorted((entry, is_folder, 0 if is_folder else size) for entry, is_folder, size in found)
         if name == "stat":
-            return memory.stat.S_IFMT(found.st_mode)
+            return stat.S_IFMT(found.st_mode)
         return found
 
     def close(self) -> None:

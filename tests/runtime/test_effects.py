@@ -425,3 +425,44 @@ def test_an_effect_of_a_task_beside_it_is_not_taken_for_unclaimed(
         run(workspace, main)
     assert run(workspace, main).result == ["quick", "slow"]
     assert calls == ["slow", "quick"]
+
+
+def test_an_answer_of_the_wrong_type_is_asked_about_again(workspace: Path, calls: list[str]) -> None:
+    @effect
+    async def count() -> int:
+        calls.append("count")
+        raise TimeoutError
+
+    @agent
+    async def main(run: Run[Any]) -> int:
+        return await count()
+
+    run(workspace, main)
+    resolve(workspace, "d1", "done", b'"many"')
+    outcome = run(workspace, main)
+    assert outcome.status == "waiting"
+    assert "can't be used" in outcome.doubts[0].cause and outcome.doubts[0].id == "d2"
+    resolve(workspace, "d2", "done", b"3")
+    assert run(workspace, main).result == 3
+    assert calls == ["count"]
+
+
+def test_an_effect_whose_result_could_never_be_read_back_is_refused_before_it_runs(
+    workspace: Path, calls: list[str]
+) -> None:
+    class Foreign:
+        pass
+
+    async def send() -> Any:
+        calls.append("send")
+
+    send.__annotations__["return"] = dict[str, list[Foreign]]
+    sent = effect(send)
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await sent()
+
+    outcome = run(workspace, main)
+    assert outcome.status == "failed" and "Foreign is not JSON" in str(outcome.error)
+    assert calls == []

@@ -254,3 +254,53 @@ def test_the_schema_of_the_agents_state_is_where_an_editor_finds_it(workspace: P
     assert (workspace / state["$schema"]).exists()
     schema = json.loads((workspace / ".satchel/schemas/data.json").read_text())
     assert schema["properties"]["count"]["description"] == "How many."
+
+
+def test_a_cancelled_task_leaves_the_run_paused_and_the_cancellation_goes_on(workspace: Path) -> None:
+    import asyncio
+
+    from satchel import run_async
+
+    @agent
+    async def main(run: Run[Any]) -> int:
+        if run.attempt == 1:
+            await asyncio.Event().wait()
+        return 7
+
+    async def program() -> None:
+        async with asyncio.timeout(0.2):
+            await run_async(workspace, main)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(program())
+    assert json.loads((workspace / "state.json").read_text())["status"] == "paused"
+    assert run(workspace, main).result == 7
+
+
+def test_an_item_that_is_at_work_shows_in_the_plan(workspace: Path) -> None:
+    import asyncio
+
+    async def work(run: Run[Any], item: Any) -> None:
+        path = workspace / "todo.md"
+        async with asyncio.timeout(10):
+            while not path.exists() or "- [/] a ^1" not in path.read_text():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await run.plan(None, ["a"])
+        await run.todo.each(work)
+
+    assert run(workspace, main).status == "completed"
+
+
+def test_agents_of_two_workspaces_import_what_lies_beside_each(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "workspace.yaml").write_text(f"format: 1\nrun_id: {name}\nagent: agent.py:main\n")
+        (folder / "neighbour.py").write_text(f"NAME = {name!r}\n")
+        (folder / "agent.py").write_text(
+            "from neighbour import NAME\nfrom satchel import agent\n@agent\nasync def main(run): return NAME\n"
+        )
+    assert [run(tmp_path / name).result for name in ("one", "two")] == ["one", "two"]

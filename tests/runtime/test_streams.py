@@ -246,3 +246,26 @@ def test_only_text_can_be_written(workspace: Path) -> None:
         return await tell()
 
     assert isinstance(run(workspace, main).error, TypeError)
+
+
+def test_a_retry_that_was_refused_before_it_began_does_not_cost_the_text(workspace: Path) -> None:
+    seen: list[Any] = []
+
+    @step(retry=Retry(attempts=6, first=0))
+    async def tell(out: Partial) -> str:
+        seen.append((out.recovered, out.marker and out.marker.attempt))
+        if len(seen) in (2, 3, 4):
+            raise ConnectionError("too many requests")
+        await out.write("word ")
+        if len(seen) == 1:
+            raise ConnectionError("the line is dead")
+        return out.text
+
+    @agent
+    async def main(run: Run[Any]) -> str:
+        return await tell()
+
+    outcome = run(workspace, main)
+    assert outcome.result == "word word "
+    assert seen == [(None, None), *[("word ", 1)] * 4]
+    assert outcome.recovered == 5

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from msgspec import Raw
+
 from satchel.workspace import blobs
 from satchel.workspace.blobs import INLINE_BYTES
 from satchel.workspace.errors import Damaged, InvalidFile, SatchelError, StorageFailed
@@ -65,7 +66,9 @@ def test_a_missing_result_is_damage_and_not_null(store: DiskStore) -> None:
     assert damaged.value.remedy and kept.blob in str(damaged.value)
 
 
-@pytest.mark.parametrize("name", ["../../workspace.yaml", "/etc/passwd", "x", "0" * 64, "0" * 64 + "-1\n", "0" * 64 + "-٣", "A" * 64 + "-1"])
+@pytest.mark.parametrize(
+    "name", ["../../workspace.yaml", "/etc/passwd", "x", "0" * 64, "0" * 64 + "-1\n", "0" * 64 + "-٣", "A" * 64 + "-1"]
+)
 def test_a_name_that_is_no_blobs_is_never_opened(store: DiskStore, name: str) -> None:
     with pytest.raises(Damaged, match="no blob's name"):
         blobs.fetch(store, Kept(blob=name))

@@ -14,14 +14,31 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
+
 from satchel.workspace import checkpoint, patch, record
 from satchel.workspace.checkpoint import MessagesAt
 from satchel.workspace.errors import InvalidFile, NewerFormat
 from satchel.workspace.looking import look
 from satchel.workspace.moment import ROOT, Moment
 from satchel.workspace.record import (
-    NOTHING, AnyRecord, Closed, Doubt, Failure, Line, Message, Opened, Output, PartialPromoted, PlanChanged, Resolved,
-    ScopeBegun, ScopeCommitted, StepCompleted, StepFailed, StepProgress, StepStarted,
+    NOTHING,
+    AnyRecord,
+    Closed,
+    Doubt,
+    Failure,
+    Line,
+    Message,
+    Opened,
+    Output,
+    PartialPromoted,
+    PlanChanged,
+    Resolved,
+    ScopeBegun,
+    ScopeCommitted,
+    StepCompleted,
+    StepFailed,
+    StepProgress,
+    StepStarted,
 )  # fmt: skip
 from satchel.workspace.store import DiskStore
 
@@ -194,7 +211,7 @@ def grown(seed: int, actions: int) -> History:
     return history
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32), st.integers(0, 25), st.data())
 def test_a_moment_read_from_any_checkpoint_and_continued_is_the_uninterrupted_one(
     seed: int, actions: int, data: st.DataObject
@@ -231,7 +248,7 @@ DATA = checkpoint.encode(SAMPLE, MessagesAt())
 
 
 def test_a_checkpoint_with_any_byte_changed_is_refused() -> None:
-    for at in range(0, len(DATA) - 1):
+    for at in range(len(DATA) - 1):
         for byte in {DATA[at] ^ 1, 0}:
             with pytest.raises(ValueError):
                 checkpoint.parse(DATA[:at] + bytes([byte]) + DATA[at + 1 :])
@@ -245,7 +262,7 @@ def test_a_checkpoint_cut_anywhere_is_refused() -> None:
 
 def test_a_checkpoint_is_json_with_its_hash_last() -> None:
     facts = json.loads(DATA)
-    assert [*facts][0] == "format" and [*facts][-1] == "sha256"
+    assert next(iter(facts)) == "format" and next(reversed(facts)) == "sha256"
     assert facts["sha256"] == hashlib.sha256(DATA[: DATA.rindex(b',"sha256"')]).hexdigest()
 
 
@@ -261,7 +278,7 @@ def changed(**changes: Any) -> dict[str, Any]:
 
 
 def test_a_newer_checkpoint_is_not_a_broken_one() -> None:
-    with pytest.raises(NewerFormat, match="(?i)upgrade"):
+    with pytest.raises(NewerFormat, match=r"(?i)upgrade"):
         checkpoint.parse(signed(changed(format=2, agents="something else altogether")))
 
 

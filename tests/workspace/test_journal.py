@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from satchel.workspace import journal, record
 from satchel.workspace.errors import Damaged, InvalidFile, NewerFormat, SatchelError, StorageFailed
 from satchel.workspace.journal import Journal, Tail
@@ -70,7 +71,9 @@ FIRST, SECOND = WHOLE[: ENDS[3]], segment((1, 2), first=5)
 
 def is_prefix_of_what_was_written(tail: Tail) -> bool:
     count = len(tail.lines)
-    return seqs(tail) == [*range(1, count + 1)] and all(found.record.reason == f"record {found.seq}" for found in tail.lines)  # type: ignore[union-attr]
+    return seqs(tail) == [*range(1, count + 1)] and all(
+        found.record.reason == f"record {found.seq}" for found in tail.lines
+    )  # type: ignore[union-attr]
 
 
 # Reading
@@ -393,7 +396,7 @@ def test_one_who_is_alone_takes_those_who_wait_along(writing: Writing) -> None:
         await asyncio.gather(*others)
 
     asyncio.run(main())
-    assert sorted(sum(writing.told, [])) == [1, 2, 3, 4] == writing.seqs()
+    assert sorted(seq for group in writing.told for seq in group) == [1, 2, 3, 4] == writing.seqs()
 
 
 @pytest.mark.parametrize("broken", ["write", "sync_data"])
@@ -520,6 +523,7 @@ def test_a_flush_with_nothing_to_write_touches_nothing(writing: Writing) -> None
     assert not {"write", "open_new", "mkdir"} & set(writing.syscalls.calls) and writing.told == []
 
 
+@settings(deadline=None, max_examples=30)
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=6))
 def test_any_sequence_of_groups_survives_write_and_read(tmp_path_factory: Any, groups: list[int]) -> None:
     writing = Writing(tmp_path_factory.mktemp("w"))

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from satchel.workspace import lease
 from satchel.workspace.errors import LeaseHeld
 from satchel.workspace.store import DiskStore
@@ -80,7 +81,9 @@ def test_bytes_that_are_no_lease_are_none(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"[" * 100_000, b'{"pid": "\xff"}', b'{"x":' * 50_000, b"null", b'"\\ud800"'], ids=lambda data: repr(data[:9])
+    "data",
+    [b"[" * 100_000, b'{"pid": "\xff"}', b'{"x":' * 50_000, b"null", b'"\\ud800"'],
+    ids=lambda data: repr(data[:9]),
 )
 def test_a_broken_lease_informs_nobody_and_stops_nobody(data: bytes) -> None:
     assert lease.parse(data) is None

@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
+
 from satchel.workspace import messagefile
 from satchel.workspace.checkpoint import MessagesAt
 from satchel.workspace.messagefile import PATH, REJECTED, MessageFile
@@ -17,7 +18,9 @@ from satchel.workspace.store import DiskStore
 
 
 def line(seq: int, text: str = "hi") -> Line:
-    return Line(seq, seq, "2026-11-01T00:00:00.000Z", 1, Message(scope="1", role="user", content=Raw(json.dumps(text).encode())))
+    return Line(
+        seq, seq, "2026-11-01T00:00:00.000Z", 1, Message(scope="1", role="user", content=Raw(json.dumps(text).encode()))
+    )
 
 
 @pytest.fixture
@@ -36,6 +39,7 @@ def contents(store: DiskStore) -> list[str]:
     return [row.content for row in messagefile.read(store)]
 
 
+@settings(deadline=None, max_examples=30)
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=5))
 def test_any_text_comes_back_one_message_a_line(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
     store = DiskStore(tmp_path_factory.mktemp("w"))

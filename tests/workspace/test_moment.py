@@ -6,12 +6,26 @@ from typing import Any
 
 import pytest
 from msgspec import Raw
+
 from satchel.workspace import record
 from satchel.workspace.errors import Damaged
 from satchel.workspace.moment import ROOT, Moment
 from satchel.workspace.record import (
-    AnyRecord, Closed, Doubt, Failure, Line, Message, Opened, PartialPromoted, PlanChanged, Resolved, ScopeBegun,
-    ScopeCommitted, StepCompleted, StepFailed, StepStarted,
+    AnyRecord,
+    Closed,
+    Doubt,
+    Failure,
+    Line,
+    Message,
+    Opened,
+    PartialPromoted,
+    PlanChanged,
+    Resolved,
+    ScopeBegun,
+    ScopeCommitted,
+    StepCompleted,
+    StepFailed,
+    StepStarted,
 )  # fmt: skip
 from satchel.workspace.report import question
 

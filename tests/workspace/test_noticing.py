@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from msgspec import Raw
+
 from satchel.workspace import journal, projection, record
 from satchel.workspace.errors import Edited, InvalidFile, SatchelError
 from satchel.workspace.looking import look
@@ -30,7 +31,10 @@ def history(run_id: str = "run-1", extra: int = 0) -> bytes:
         PlanChanged(plan=((0, 0, "# Plan\n\n- [ ] a\n- [ ] b\n"),), by="agent"),  # type: ignore[arg-type]
         ScopeBegun(scope="1", title="a", plan=((2, 1, "- [/] a ^1\n"),)),  # type: ignore[arg-type]
         StepCompleted(scope="1", no=1, step="read", args="0" * 16, n=0, result=Raw(b'"text"')),
-        *(StepCompleted(scope="1", no=2 + n, step="more", args=f"{n:016x}", n=0, result=Raw(b"1")) for n in range(extra)),
+        *(
+            StepCompleted(scope="1", no=2 + n, step="more", args=f"{n:016x}", n=0, result=Raw(b"1"))
+            for n in range(extra)
+        ),
     ]
     return b"".join(record.encode(Line(seq, seq, AT, 1, each)) for seq, each in enumerate(records, start=1))
 
@@ -175,7 +179,20 @@ def test_an_edit_of_an_unstamped_file_is_refused(place: Place, path: str) -> Non
     place.refused(path)
 
 
-BROKEN = [b"", b"\n", b"\0" * 100, b"\xff\xfe", b"caf\xe9", b"[]", b"null", b"{", b"[" * 100_000, b'{"a":' * 100_000, b"NaN", b"9" * 5000]
+BROKEN = [
+    b"",
+    b"\n",
+    b"\0" * 100,
+    b"\xff\xfe",
+    b"caf\xe9",
+    b"[]",
+    b"null",
+    b"{",
+    b"[" * 100_000,
+    b'{"a":' * 100_000,
+    b"NaN",
+    b"9" * 5000,
+]
 
 
 @pytest.mark.parametrize("data", BROKEN, ids=lambda data: repr(data[:12]))
@@ -193,7 +210,9 @@ def test_a_file_cut_anywhere_is_refused_and_kept_or_says_the_same(place: Place, 
         place.put(path, whole[:cut])
         noticed = notice(place.store, moment)
         body = whole[: whole.rfind(b"<!-- satchel")] if path == "todo.md" else whole
-        says_the_same = path == "todo.md" and whole[:cut].rstrip() == body.rstrip() or whole[:cut].strip() == whole.strip()
+        says_the_same = (path == "todo.md" and whole[:cut].rstrip() == body.rstrip()) or whole[
+            :cut
+        ].strip() == whole.strip()
         assert bool(noticed.refusals) != says_the_same, cut
 
 
@@ -258,7 +277,10 @@ def unopened(tmp_path: Path, todo: bytes) -> Place:
     return place
 
 
-@pytest.mark.parametrize("todo", [b"- [ ] a\n", b"# T\r\n\r\n- [ ] a\r\n", b"\xef\xbb\xbf- [ ] a", b"", b"only prose", "- [ ] ünï 漢".encode()])
+@pytest.mark.parametrize(
+    "todo",
+    [b"- [ ] a\n", b"# T\r\n\r\n- [ ] a\r\n", b"\xef\xbb\xbf- [ ] a", b"", b"only prose", "- [ ] ünï 漢".encode()],
+)
 def test_a_plan_that_was_there_first_is_taken_byte_for_byte(tmp_path: Path, todo: bytes) -> None:
     place = unopened(tmp_path, todo)
     place.open()

@@ -10,6 +10,7 @@ import jsonpatch
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from satchel.workspace import patch
 
 keys = st.sampled_from(["", "a", "b", "a/b", "m~n", "~1", "~0", "~01", "/", "~", "0", "1", "-", "ü", "__proto__", " "])
@@ -53,7 +54,7 @@ def test_the_difference_leaves_both_values_as_they_were(old: Any, new: Any) -> N
 @given(values, st.data())
 def test_a_patch_of_another_library_is_applied_as_it_would(old: Any, data: st.DataObject) -> None:
     new = data.draw(values)
-    changes = [change for change in jsonpatch.make_patch(old, new).patch]
+    changes = jsonpatch.make_patch(old, new).patch
     if all(change["op"] in ("add", "remove", "replace") for change in changes):
         # Libraries that follow Python take 1 for True; only what they get is to be compared.
         expected = jsonpatch.apply_patch(copy.deepcopy(old), copy.deepcopy(changes))
@@ -130,5 +131,7 @@ def test_a_patch_that_was_not_made_for_the_value_is_an_error(changes: Any) -> No
 
 
 def test_a_name_of_pythons_own_is_a_key_like_any_other() -> None:
-    found = patch.apply({}, [{"op": "add", "path": "/__proto__", "value": 1}, {"op": "add", "path": "/__class__", "value": 2}])
+    found = patch.apply(
+        {}, [{"op": "add", "path": "/__proto__", "value": 1}, {"op": "add", "path": "/__class__", "value": 2}]
+    )
     assert found == {"__proto__": 1, "__class__": 2} and type(found) is dict

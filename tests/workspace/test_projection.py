@@ -9,6 +9,7 @@ import re
 from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import Raw
+
 from satchel.workspace import projection, stamp
 from satchel.workspace.moment import ROOT, Moment, Scope
 from satchel.workspace.names import ID, check_path
@@ -16,9 +17,15 @@ from satchel.workspace.projection import folder_of
 from satchel.workspace.record import StepCompleted, StepStarted
 from satchel.workspace.todo import Plan
 
-ids = st.one_of(st.integers(0, 999).map(str), st.sampled_from(["a", "setup", "3-a", "3-a-b", "A_b", "x" * 40, "setup-db"]))
-titles = st.one_of(st.text(max_size=30), st.sampled_from(["", "a", "a b", "b", "Ä ß 漢字", "../../x", "a\0b", "agent", "-"]))
-named = st.one_of(st.text(min_size=1, max_size=60), st.sampled_from(["agent", "Agent", "a", "A", "../x", "a/b", "CON", " ", "."]))
+ids = st.one_of(
+    st.integers(0, 999).map(str), st.sampled_from(["a", "setup", "3-a", "3-a-b", "A_b", "x" * 40, "setup-db"])
+)
+titles = st.one_of(
+    st.text(max_size=30), st.sampled_from(["", "a", "a b", "b", "Ä ß 漢字", "../../x", "a\0b", "agent", "-"])
+)
+named = st.one_of(
+    st.text(min_size=1, max_size=60), st.sampled_from(["agent", "Agent", "a", "A", "../x", "a/b", "CON", " ", "."])
+)
 scopes = st.one_of(st.tuples(ids, titles), st.tuples(named.map("_{}".format), titles), st.just((ROOT, "")))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from satchel.workspace import projection, stamp
 from satchel.workspace.opening import Workspace, opened
 from satchel.workspace.projector import SHARE, Projector

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from msgspec import Raw
+
 from satchel.workspace import partial, record, salvage
 from satchel.workspace.errors import StorageFailed
 from satchel.workspace.moment import Moment
@@ -89,7 +90,9 @@ def test_a_crash_between_the_file_and_the_record_promotes_the_same_again(store: 
     ],
     ids=["completed", "committed", "another run"],
 )
-def test_a_stale_partial_is_removed_and_never_offered(store: DiskStore, head: PartialHead, later: list[record.AnyRecord]) -> None:
+def test_a_stale_partial_is_removed_and_never_offered(
+    store: DiskStore, head: PartialHead, later: list[record.AnyRecord]
+) -> None:
     store.replace(PATH, partial.encode_partial(head, "so far"))
     assert promoted(store, moment(*later)) == []
     assert store.version(PATH) is None and [*store.folders("recovered")] == []

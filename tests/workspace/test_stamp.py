@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from satchel.workspace import stamp
 
 SEQS, EPOCHS = st.integers(0, 10**12 - 1), st.integers(0, 10**9 - 1)
@@ -57,13 +58,26 @@ def test_the_agents_own_data_are_not_taken_for_the_stamp() -> None:
     assert found.stamp is not None and found.stamp.seq == 7 and found.untouched
 
 
-@pytest.mark.parametrize("data", [b"", b"{}", b'{"at": 5}', b'{"at": {"seq": 1e3, "epoch": 1, "sha": "00000000"}}', b"\xff\0"])
+@pytest.mark.parametrize(
+    "data", [b"", b"{}", b'{"at": 5}', b'{"at": {"seq": 1e3, "epoch": 1, "sha": "00000000"}}', b"\xff\0"]
+)
 def test_a_file_without_a_stamp_has_none_and_is_not_untouched(data: bytes) -> None:
     for found in (stamp.read_json(data), stamp.read_markdown(data)):
         assert found == stamp.Stamped(None, data, False)
 
 
-@pytest.mark.parametrize("filler", [b"<!-- satchel 1.", b"\n", b" ", b"<!-- satchel 1.1.00000000 -->", b"<!-- satchel 1.1.00000000 -->\n", b'"at": {', b'"at": {"seq": 1,' + b" " * 20])
+@pytest.mark.parametrize(
+    "filler",
+    [
+        b"<!-- satchel 1.",
+        b"\n",
+        b" ",
+        b"<!-- satchel 1.1.00000000 -->",
+        b"<!-- satchel 1.1.00000000 -->\n",
+        b'"at": {',
+        b'"at": {"seq": 1,' + b" " * 20,
+    ],
+)
 def test_looking_for_a_stamp_takes_no_more_than_moments(filler: bytes) -> None:
     import time
 

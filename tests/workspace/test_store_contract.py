@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+
 from satchel.workspace.errors import InvalidFile, LeaseHeld, SatchelError, StorageFailed, UsageError
 from satchel.workspace.store import DiskStore, FileChanged, Store, Syscalls, open_store
 
@@ -271,7 +272,24 @@ def test_of_processes_that_race_for_the_lock_exactly_one_gets_it(stores: Stores)
 
 # Ways out
 
-OUT = ["../x", "a/../../x", "/etc/x", "", ".", "..", "a//b", "a/", "./a", "a\\b", "c:x", "a\0b", "a\nb", "nul?", "a.", "a "]
+OUT = [
+    "../x",
+    "a/../../x",
+    "/etc/x",
+    "",
+    ".",
+    "..",
+    "a//b",
+    "a/",
+    "./a",
+    "a\\b",
+    "c:x",
+    "a\0b",
+    "a\nb",
+    "nul?",
+    "a.",
+    "a ",
+]
 
 
 @pytest.mark.parametrize("path", OUT)
@@ -393,7 +411,11 @@ def test_a_folder_in_the_place_of_a_file_is_an_error_that_names_it(folder: Path)
     store = DiskStore(folder)
     with pytest.raises(InvalidFile, match=r"a\.txt"):
         store.read("a.txt")
-    for call in (lambda: store.replace("a.txt", b""), lambda: store.append("a.txt", b""), lambda: store.remove("a.txt")):
+    for call in (
+        lambda: store.replace("a.txt", b""),
+        lambda: store.append("a.txt", b""),
+        lambda: store.remove("a.txt"),
+    ):
         with pytest.raises(StorageFailed, match=r"a\.txt"):
             call()
 
@@ -503,7 +525,9 @@ def test_a_folder_that_may_not_be_used_is_a_storage_error(folder: Path, name: st
     assert failed.value.remedy
 
 
-def test_a_lock_that_is_a_link_or_a_folder_is_refused_and_nothing_outside_is_touched(folder: Path, outside: Path) -> None:
+def test_a_lock_that_is_a_link_or_a_folder_is_refused_and_nothing_outside_is_touched(
+    folder: Path, outside: Path
+) -> None:
     (folder / ".satchel").mkdir()
     lock = folder / ".satchel/lock"
     lock.symlink_to(outside / "secret.txt")

@@ -1,0 +1,39 @@
+"""An exception of the agent, as text that can be kept: what it was, and the agent's own lines it came through."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+import traceback
+
+from ..workspace.record import Failure
+
+_LINES = 5
+_OURS = tuple(
+    f"{os.path.dirname(os.path.dirname(os.path.abspath(__file__)))}/{folder}/"
+    for folder in ("runtime", "workspace", "schemas")
+)
+_LIBRARY = sysconfig.get_path("stdlib")
+
+
+def describe(error: BaseException, root: str) -> Failure:
+    """`root` is the workspace; the lines of code in it are named relative to it.
+
+    The lines are those after the last one of Satchel's, without the standard library's: of a step's failure the step's.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if not frame.filename.startswith((*_OURS, _LIBRARY, "<"))]
+    where = tuple(f"{_place(frame.filename, root)}:{frame.lineno} in {frame.name}" for frame in theirs[-_LINES:])
+    return Failure(type(error).__name__, _message(error), where)
+
+
+def _message(error: BaseException) -> str:
+    """A group says only how many it holds, so they are named."""
+    if not isinstance(error, BaseExceptionGroup):
+        return str(error)
+    inner = "; ".join(f"{type(each).__name__}: {_message(each)}" for each in error.exceptions[:_LINES])
+    return f"{error.message}: {inner}"
+
+
+def _place(file: str, root: str) -> str:
+    return os.path.relpath(file, root) if file.startswith(f"{root}/") else file
