@@ -221,6 +221,7 @@ class ScopeRun:
     async def _once_streamed(self, call: Call) -> Any:
         """One attempt at a streamed step. What it leaves when it fails is promoted, for the next to see."""
         session, step = self.session, call.step
+        session.journal.flush()  # a partial of a scope that the journal does not know could not be promoted
         promoted = self.recorded.promoted.get(call.key, [])
         recovered, marker = recover(session.store, promoted, step.on_partial)
         if recovered and step.on_partial == "accept":

@@ -43,7 +43,7 @@ class Projector:
     def mark(self, document: Document) -> None:
         """`document` has changed: write it now if the budget allows, else later."""
         self._dirty.setdefault(document)
-        if self._clock() >= self._due:
+        while self._dirty and self._clock() >= self._due:
             self._write_neediest()
         self._ask_to_be_woken()
 

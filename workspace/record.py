@@ -155,8 +155,8 @@ class Doubt(OfCall, frozen=True, kw_only=True, tag="doubt"):
     """A question only a person can settle: has this effect happened?
 
     `unknown_outcome`: it began and nothing says how it ended. `unclaimed`: this call would begin, but `others`, calls
-    of the same effect that an earlier attempt has recorded, were not made again. `unreached`: it began in an earlier attempt
-    and its scope is about to commit without having called it.
+    of the same effect that an earlier attempt has recorded, were not made again. `unreached`: it began in an earlier
+    attempt and its scope is about to commit without having called it.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""Workspaces made by an attacker: looked at and opened, they end in a clear refusal or in order, and touch nothing outside."""
+"""Workspaces made by an attacker: opened, they end in a clear refusal or in order, and touch nothing outside."""
 
 from __future__ import annotations
 
@@ -48,6 +48,8 @@ BEGUN = ScopeBegun(scope="1", title="a", plan=((0, 1, "- [/] a ^1\n"),))  # type
 GOOD = [OPENED, DATA, PLAN, BEGUN]
 DEEP = "[" * 50_000 + "]" * 50_000
 HUGE = 10**40
+STAMP = {"seq": 1, "epoch": 1, "sha": "00000000"}
+COMMIT = '{"seq":2,"commit":2,"at":"x","epoch":1,"type":"scope.committed","scope":"",'
 
 
 class Target:
@@ -100,7 +102,7 @@ def target(tmp_path: Path) -> Target:
 
 
 def use(folder: Path) -> list[str]:
-    """All that a person may do with a stranger's workspace. Returns how each ended; anything but a SatchelError is raised."""
+    """All that one may do with a stranger's workspace, and how each ended. Only a SatchelError is an end."""
     ends = []
 
     def look_at() -> None:
@@ -251,7 +253,7 @@ def records() -> dict[str, list[AnyRecord]]:
         "class": [ScopeCommitted(scope="", patch=[{"op": "replace", "path": "/__class__", "value": 1}])],
         "unknown op": [ScopeCommitted(scope="", patch=[{"op": "exec", "path": "/n", "value": 1}])],
         "patch without path": [ScopeCommitted(scope="", patch=[{"op": "add", "value": 1}])],
-        "stamp in data": [ScopeCommitted(scope="", patch=[{"op": "add", "path": "/at", "value": {"seq": 1, "epoch": 1, "sha": "00000000"}}])],
+        "stamp in data": [ScopeCommitted(scope="", patch=[{"op": "add", "path": "/at", "value": STAMP}])],
         "quotes of quotes": [PlanChanged(plan=((0, 0, "> " * 20_000 + "- [ ] a\n"),), by="agent")],  # type: ignore[arg-type]
         "lists of lists": [PlanChanged(plan=((0, 0, "- " * 5000 + "[ ] a\n"),), by="agent")],  # type: ignore[arg-type]
         "plan with a stamp": [PlanChanged(plan=((0, 0, "<!-- satchel 9.9.00000000 -->\n"),), by="agent")],  # type: ignore[arg-type]
@@ -270,10 +272,8 @@ def test_a_crafted_journal_is_refused_or_harmless(target: Target, name: str) -> 
 
 LINES = {
     "deep": '{"seq":2,"commit":2,"at":"x","epoch":1,"type":"closed","x":' + DEEP + "}",
-    "deep state": '{"seq":2,"commit":2,"at":"x","epoch":1,"type":"scope.committed","scope":"","patch":[{"op":"add","path":"","value":'
-    + DEEP[49_500:50_500]
-    + "}]}",
-    "nan": '{"seq":2,"commit":2,"at":"x","epoch":1,"type":"scope.committed","scope":"","patch":[{"op":"add","path":"","value":NaN}]}',
+    "deep state": COMMIT + '"patch":[{"op":"add","path":"","value":' + DEEP[49_500:50_500] + "}]}",
+    "nan": COMMIT + '"patch":[{"op":"add","path":"","value":NaN}]}',
     "epoch": '{"seq":2,"commit":2,"at":"x","epoch":99999999999999,"type":"closed"}',
     "last epoch": '{"seq":2,"commit":2,"at":"x","epoch":999999999,"type":"closed"}',
     "negative epoch": '{"seq":2,"commit":2,"at":"x","epoch":-7,"type":"closed"}',
@@ -303,8 +303,15 @@ AGENT = {
 }
 CHECKPOINT: dict[str, Any] = {
     "format": 1, "run_id": "run-1", "at": {"seq": 4, "epoch": 1}, "status": "running", "reason": "", "error": None,
-    "clean": True, "attempt": 1, "usage": {"steps": 0, "items": 0}, "agents": {"": AGENT}, "doubts": {}, "doubts_asked": 0,
+    "clean": True, "attempt": 1, "usage": {"steps": 0, "items": 0}, "agents": {"": AGENT}, "doubts": {},
+    "doubts_asked": 0,
 }  # fmt: skip
+
+
+def with_agent(changes: dict[str, Any]) -> dict[str, Any]:
+    return CHECKPOINT | {"agents": {"": AGENT | changes}}
+
+
 CHECKPOINTS: dict[str, Any] = {
     "good": CHECKPOINT,
     "no agent": CHECKPOINT | {"agents": {}},
@@ -314,12 +321,12 @@ CHECKPOINTS: dict[str, Any] = {
     "huge": CHECKPOINT | {"at": {"seq": HUGE, "epoch": HUGE}},
     "other run": CHECKPOINT | {"run_id": "../x"},
     "newer": CHECKPOINT | {"format": 2},
-    "messages": CHECKPOINT | {"agents": {"": AGENT | {"messages": {"count": -1, "bytes": -1, "crc": "zz"}}}},
-    "many messages": CHECKPOINT | {"agents": {"": AGENT | {"messages": {"count": 1, "bytes": 10**30, "crc": "00000000"}}}},
+    "messages": with_agent({"messages": {"count": -1, "bytes": -1, "crc": "zz"}}),
+    "many messages": with_agent({"messages": {"count": 1, "bytes": 10**30, "crc": "00000000"}}),
     "scopes": CHECKPOINT | {"agents": {"": AGENT | {"open": {"": {}, "../x": {"title": "../x"}}}}},
     "numbers": CHECKPOINT | {"agents": {"": AGENT | {"open": {"": {"last_number": -HUGE}}}}, "attempt": -HUGE},
-    "plan": CHECKPOINT | {"agents": {"": AGENT | {"plan": {"text": "- [ ] a\n", "outline": [[-1, 0, 9, 9, 9]], "highest_id": -5}}}},
-    "outline": CHECKPOINT | {"agents": {"": AGENT | {"plan": {"text": "- [ ] a\n", "outline": [[HUGE]], "highest_id": HUGE}}}},
+    "plan": with_agent({"plan": {"text": "- [ ] a\n", "outline": [[-1, 0, 9, 9, 9]], "highest_id": -5}}),
+    "outline": with_agent({"plan": {"text": "- [ ] a\n", "outline": [[HUGE]], "highest_id": HUGE}}),
     "doubts": CHECKPOINT | {"doubts": {"d1": CALL | {"id": "d1", "why": "unreached", "scope": "9", "type": "doubt"}}},
     "deep": json.dumps(CHECKPOINT).encode()[:-1] + f',"x":{DEEP}}}'.encode(),
 }  # fmt: skip
@@ -340,7 +347,8 @@ JUNK: list[bytes] = [
     b"---\nformat: 2\n---\n", b"> " * 20_000, b"- " * 5000 + b"[ ] x", b"[" * 20_000, b"*a_ " * 5000, b"<!-- " * 5000,
 ]  # fmt: skip
 PLACES = [
-    "state.json", "todo.md", "messages.jsonl", "steps/1-a/01-s.json", "partials/1-a/01-s.md", "checkpoints/000000000009-x.json",
+    "state.json", "todo.md", "messages.jsonl", "steps/1-a/01-s.json", "partials/1-a/01-s.md",
+    "checkpoints/000000000009-x.json",
     "journal/000000000005.jsonl", ".satchel/lease.json", ".satchel/report.json", ".satchel/schemas/state.json",
     ".satchel/tmp/1-1", "recovered/1-a/01-s-1.md", "outputs/x",
 ]  # fmt: skip
@@ -358,8 +366,9 @@ def test_junk_in_any_file_is_refused_or_harmless(tmp_path: Path, path: str) -> N
 
 
 LINKS = [
-    "workspace.yaml", "journal", "journal/000000000001.jsonl", "journal/000000000005.jsonl", "outputs", "checkpoints", "steps",
-    "steps/1-a", "steps/1-a/01-s.json", "partials", "partials/1-a", "partials/1-a/01-s.md", "recovered", "recovered/1-a",
+    "workspace.yaml", "journal", "journal/000000000001.jsonl", "journal/000000000005.jsonl", "outputs", "checkpoints",
+    "steps", "steps/1-a", "steps/1-a/01-s.json", "partials", "partials/1-a", "partials/1-a/01-s.md", "recovered",
+    "recovered/1-a",
     "state.json", "todo.md", "messages.jsonl", ".satchel", ".satchel/tmp", ".satchel/lock", ".satchel/lease.json",
     ".satchel/report.json", ".satchel/schemas", ".satchel/schemas/state.json", ".satchel/blobs", "agent.py",
 ]  # fmt: skip
@@ -445,7 +454,7 @@ ATTACKS: dict[str, Callable[[Target], object]] = {
     "scope": lambda target: target.journal(*GOOD, *RECORDS[f"scope {'../../outside/x'[:12]!r}"]),
     "doubt": lambda target: target.journal(*GOOD, *RECORDS["commit with a doubt"]),
     "link": lambda target: target.link("journal", target.outside),
-    "terminal": lambda target: target.journal(*GOOD, ScopeBegun(scope="2", title="\x1b]0;pwned\x07\x1b[2J[red]x[/red][/]")),
+    "terminal": lambda target: target.journal(*GOOD, ScopeBegun(scope="2", title="\x1b]0;x\x07\x1b[2J[red]x[/red][/]")),
 }  # fmt: skip
 
 

@@ -289,7 +289,8 @@ DEEP = b"[" * 100_000 + b"]" * 100_000
     "facts",
     [
         {}, changed(agents={}), changed(agents={"other": changed()["agents"][""]}), changed(at={"seq": -1, "epoch": 1}),
-        changed(at={"seq": 1, "epoch": -1}), changed(at={"seq": 1, "epoch": 10**12}), changed(at={"seq": 10**13, "epoch": 1}),
+        changed(at={"seq": 1, "epoch": -1}), changed(at={"seq": 1, "epoch": 10**12}),
+        changed(at={"seq": 10**13, "epoch": 1}),
         changed(status="asleep"), changed(format="1"), changed(agents={"": changed()["agents"][""] | {"open": {}}}),
         changed(run_id=5), json.dumps(changed()).encode()[:-1] + b',"x":' + DEEP + b"}",
         json.dumps(changed()).encode()[:-1] + b',"reason":"\xff"}', b"[1]", b"null",

@@ -104,9 +104,11 @@ def test_the_helper_makes_good_ones() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"no": "7"}, {"no": True}, {"no": 1.0}, {"scope": None}, {"scope": 3}, {"step": ["s"]}, {"n": {}}, {"characters": None},
+        {"no": "7"}, {"no": True}, {"no": 1.0}, {"scope": None}, {"scope": 3}, {"step": ["s"]}, {"n": {}},
+        {"characters": None},
         {"format": "1"}, {"format": None}, {"step": "\ud800"}, {"no": -1}, {"n": -1}, {"attempt": -5},
-        {"attempt": 10**30}, {"no": 10**30}, {"n": 10**30}, {"attempt": _Raw("9" * 5000)}, {"call": _Raw("[" * 100_000)},
+        {"attempt": 10**30}, {"no": 10**30}, {"n": 10**30}, {"attempt": _Raw("9" * 5000)},
+        {"call": _Raw("[" * 100_000)},
         {"x": _Raw("[" * 100_000 + "]" * 100_000)}, {"no": _Raw("NaN")}, {"attempt": _Raw("Infinity")}, {"crc": 5},
         {"characters": -1},
     ],

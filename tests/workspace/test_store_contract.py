@@ -359,7 +359,8 @@ def test_a_linked_folder_is_no_way_out(folder: Path, outside: Path) -> None:
     store = DiskStore(folder)
     for call in (
         lambda: store.read("a/secret.txt"), lambda: store.replace("a/new", b""), lambda: store.append("a/new", b""),
-        lambda: store.create("a/new", b""), lambda: store.create_log("a/new", b""), lambda: store.remove("a/secret.txt"),
+        lambda: store.create("a/new", b""), lambda: store.create_log("a/new", b""),
+        lambda: store.remove("a/secret.txt"),
         lambda: store.replace("a/deep/new", b""), lambda: store.version("a/secret.txt"),
     ):  # fmt: skip
         with pytest.raises(UsageError, match="leads out"):
