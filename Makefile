@@ -26,7 +26,7 @@ test: $(VENV)/tests
 	$(BIN)/python -m pytest -m "not slow" -n auto
 
 test-slow: $(VENV)/tests
-	$(BIN)/python -m pytest -m slow -n auto -s
+	$(BIN)/python -m pytest -m slow -s
 
 test-all: test test-slow
 

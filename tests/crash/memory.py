@@ -167,6 +167,10 @@ class Memory(Syscalls):
     def rename(self, source: str, target: str) -> None:
         (from_folder, from_name), (to_folder, to_name) = self._place(source), self._place(target)
         number = self._number(source)
+        if target.startswith(f"{source}/"):
+            raise _error(errno.EINVAL, target)  # a folder into itself
+        if source.startswith(f"{target}/"):
+            raise _error(errno.ENOTEMPTY, target)  # over a folder around itself
         there = self._folder(to_folder).entries.get(to_name)
         if there == number:
             return  # two names of one file: POSIX says that nothing happens

@@ -1,4 +1,4 @@
-"""Orders of events that break a promise today. Each is marked as failing; the one who repairs it takes the mark away."""
+"""Orders of events that break a promise today. Each is marked as failing; who repairs it takes the mark away."""
 
 from __future__ import annotations
 
@@ -72,7 +72,8 @@ def test_a_process_whose_lock_was_deleted_does_not_acknowledge_what_nobody_can_r
         shutil.rmtree(folder / ".satchel")
         program = (
             "from satchel.workspace.opening import opened\nfrom satchel.workspace.report import Report\n"
-            f"from satchel.workspace.store import DiskStore\nwith opened(DiskStore({str(folder)!r}), 'run', Report()): pass"
+            "from satchel.workspace.store import DiskStore\n"
+            f"with opened(DiskStore({str(folder)!r}), 'run', Report()): pass"
         )
         subprocess.run([sys.executable, "-c", program], check=True)
         first.journal.add(StepCompleted(scope="", no=2, step="s", args="2", n=0))

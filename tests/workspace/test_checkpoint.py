@@ -166,7 +166,7 @@ class History:
 
     def plan(self) -> None:
         splices = self.moment.plan.copy().write("Plan ü", [f"do {self.calls}", "do\u2028it"])
-        self.group(PlanChanged(plan=tuple(splices), by="agent", why="planned"))
+        self.group(PlanChanged(plan=tuple(splices), by=self.choose.choice(["agent", "person"]), why="planned"))
 
     def promote(self) -> None:
         call = self.call()
