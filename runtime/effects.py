@@ -20,7 +20,7 @@ from msgspec import Raw
 
 from ..workspace import blobs
 from ..workspace.errors import NotDone, UsageError
-from ..workspace.moment import Kept
+from ..workspace.moment import Answer, Kept
 from ..workspace.record import NOTHING, Doubt, Key, StepStarted
 from .calls import KEY, Effect
 
@@ -45,12 +45,12 @@ class _Answer:
 
 async def perform(call: Call) -> Any:
     """Do an effect once, or find out that it was done."""
-    scope, effect = call.scope, _effect(call)
+    scope = call.scope
     scope.claim(call.key)
     if call.key in scope.recorded.started:
         settled = await _settle(call, "a crash")
         return settled.result if settled else await _begin(call)
-    answer = scope.recorded.answers.get(effect.name)
+    answer = await _answer(call)
     if answer is not None:
         if answer.outcome == "done":
             result = blobs.fetch(scope.session.store, Kept(answer.result, answer.blob))
@@ -62,6 +62,20 @@ async def perform(call: Call) -> Any:
     if unclaimed := await _unclaimed(call):
         _ask(call, "unclaimed", "", unclaimed)
     return await _begin(call)
+
+
+async def _answer(call: Call) -> Answer | None:
+    """A person's answer for this call. One that was given on another call waits for that to come; if it does not, its
+    arguments have changed once more, and the answer is for whichever comes first."""
+    scope, name = call.scope, call.key[0]
+    answer = scope.answer(name)
+    for _ in range(_TURNS):
+        if answer is None or answer.key == call.key:
+            break
+        await asyncio.sleep(0)
+        answer = scope.answer(name)
+    scope.take_answer(name)
+    return answer
 
 
 async def _unclaimed(call: Call) -> tuple[Key, ...]:
@@ -100,8 +114,8 @@ async def _once(call: Call, attempt: int) -> Any:
     key = idempotency_key(call)
     arguments = Raw(call.encoded) if len(call.encoded) <= _ARGUMENTS_KEPT else NOTHING
     scope.session.journal.add(StepStarted(**call.identity(), idempotency_key=key, arguments=arguments))
-    await scope.session.durable()
     try:
+        await scope.durable()
         scope.session.check_going_on()  # another effect may have come into doubt while this one waited
     except BaseException as error:
         scope.failed(call, error, attempt, not_done=True)
@@ -115,7 +129,9 @@ async def _once(call: Call, attempt: int) -> Any:
         raise
     except asyncio.CancelledError:
         # It may or may not have happened, and there is no time to find out: that is for the next attempt.
-        if not (scope.session.is_closing or scope.session.interruption.came):
+        scope.session.journal.flush()
+        has_ended = call.key in scope.session.moment.scopes[scope.key].done
+        if not (has_ended or scope.session.is_closing or scope.session.interruption.came):
             _note_doubt(call, "unknown_outcome", "it was cancelled", ())
         raise
     except Exception as error:

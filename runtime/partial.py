@@ -26,7 +26,7 @@ class Partial:
     `recovered` is the text an earlier attempt of an equal call had got, or None; it may be empty. `marker` says when
     and by what that attempt was cut off, and its `str()` is made for a prompt. `text` is the whole answer so far, the
     recovered text included. What is written is in a file in partials/ soon after, within the 5% rule: a kill loses
-    what came in the last moments, a power failure at most what came in the last second or so.
+    what came in the last moments. Not guaranteed: what a power failure leaves of it; it is told from what is whole.
     """
 
     def __init__(

@@ -11,7 +11,6 @@ import msgspec
 
 from ..workspace import opening
 from ..workspace.errors import SatchelError, StorageFailed
-from ..workspace.looking import look
 from ..workspace.record import Doubt
 from ..workspace.report import Report
 from ..workspace.store import Store, open_store
@@ -71,11 +70,10 @@ async def _run(
 ) -> Outcome:
     store = open_store(os.fspath(workspace)) if isinstance(workspace, str | os.PathLike) else workspace
     report = Report()
-    if _is_finished(store):  # it may still need repair: the last process may have died while it was closing
-        with opening.opened(store, "recover", report) as opened:
+    with opening.opened(store, "run", report) as opened:
+        if opened.was_finished:
             opened.close()
             return Outcome("completed", report, skipped=opened.moment.plan.progress.leaves)
-    with opening.opened(store, "run", report) as opened:
         if watch:
             watch.opened(report)
         try:
@@ -87,12 +85,6 @@ async def _run(
             opened.close("failed", "the agent's code can't be imported", describe(error, store.url))
             return Outcome("failed", report, error=error)
         return await _Runner(session, report).run()
-
-
-def _is_finished(store: Store) -> bool:
-    """Whether the run has completed and nothing of its plan is left to do: then the agent is not called again."""
-    moment = look(store).moment
-    return moment.status == "completed" and moment.plan.progress.settled == moment.plan.progress.leaves
 
 
 class _Runner:

@@ -15,9 +15,9 @@ from msgspec import Raw
 from ..workspace import blobs
 from ..workspace import partial as partial_file
 from ..workspace.errors import AgentError, UsageError
-from ..workspace.moment import Scope
+from ..workspace.moment import Answer, Scope
 from ..workspace.partial import PartialHead
-from ..workspace.record import Failure, Key, Message, Output, StepCompleted, StepFailed, StepProgress, StepStarted, now
+from ..workspace.record import Failure, Key, Message, Output, StepCompleted, StepFailed, StepProgress, now
 from . import effects
 from .calls import Step
 from .codec import canonical, encode
@@ -63,9 +63,11 @@ class ScopeRun:
         self.session, self.key, self.title = session, key, title
         self.recorded = recorded
         self._outstanding = _recorded_effects(recorded)
+        self._answers = dict(recorded.answers)  # taken from here, because the record follows later
         self.outputs: dict[str, Output] = {}
         self.messages: list[Message] = []
         self.ended = False
+        self._task = asyncio.current_task()  # the one that runs the scope's function
         self._counts: dict[tuple[str, str], int] = {}
         self._last_number = recorded.last_number
         self._under_way = 0
@@ -119,6 +121,12 @@ class ScopeRun:
             if not self._under_way:
                 self._quiet.set()
 
+    async def durable(self) -> None:
+        """Return when all that was recorded is durable. Nobody else can be about to record something if no other call
+        is under way and this is no task beside others, as `asyncio.gather` makes them."""
+        alone = self.session.under_way <= 1 and asyncio.current_task() is self._task
+        await self.session.journal.durable(alone=alone)
+
     async def quiet(self) -> None:
         """Return when no call of this scope is under way, in a task or in a thread."""
         while self._under_way or self._threads:
@@ -159,7 +167,7 @@ class ScopeRun:
         session.journal.add(
             StepCompleted(**call.identity(), result=kept.result, blob=kept.blob, effect=call.step.is_effect, **facts)
         )
-        await session.durable()
+        await self.durable()
         session.step_is_done()
         return answer
 
@@ -175,7 +183,7 @@ class ScopeRun:
     async def progress(self, call: Call, value: Any) -> None:
         data = encode(value, "the progress")
         self.session.journal.add(StepProgress(**call.identity(), value=Raw(data)))
-        await self.session.durable()
+        await self.durable()
         self.session.check_going_on()
 
     def claim(self, key: Key) -> None:
@@ -186,9 +194,15 @@ class ScopeRun:
         """Recorded calls of an effect that this attempt has not made again, and nobody has settled."""
         return tuple(self._outstanding.get(name, ()))
 
-    def unreached(self) -> list[StepStarted]:
-        """Effects in doubt from an earlier attempt that this one has not come to."""
-        return [record for key, record in self.recorded.started.items() if key in self._outstanding.get(key[0], ())]
+    def is_claimed(self, key: Key) -> bool:
+        return key not in self._outstanding.get(key[0], ())
+
+    def answer(self, name: str) -> Answer | None:
+        """A person's word that a call of this effect may take."""
+        return self._answers.get(name)
+
+    def take_answer(self, name: str) -> None:
+        self._answers.pop(name, None)
 
     # Steps
 

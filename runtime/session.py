@@ -91,9 +91,6 @@ class Session:
         """From now on every call unwinds: a person is needed."""
         self.is_suspended = True
 
-    async def durable(self) -> None:
-        await self.journal.durable(alone=self.under_way <= 1)
-
     def wake_projector(self) -> None:
         """Let the projector have the loop's timer, for what it could not write at once."""
         loop = asyncio.get_running_loop()
@@ -142,8 +139,9 @@ class Session:
         if current_scope.get() is self.scope is not None:
             self._splices += splices
             return
-        self.journal.add(PlanChanged(plan=tuple(splices), by="agent", why=why))
-        await self.durable()
+        outline = self.plan.outline() if _is_most_of(splices, self.plan) else []
+        self.journal.add(PlanChanged(plan=tuple(splices), outline=outline, by="agent", why=why))
+        self.journal.flush()
         self.projector.mark(self.workspace.files.todo)
 
     async def run_item(self, task: Task, work: Callable[..., Any]) -> None:
@@ -242,7 +240,7 @@ class Session:
                 outputs=scope.outputs, cancelled=cancelled,
             )
         )  # fmt: skip
-        await self.durable()
+        self.journal.flush()
         self._committed = state
         files = self.workspace.files
         for document in (files.state, files.steps):
@@ -255,14 +253,26 @@ class Session:
         return data
 
     def ask_about_unreached(self, scope: ScopeRun) -> None:
-        """An effect that an earlier attempt has begun, and this one has not come to, must not be forgotten."""
-        for started in scope.unreached():
-            if not any(d.scope == scope.key and d.key == started.key for d in self.moment.doubts.values()):
+        """Nothing commits over an effect of which it is not known how it ended."""
+        recorded = self.moment.scopes.get(scope.key)
+        if recorded is None or not recorded.started:
+            return
+        self.journal.flush()  # what is known of them may only be waiting for company
+        for key, started in recorded.started.items():
+            if not any(d.scope == scope.key and d.key == key for d in self.moment.doubts.values()):
                 identity = {name: getattr(started, name) for name in OfCall.__struct_fields__}
-                self.journal.add(Doubt(**identity, id=f"d{self.moment.doubts_asked + 1}", why="unreached"))
+                why: Literal["unknown_outcome", "unreached"] = (
+                    "unknown_outcome" if scope.is_claimed(key) else "unreached"
+                )
+                self.journal.add(Doubt(**identity, id=f"d{self.moment.doubts_asked + 1}", why=why))
                 self.journal.flush()
             self.suspend()
         self.check_going_on()
+
+
+def _is_most_of(splices: list[Splice], plan: Plan) -> bool:
+    """Then the parse goes into the record too: it spares every later opening one, and stays in proportion."""
+    return 2 * sum(len(splice.text) for splice in splices) >= len(plan.text)
 
 
 def _result_codec(function: Callable[..., Any]) -> Codec:

@@ -14,9 +14,9 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from .errors import InvalidFile, NewerFormat
-from .moment import ROOT, Kept, Moment, Scope, Status, Usage
+from .moment import ROOT, Answer, Kept, Moment, Scope, Status, Usage
 from .names import slug
-from .record import Doubt, Epoch, Failure, Key, Output, PartialPromoted, Resolved, StepCompleted, StepStarted
+from .record import Doubt, Epoch, Failure, Key, Output, PartialPromoted, StepCompleted, StepStarted
 from .store import Store
 from .todo import Plan
 
@@ -44,7 +44,7 @@ class _Scope(Struct, omit_defaults=True):
     promoted: list[PartialPromoted] = []
     progress: list[tuple[Key, Raw]] = []
     settled: list[Key] = []
-    answers: dict[str, Resolved] = {}
+    answers: dict[str, Answer] = {}
     numbers: list[tuple[Key, int]] = []  # of the calls that are in none of the above
     last_number: int = 0
 
@@ -156,6 +156,8 @@ def newest(store: Store) -> tuple[Moment | None, MessagesAt, list[str]]:
     for path in reversed(paths(store)):
         try:
             return *parse(store.read(path, limit=_READ_LIMIT).data), complaints
+        except FileNotFoundError:
+            continue  # its owner has dropped it meanwhile
         except (ValueError, InvalidFile) as error:
             complaints.append(f"{path} can't be used: {error}")
     return None, MessagesAt(), complaints

@@ -1,16 +1,16 @@
 """What can go wrong, as one tree. A leaf: it imports nothing of Satchel but the shape of a problem.
 
-    SatchelError
-    ├── UsageError         a call or a command that can't mean anything
-    ├── InvalidFile        a file that is not what its format says; carries every problem found
-    ├── NewerFormat        written by a newer Satchel; not touched
-    ├── Edited             a projection was changed by hand in a way that can't be honoured
-    ├── Damaged            the journal or a checkpoint is broken where a crash can't have broken it
-    ├── LeaseHeld          another process is running this workspace
-    ├── StorageFailed      the disk refused a write or a sync; nothing after it counts as done
-    ├── NotSerializable    an argument, a result or the state is not JSON
-    ├── AgentError         the agent broke a rule of the API (state changed outside a scope, a nested scope, ...)
-    └── NotDone            raised by users' effects and verifiers: it certainly has not happened
+SatchelError
+├── UsageError         a call or a command that can't mean anything
+├── InvalidFile        a file that is not what its format says; carries every problem found
+├── NewerFormat        written by a newer Satchel; not touched
+├── Edited             a projection was changed by hand in a way that can't be honoured
+├── Damaged            the journal or a checkpoint is broken where a crash can't have broken it
+├── LeaseHeld          another process is running this workspace
+├── StorageFailed      the disk refused a write or a sync; nothing after it counts as done
+├── NotSerializable    an argument, a result or the state is not JSON
+├── AgentError         the agent broke a rule of the API (state changed outside a scope, a nested scope, ...)
+└── NotDone            raised by users' effects and verifiers: it certainly has not happened
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ What `status`, `log`, `check` and the first and third step of every opening shar
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from . import checkpoint, definition, journal
 from .checkpoint import MessagesAt
@@ -13,11 +14,18 @@ from .definition import Definition
 from .errors import Damaged, UsageError
 from .journal import Tail
 from .moment import Moment
-from .store import Store
+from .store import Entry, Store, Version
 from .textfile import decode
 
 DEFINITION = "workspace.yaml"
 _DEFINITION_LIMIT = 1 << 20
+
+
+class Signature(NamedTuple):
+    """What a moment was made of. While it is the same, so is the moment: these files only grow, or are made."""
+
+    definition: Version | None
+    files: tuple[Entry, ...]
 
 
 @dataclass(slots=True)
@@ -30,6 +38,7 @@ class Look:
     checkpoint_seq: int  # 0: none
     messages_at: MessagesAt
     complaints: list[str]  # what was not as it should be, and does not stop an opening
+    signature: Signature
 
 
 def define(store: Store) -> Definition:
@@ -43,8 +52,14 @@ def define(store: Store) -> Definition:
     return definition.parse(decode(data, DEFINITION))
 
 
+def signature(store: Store) -> Signature:
+    files = (entry for folder in (journal.FOLDER, checkpoint.FOLDER) for entry in store.list(folder))
+    return Signature(store.version(DEFINITION), tuple(files))
+
+
 def look(store: Store) -> Look:
     """The newest moment. InvalidFile, NewerFormat or Damaged if the workspace can't be opened as it is."""
+    before = signature(store)
     described = define(store)
     found, messages_at, complaints = checkpoint.newest(store)
     moment = found or Moment(run_id=described.run_id)
@@ -55,7 +70,7 @@ def look(store: Store) -> Look:
     moment.apply(tail.lines)
     if tail.torn:
         complaints.append(f"the journal had a torn tail, as a crash leaves it: {tail.torn}; it is cut off")
-    return Look(described, moment, tail, checkpoint_seq, messages_at, complaints)
+    return Look(described, moment, tail, checkpoint_seq, messages_at, complaints, before)
 
 
 def _other_run(found: str, expected: str) -> Damaged:

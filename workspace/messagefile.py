@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -94,8 +95,11 @@ def restore(store: Store, checkpointed: MessagesAt, later: list[Line]) -> tuple[
     at = _after(checkpointed, len(later), data)
     wanted = known + data
     complaint = None
-    if found != wanted and (found or wanted):
-        whole = (found or b"").split(b"\0", 1)[0]  # what a power failure took is a hole or the end
+    if found is None:
+        if wanted:
+            store.replace(PATH, wanted, sync="data")
+    elif found != wanted:
+        whole = found.split(b"\0", 1)[0]  # what a power failure took is a hole or the end
         if not wanted.startswith(whole[: whole.rfind(b"\n") + 1]):
             store.append(REJECTED, found, durable=True)
             complaint = f"{PATH} was changed by hand; it can't be edited, so your version is kept as {REJECTED}"
@@ -105,10 +109,8 @@ def restore(store: Store, checkpointed: MessagesAt, later: list[Line]) -> tuple[
 
 def rebuild(store: Store, lines: list[Line]) -> MessageFile:
     """Write the file anew from all committed messages of the journal; what was there is kept aside."""
-    try:
+    with suppress(FileNotFoundError):
         store.append(REJECTED, store.read(PATH, limit=_READ_LIMIT).data, durable=True)
-    except FileNotFoundError:
-        pass
     data = encode(lines)
     store.replace(PATH, data, sync="data")
     return MessageFile(store, _after(MessagesAt(), len(lines), data))

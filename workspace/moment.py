@@ -50,6 +50,15 @@ class Kept(Struct, frozen=True, omit_defaults=True):
     blob: str = ""
 
 
+class Answer(Struct, frozen=True, omit_defaults=True):
+    """A person's word on an effect that an earlier attempt may have done under other arguments."""
+
+    key: Key  # the call that was asked about; the next attempt's arguments may differ again
+    outcome: Literal["done", "not_done"]
+    result: Raw = NOTHING
+    blob: str = ""
+
+
 class Scope(Struct):
     """A scope that has begun and not committed."""
 
@@ -60,7 +69,7 @@ class Scope(Struct):
     progress: dict[Key, Raw] = {}
     numbers: dict[Key, int] = {}  # `no` of every call ever recorded here
     settled: set[Key] = set()  # recorded effects that a person has matched with a later call
-    answers: dict[str, Resolved] = {}  # by effect: a person's word on the next call of it that has no record
+    answers: dict[str, Answer] = {}  # by effect, for the next call of it that has no record
     last_number: int = 0
     messages: list[Line] = []  # not yet committed
 
@@ -184,6 +193,8 @@ class Moment(Struct, kw_only=True):
         if record.by == "person" and not self.has_plan:
             self.adopted = hashlib.sha256(record.plan[0].text.encode()).hexdigest()
         self._replan(record.plan)
+        if record.outline:
+            self.plan = Plan.restore(self.plan.text, record.outline)
 
     def _message(self, line: Line, record: Message) -> None:
         self.scopes[record.scope].messages.append(line)
@@ -197,8 +208,7 @@ class Moment(Struct, kw_only=True):
         doubt = self.doubts.pop(record.id)
         scope = self.scopes[doubt.scope]
         if doubt.why == "unclaimed":
-            # The next attempt's arguments may differ again, so the answer is to the next call without a record.
-            scope.answers[doubt.step] = self._with_result(scope, doubt, record)
+            scope.answers[doubt.step] = self._answer(scope, doubt, record)
             for key in doubt.others:
                 scope.settled.add(key)
                 scope.started.pop(key, None)
@@ -227,14 +237,14 @@ class Moment(Struct, kw_only=True):
             if same_effect and (doubt.key == record.key or doubt.why == "unclaimed"):
                 del self.doubts[doubt.id]
 
-    def _with_result(self, scope: Scope, doubt: Doubt, answer: Resolved) -> Resolved:
+    def _answer(self, scope: Scope, doubt: Doubt, record: Resolved) -> Answer:
         """`--done` without a result means: what the earlier call returned."""
-        if answer.outcome == "done" and not len(answer.result) and not answer.blob:
-            for key in doubt.others:
-                if key in scope.done:
-                    found = scope.done[key]
-                    return Resolved(id=answer.id, outcome="done", by=answer.by, result=found.result, blob=found.blob)
-        return answer
+        result, blob = record.result, record.blob
+        if record.outcome == "done" and not len(result) and not blob:
+            for earlier in (scope.done[key] for key in doubt.others if key in scope.done):
+                result, blob = earlier.result, earlier.blob
+                break
+        return Answer(doubt.key, record.outcome, result, blob)
 
     def _replan(self, splices: tuple[Splice, ...]) -> None:
         if splices:

@@ -103,6 +103,8 @@ def _steps(store: Store, moment: Moment, noticed: Noticed) -> None:
     expected = {file.path: file.record for file in projection.step_files(moment)}
     for folder in store.folders(projection.STEPS):
         for entry in store.list(folder):
+            if not projection.is_step_file(entry.path):
+                continue  # a desktop's or an editor's
             data = _read(store, entry.path, noticed)
             if data is None:
                 continue

@@ -18,7 +18,7 @@ from . import checkpoint, journal, jsontext, lease, messagefile, noticing, salva
 from .definition import Definition
 from .errors import SatchelError
 from .journal import SEGMENT_BYTES, Journal
-from .looking import Look, look
+from .looking import Look, look, signature
 from .messagefile import MessageFile
 from .moment import Moment
 from .noticing import Noticed
@@ -27,6 +27,7 @@ from .projection import STEPS
 from .projector import Files, Projector
 from .record import FORMAT, Closed, Failure, Line, Opened, PlanChanged
 from .report import Report
+from .salvage import Leftover
 from .store import Store
 from .store.disk import TEMPORARY
 from .todo import Plan, Splice
@@ -44,6 +45,7 @@ class Workspace:
         self.journal: Journal
         self.files: Files
         self.messages: MessageFile
+        self.was_finished = False  # it had completed, and nothing of its plan is left to do
         self._checkpointed_bytes = 0  # what the journal held when the last checkpoint was written
         self._checkpoint_size = 0
 
@@ -78,23 +80,29 @@ class Workspace:
 @contextmanager
 def opened(store: Store, why: Why, report: Report) -> Iterator[Workspace]:
     """Open for the body. The body calls `close`; leaving without it is what a crash is, and is repaired as one."""
-    look(store)  # refuse before anything is touched
+    seen = look(store)  # refuse before anything is touched
     with lease.held(store):
         _clear_temporary(store)
-        seen = look(store)
+        if signature(store) != seen.signature:
+            seen = look(store)
         report.found(seen)
         noticed = noticing.notice(store, seen.moment)
         if noticed.refusals:
             raise _refused(noticed.refusals)
+        leftovers = list(salvage.leftovers(store, seen.moment))
         journal.mend(store, seen.tail)
         workspace = Workspace(store, seen.definition, seen.moment, report)
         workspace.messages = _restore_messages(store, seen, report)
         workspace.journal = Journal(
             store, epoch=seen.moment.epoch + 1, next_seq=seen.tail.next_seq, on_durable=seen.moment.apply
         )
+        progress = seen.moment.plan.progress
+        workspace.was_finished = (
+            seen.moment.status == "completed" and progress.settled == progress.leaves and noticed.plan is None
+        )
         try:
-            _record_opening(workspace, why, seen, noticed)
-            _salvage(workspace)
+            _record_opening(workspace, "recover" if workspace.was_finished else why, seen, noticed)
+            _salvage(workspace, leftovers)
             _project(workspace, noticed)
             yield workspace
         finally:
@@ -115,16 +123,17 @@ def _record_opening(workspace: Workspace, why: Why, seen: Look, noticed: Noticed
     if noticed.plan is not None:
         adopted = Plan(noticed.plan)
         splices = (Splice(0, 0, noticed.plan), *adopted.identify(moment.highest_id))
-        writer.add(PlanChanged(plan=splices, by="person", why="written before the run began"))
+        outline = adopted.outline()
+        writer.add(PlanChanged(plan=splices, outline=outline, by="person", why="written before the run began"))
         workspace.report.add("found", f"a plan of {len(adopted.tasks)} items in todo.md")
     writer.flush()
 
 
-def _salvage(workspace: Workspace) -> None:
+def _salvage(workspace: Workspace, leftovers: list[Leftover]) -> None:
     """Step 5. Every promotion is durable before its partial is removed."""
     by = "an error" if workspace.report.was_clean else "a crash"
     promoted = []
-    for leftover in list(salvage.leftovers(workspace.store, workspace.moment)):
+    for leftover in leftovers:
         record = salvage.promote(workspace.store, leftover, workspace.moment, by)
         if record:
             workspace.journal.add(record)
@@ -199,5 +208,3 @@ def _refused(refusals: list[SatchelError]) -> SatchelError:
     if others and first.remedy:
         first.remedy += f" ({len(others)} more of this kind: `satchel check` lists them)"
     return first
-
-

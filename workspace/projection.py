@@ -26,6 +26,7 @@ STEPS_SHOWN = 50
 """Of each open scope the newest results are shown, so that a scope of 10,000 steps is not a folder of 10,000 files."""
 
 _HASHED = re.compile("-[0-9a-f]{6}$")
+_STEP_FILE = re.compile(r"/[0-9]{2,}-[a-z0-9-]+\.json\Z")
 _AT = b'"at": {"seq": %d, "epoch": %d, "sha": "00000000"}'
 
 
@@ -104,6 +105,11 @@ def folder_of(key: str, title: str) -> str:
     if key == f"_{name}" and name != "agent" and not _HASHED.search(name):
         return key
     return f"_{name}-{hashlib.sha256(key.encode()).hexdigest()[:6]}"
+
+
+def is_step_file(path: str) -> bool:
+    """Whether a file in a scope's folder can be one of ours, by its name."""
+    return _STEP_FILE.search(path) is not None
 
 
 def file_stem(no: int, step: str) -> str:

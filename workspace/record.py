@@ -138,7 +138,10 @@ class ScopeCommitted(Record, frozen=True, kw_only=True, tag="scope.committed"):
 
 
 class PlanChanged(Record, frozen=True, kw_only=True, tag="plan.changed"):
+    """The plan is another one. `outline` is where the tasks are afterwards, if that was worth keeping."""
+
     plan: tuple[Splice, ...]
+    outline: list[list[int]] = []
     by: Literal["agent", "person", "runtime"]
     why: str = ""
 

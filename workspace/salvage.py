@@ -77,5 +77,3 @@ def _is_stale(head: PartialHead, moment: Moment) -> bool:
         return True
     promoted = scope.promoted.get(head.key, ())
     return any(record.attempt >= head.attempt for record in promoted)
-
-

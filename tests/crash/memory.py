@@ -147,6 +147,10 @@ class Memory(Syscalls):
     def sync(self, fd: int) -> None:
         self._sync(fd, "sync")
 
+    def has_name(self, fd: int) -> bool:
+        number, _ = self._open_file(fd)
+        return any(number in node.entries.values() for node in self.nodes.values() if isinstance(node, Folder))
+
     def close(self, fd: int) -> None:
         _, path = self._open_file(fd)
         del self._fds[fd]

@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from satchel.runtime.session import Session
+from satchel.runtime.scope import ScopeRun
 from satchel.workspace import blobs, journal, noticing, opening, salvage
 from satchel.workspace.journal import Tail
 from satchel.workspace.moment import Kept, Moment
@@ -95,8 +95,8 @@ def _projection_not_synced_before_its_rename() -> Fault:
 
 
 def _partial_removed_before_its_promotion_is_durable() -> Fault:
-    def hasty(workspace: Workspace) -> None:
-        for leftover in list(salvage.leftovers(workspace.store, workspace.moment)):
+    def hasty(workspace: Workspace, leftovers: list[Leftover]) -> None:
+        for leftover in leftovers:
             workspace.store.remove(leftover.path)
             record = salvage.promote(workspace.store, leftover, workspace.moment, "a crash")
             if record:
@@ -160,14 +160,14 @@ def _checkpoint_ahead_of_the_journal() -> Fault:
 
 
 def _effect_begun_before_its_intent_is_durable() -> Fault:
-    durable = Session.durable
+    durable = ScopeRun.durable
 
-    async def hasty(self: Session) -> None:
-        waiting = self.journal._waiting
+    async def hasty(self: ScopeRun) -> None:
+        waiting = self.session.journal._waiting
         if not (waiting and isinstance(waiting[-1].record, StepStarted)):
             await durable(self)
 
-    return mock.patch.object(Session, "durable", hasty)
+    return mock.patch.object(ScopeRun, "durable", hasty)
 
 
 def _group_lost_in_part_is_taken_for_damage() -> Fault:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from msgspec import Raw
+
 from satchel.schemas import problems, schema
 from satchel.workspace import checkpoint, lease, partial, projection, record, yamltext
 from satchel.workspace.checkpoint import MessagesAt

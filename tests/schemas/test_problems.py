@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from satchel.schemas import Problem, dotted, names, problems, short
 
 IDENTITY = {"scope": "3-a", "no": 1, "step": "read", "args": "0" * 16, "n": 0}

@@ -11,9 +11,9 @@ import pytest
 from jsonschema import Draft202012Validator
 from referencing import Registry
 from referencing.jsonschema import DRAFT202012
-from satchel.schemas import names, problems, schema
 
 from satchel import schemas
+from satchel.schemas import names, problems, schema
 
 
 def subschemas(node: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from satchel.schemas import problems
 from satchel.workspace import definition
 from satchel.workspace.definition import Definition, encode, parse

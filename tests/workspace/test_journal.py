@@ -362,7 +362,7 @@ def test_nothing_is_told_before_it_is_synced(tmp_path: Path) -> None:
     order.clear()
     writing.journal.add(Closed())
     writing.journal.flush()
-    assert order == ["write", "sync_data", "told"]
+    assert order == ["write", "sync_data", "has_name", "told"]
 
 
 def test_a_hundred_concurrent_waiters_share_one_sync(writing: Writing) -> None:

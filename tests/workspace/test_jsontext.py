@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from satchel.workspace.errors import InvalidFile, NotSerializable
 from satchel.workspace.jsonscan import scan
 from satchel.workspace.jsontext import DEPTH, dump, load, place_of

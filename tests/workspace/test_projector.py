@@ -17,6 +17,7 @@ from satchel.workspace.projector import SHARE, Projector
 from satchel.workspace.record import PlanChanged, ScopeBegun, StepCompleted
 from satchel.workspace.report import Report
 from satchel.workspace.store import DiskStore
+from satchel.workspace.todo import Splice
 
 
 class Clock:
@@ -128,7 +129,7 @@ def folder(tmp_path: Path) -> Path:
 def working(workspace: Workspace) -> None:
     """A plan, a begun item, two steps."""
     add = workspace.journal.add
-    add(PlanChanged(plan=((0, 0, "- [ ] a\n"),), by="agent"))  # type: ignore[arg-type]
+    add(PlanChanged(plan=(Splice(0, 0, "- [ ] a\n"),), by="agent"))
     add(ScopeBegun(scope="1", title="a", plan=((0, 1, "- [/] a ^1\n"),)))  # type: ignore[arg-type]
     for no in (1, 2, 3):
         add(StepCompleted(scope="1", no=no, step="read", args=f"{no}", n=0))

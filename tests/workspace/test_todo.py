@@ -8,6 +8,7 @@ import time
 from contextlib import suppress
 
 import pytest
+
 from satchel.workspace.errors import UsageError
 from satchel.workspace.todo import Plan, Splice, Task, parse
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
+
 from satchel.workspace.errors import UsageError
 from satchel.workspace.todo import Plan, Splice, Task
 from satchel.workspace.todo.splice import split

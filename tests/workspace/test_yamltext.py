@@ -11,6 +11,7 @@ import pytest
 import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
+
 from satchel.workspace.errors import InvalidFile, UsageError
 from satchel.workspace.yamltext import decode, dump, load, set_value
 

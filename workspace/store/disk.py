@@ -180,8 +180,7 @@ class DiskStore:
     def _temporary(self, data: bytes, sync: Sync) -> Iterator[str]:
         """A file with `data`, to be renamed or linked by the body. Removed if the body fails."""
         self._make_folder(TEMPORARY, durable=False)  # what is in it after a crash is rubbish anyway
-        path = f"{self._root}/{TEMPORARY}/{os.getpid()}-{next(_numbers)}"
-        fd = self._os.open_new(path)
+        path, fd = self._open_temporary()
         try:
             try:
                 self._os.write(fd, data)
@@ -194,6 +193,12 @@ class DiskStore:
             with suppress(OSError):
                 self._os.unlink(path)
             raise
+
+    def _open_temporary(self) -> tuple[str, int]:
+        while True:
+            path = f"{self._root}/{TEMPORARY}/{os.getpid()}-{next(_numbers)}"
+            with suppress(FileExistsError):  # a process with this number, in another container
+                return path, self._os.open_new(path)
 
     # Folders, and the way out of them
 
@@ -236,6 +241,12 @@ class DiskLog:
         try:
             self._os.write(self._fd, data)
             self._os.sync_data(self._fd)
+            if not self._os.has_name(self._fd):  # whoever opens a workspace replaces or removes the last log
+                raise LeaseHeld(
+                    "was replaced while this process was writing it", path=self._path,
+                    why="the lock was deleted, and another process has taken the workspace",
+                    remedy="see `satchel status`; nothing that was acknowledged before is lost",
+                )  # fmt: skip
         except OSError as error:
             raise _failed("can't be appended to", self._path, error) from error
 

@@ -54,6 +54,10 @@ class Syscalls:
         finally:
             os.close(fd)
 
+    def has_name(self, fd: int) -> bool:
+        """Whether an open file can still be found under some name."""
+        return os.fstat(fd).st_nlink > 0
+
     def close(self, fd: int) -> None:
         os.close(fd)
 
@@ -100,5 +104,3 @@ class Syscalls:
         from filelock import FileLock  # takes 9 ms to import, and looking at a workspace needs no lock
 
         return FileLock(path, timeout=0)
-
-

@@ -59,11 +59,10 @@ class Plan:
         return plan
 
     def copy(self) -> Self:
-        """A plan of the same text that changes on its own. Costs no parse."""
+        """A plan of the same text that changes on its own, and need not be parsed again."""
         other = type(self)()
         other._lines, other._text = list(self._lines), self._text
-        if self._reading is not None:
-            other._reading = Reading(other._lines, self._reading.rows)
+        other._reading = Reading(other._lines, self._now().rows)
         return other
 
     def outline(self) -> list[list[int]]:

@@ -1,4 +1,4 @@
-"""Orders of events that break a promise today. Each is marked as failing; who repairs it takes the mark away."""
+"""Orders of events that once broke a promise."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.xfail(reason="P2: two calls that run at once both take one answer, so one effect is skipped", strict=True)
 def test_an_answer_to_one_effect_does_not_silently_skip_another_that_runs_at_once(folder: Path) -> None:
     sent: list[str] = []
     texts = ["z"]
@@ -63,7 +62,6 @@ def test_an_answer_to_one_effect_does_not_silently_skip_another_that_runs_at_onc
     assert outcome.result != ["by hand", "by hand"] and "y" in sent
 
 
-@pytest.mark.xfail(reason="P6: whoever lost .satchel/ goes on writing a journal that was replaced", strict=True)
 def test_a_process_whose_lock_was_deleted_does_not_acknowledge_what_nobody_can_read(folder: Path) -> None:
     """`git clean -fdX`, a synchronising tool or a person removes .satchel/; a second process opens and mends."""
     with opened(DiskStore(folder), "run", Report()) as first:
@@ -81,9 +79,6 @@ def test_a_process_whose_lock_was_deleted_does_not_acknowledge_what_nobody_can_r
             first.journal.flush()
 
 
-@pytest.mark.xfail(
-    reason="P10: a partial of a newer format is refused only after the workspace was written to", strict=True
-)
 def test_a_newer_partial_is_refused_before_anything_is_touched(folder: Path) -> None:
     with opened(DiskStore(folder), "recover", Report()) as workspace:
         workspace.close()
@@ -96,9 +91,6 @@ def test_a_newer_partial_is_refused_before_anything_is_touched(folder: Path) -> 
     assert look(DiskStore(folder)).moment.seq == before
 
 
-@pytest.mark.xfail(
-    reason="a file that a desktop puts into every folder it shows makes the run refuse to open", strict=True
-)
 @pytest.mark.parametrize("name", [".DS_Store", "Thumbs.db", ".01-read.json.swp"])
 def test_a_file_that_is_no_step_does_not_keep_the_run_from_opening(folder: Path, name: str) -> None:
     with opened(DiskStore(folder), "recover", Report()) as workspace:
