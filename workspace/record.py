@@ -29,7 +29,7 @@ Key = tuple[str, str, int]
 """What tells a call from the others of its scope: step name, hash of the arguments, equal calls before it."""
 
 
-class Record(Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="type"):
+class Record(Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="type", gc=False):
     """What happened. `scope` is an item's id, `_NAME` for a named scope, or empty for the agent itself."""
 
 
