@@ -21,6 +21,7 @@ class Reading:
 
     def __init__(self, lines: list[str], rows: list[Row]):
         self.lines, self.rows = lines, rows
+        self._at = [row.line for row in rows]
         self.tree = Tree(rows, [MARKS[lines[row.line][row.column]] for row in rows])
         self.revision = next(_revisions)
         self._read: list[Task | None] = [None] * len(rows)
@@ -53,8 +54,8 @@ class Reading:
 
     def at_line(self, line: int) -> int | None:
         """The index of the task whose checkbox is on `line`."""
-        index = bisect_left(self.rows, line, key=_line)
-        return index if index < len(self.rows) and self.rows[index].line == line else None
+        index = bisect_left(self._at, line)
+        return index if index < len(self._at) and self._at[index] == line else None
 
     def by_id(self, word: str) -> int | None:
         """The index of the first task with this id; upper and lower case are the same."""
@@ -68,11 +69,14 @@ class Reading:
     def changed(self, index: int, line: str) -> None:
         """Take note that the line of a task gets another mark or id."""
         row = self.rows[index]
-        old_id, new_id = read_id(self.lines[row.line], row.column), read_id(line, row.column)
+        old = self.lines[row.line]
         self.lines[row.line] = line
         if (mark := MARKS[line[row.column]]) != self.tree.marks[index]:
             self.tree.mark(index, mark)
         self._read[index] = self._all = None
+        if old[row.column + 1 :] == line[row.column + 1 :]:
+            return
+        old_id, new_id = read_id(old, row.column), read_id(line, row.column)
         if old_id != new_id:
             if old_id is not None or new_id is None:
                 self._ids = None
@@ -117,7 +121,3 @@ def fitting(lines: Sequence[str], outline: Sequence[Sequence[Any]]) -> list[Row]
         rows.append(row)
         above = row.last
     return rows
-
-
-def _line(row: Row) -> int:
-    return row.line

@@ -90,6 +90,8 @@ def below(lead: str) -> str:
 
 
 def read_id(line: str, column: int) -> str | None:
+    if "^" not in line:
+        return None
     return _cut_id(body(line)[column + 2 :])[1]
 
 
@@ -119,11 +121,13 @@ def is_field_edit(old: str, new: str, column: int) -> bool:
 
     Such an edit can't change how the text around it is read.
     """
-    if old[:column] != new[:column] or not _CHECKBOX.match(new, column - 1) or ending(old) != ending(new):
+    if old[:column] != new[:column] or not _CHECKBOX.match(new, column - 1):
+        return False
+    if old[column + 1 :] == new[column + 1 :]:
+        return True
+    if ending(old) != ending(new):
         return False
     after = body(new)[column + 1 :]
-    if after == body(old)[column + 1 :]:
-        return True
     _, word = _cut_id(after)
     return word is not None and with_id(old, word)[column + 1 :] == new[column + 1 :]
 
