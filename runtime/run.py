@@ -162,10 +162,10 @@ class Todo:
     @property
     def items(self) -> Sequence[Task]:
         """All tasks in the order of the file; they have `text`, `mark`, `id`, `children`."""
-        return self._session.plan.tasks
+        return _Items(self._session)
 
     def __iter__(self) -> Iterator[Task]:
-        return iter(self.items)
+        return iter(self._session.plan.tasks)
 
     def result(self, item: Task | str) -> Any:
         """What the function of a finished item returned, or None."""
@@ -221,6 +221,30 @@ class Todo:
             f"no item {word!r} in todo.md" if not by_text else f"several items read {word!r}",
             remedy="name it by its id, without the ^",
         )
+
+
+class _Items(Sequence[Task]):
+    """The tasks of a plan as it is now, made one by one: to ask whether there are any must not cost 10,000 of them."""
+
+    def __init__(self, session: Session):
+        self._session = session
+
+    def __len__(self) -> int:
+        return len(self._session.plan)
+
+    @overload
+    def __getitem__(self, index: int) -> Task: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Task]: ...
+    def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
+        plan = self._session.plan
+        return plan.tasks[index] if isinstance(index, slice) else plan.at(index)
+
+    def __iter__(self) -> Iterator[Task]:
+        return iter(self._session.plan.tasks)
+
+    def __repr__(self) -> str:
+        return repr(self._session.plan.tasks)
 
 
 class Messages:

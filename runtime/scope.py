@@ -252,14 +252,14 @@ class ScopeRun:
         )  # fmt: skip
         try:
             return await self.invoke(call, {str(step.shape.partial): out})
-        except Exception as error:
+        except BaseException as error:
+            out.file.write()
+            if not isinstance(error, Exception):
+                raise  # stopped in the middle; the next opening promotes it
             if out.has_new:
                 self._promote(out, f"{type(error).__name__}: {error}")
             else:  # refused before it began, by a rate limit say: what there was before is still the latest
                 session.store.remove(out.file.path)
-            raise
-        except BaseException:
-            out.file.write()  # stopped in the middle; the next opening promotes it
             raise
         finally:
             session.projector.drop(out.file)

@@ -66,44 +66,63 @@ def read(store: Store, *, after: int) -> Tail:
         if first != expected:
             raise _gap(path, expected, first)
         data = store.read(path, limit=_READ_LIMIT).data
-        found, good, torn = _read_segment(path, data, first, is_last=first == needed[-1])
+        found, expected, good, torn = _read_segment(path, data, first, after, is_last=first == needed[-1])
         lines.extend(found)
-        expected = first + len(found)
     if expected <= after:
         raise Damaged(
             "the journal ends before the newest checkpoint", path=FOLDER,
             why=f"its last record is {expected - 1}, the checkpoint stands at {after}: they are not of one moment",
             remedy="copy the folder anew, or move the newer files of checkpoints/ away",
         )  # fmt: skip
-    return Tail(lines[after + 1 - start :], expected, segment_path(needed[-1]), good, torn)
+    if lines and lines[0].seq <= after:
+        lines = lines[after + 1 - lines[0].seq :]
+    return Tail(lines, expected, segment_path(needed[-1]), good, torn)
 
 
-def _read_segment(path: str, data: bytes, first: int, *, is_last: bool) -> tuple[list[Line], bytes, str | None]:
+def _read_segment(
+    path: str, data: bytes, first: int, after: int, *, is_last: bool
+) -> tuple[list[Line], int, bytes, str | None]:
+    """The records of a segment, from `after` on where they are needed; the seq that is due next; the part that is
+    good; and what is torn."""
     rows = data.split(b"\n")
+    known = _known(rows, first, after)
     lines: list[Line] = []
-    for row in rows[:-1]:
+    due = first + known
+    for row in rows[known:-1]:
         try:
             line = parse(row)
         except BadLine as error:
             reason = str(error)
             break
-        if line.seq != first + len(lines):
-            reason = f"it says it is record {line.seq}, and {first + len(lines)} belongs here"
+        if line.seq != due:
+            reason = f"it says it is record {line.seq}, and {due} belongs here"
             break
         lines.append(line)
+        due += 1
     else:
         if not rows[-1]:
-            return lines, data, None
+            return lines, due, data, None
         reason = "it has no end"
-    broken = first + len(lines)
-    if not is_last or any(group > broken for group in _later_groups(rows[len(lines) + 1 :])):
+    at = due - first
+    if not is_last or any(group > due for group in _later_groups(rows[at + 1 :])):
         raise Damaged(
-            f"line {len(lines) + 1} is broken", path=path, why=f"{reason}, and whole records follow it",
+            f"line {at + 1} is broken", path=path, why=f"{reason}, and whole records follow it",
             remedy="this is not what a crash leaves: take the file from a backup, "
             "or run `satchel log` to see what can still be read",
         )  # fmt: skip
-    good = sum(len(row) + 1 for row in rows[: len(lines)])
-    return lines, data[:good], f"{len(data) - good} bytes at the end of {path} (record {broken}: {reason})"
+    good = sum(len(row) + 1 for row in rows[:at])
+    return lines, due, data[:good], f"{len(data) - good} bytes at the end of {path} (record {due}: {reason})"
+
+
+def _known(rows: Sequence[bytes], first: int, after: int) -> int:
+    """How many rows a checkpoint at `after` has made needless to read: opening reads the tail, not the history."""
+    count = after + 1 - first
+    try:
+        if 0 < count < len(rows) and parse(rows[count - 1]).seq == after:  # the last row has no end
+            return count
+    except BadLine:
+        pass
+    return 0  # then all are read, to tell what is wrong
 
 
 def _later_groups(rows: Sequence[bytes]) -> list[int]:
@@ -123,8 +142,8 @@ def mend(store: Store, tail: Tail) -> None:
     What was read may only have been in the page cache, even after an fsync that failed; so the last segment is not
     synced but written anew.
     """
-    if tail.last_segment is None:
-        return
+    if tail.last_segment is None or (tail.good and not tail.lines and not tail.torn):
+        return  # a checkpoint that covers all of it was written only when it was durable
     if tail.good:
         store.replace(tail.last_segment, tail.good)
     else:

@@ -23,8 +23,9 @@ SHARE = 20
 class Document(Protocol):
     """One or a few files that belong together."""
 
-    def write(self) -> None:
-        """Bring the files up to the moment, but for one that a person has saved since: it stays as it is."""
+    def write(self) -> bool | None:
+        """Bring the files, or one of them, up to the moment, but for one that a person has saved since: it stays as
+        it is. True if others wait."""
 
 
 class Projector:
@@ -76,7 +77,8 @@ class Projector:
         del self._dirty[document]
         began = self._clock()
         try:
-            document.write()
+            if document.write():
+                self._dirty[document] = None
         finally:
             ended = self._clock()
             self._due = ended + SHARE * (ended - began)
@@ -134,21 +136,23 @@ class TodoDocument:
 
 
 class StepsDocument:
-    """steps/ as a whole: writes what is new in the open scopes, removes what no longer is of interest."""
+    """steps/ as a whole: writes what is new in the open scopes, one file at a time, the newest first; removes what no
+    longer is of interest."""
 
     def __init__(self, files: _Guarded, moment: Moment, shown: dict[str, record.OfCall]):
         self._files, self._moment = files, moment
         self._shown = shown
 
-    def write(self) -> None:
+    def write(self) -> bool:
         wanted = {file.path: file.record for file in projection.step_files(self._moment)}
         for path in sorted(self._shown.keys() - wanted.keys()):
             del self._shown[path]
             self._files.remove(path)
-        for path, step in wanted.items():
-            if self._shown.get(path) is not step:
-                self._shown[path] = step
-                self._files.replace(path, projection.step_file(self._moment, step))
+        behind = [path for path, step in wanted.items() if self._shown.get(path) is not step]
+        for path in behind[:1]:
+            step = self._shown[path] = wanted[path]
+            self._files.replace(path, projection.step_file(self._moment, step))
+        return len(behind) > 1
 
 
 class MessagesDocument:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from datetime import UTC, datetime
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Raw, Struct
@@ -195,7 +195,7 @@ AnyRecord = (
 )  # fmt: skip
 
 
-class Line(NamedTuple):
+class Line(Struct, frozen=True, gc=False):
     """A record and its place."""
 
     seq: int

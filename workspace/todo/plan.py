@@ -91,6 +91,14 @@ class Plan:
         """All tasks in the order of the text."""
         return self._now().tasks
 
+    def __len__(self) -> int:
+        """The number of tasks."""
+        return len(self._now().rows)
+
+    def at(self, index: int) -> Task:
+        """One of the tasks by its place, without making the others."""
+        return self._now().task(range(len(self))[index])
+
     def task(self, id: str) -> Task | None:
         """The task with this sticky id. If two have it, a problem, the first."""
         index = self._now().by_id(id)
