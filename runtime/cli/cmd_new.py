@@ -24,7 +24,7 @@ _EXAMPLES = """\b
 Examples:
   satchel new --list
   satchel new digest my-digest
-  satchel new digest my-digest --set folder=~/notes --set top=5
+  satchel new digest my-digest --set sources=~/notes --set limit=5
   satchel new my-digest other-digest      the same agent, a run of its own
 """
 

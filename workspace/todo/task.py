@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from ..errors import UsageError
 from ..names import ID
-from .splice import BOM, BREAK, body, ending
+from .splice import BOM, BREAK, body
 
 Mark = Literal["open", "begun", "done", "cancelled"]
 
@@ -90,9 +90,7 @@ def below(lead: str) -> str:
 
 
 def read_id(line: str, column: int) -> str | None:
-    if "^" not in line:
-        return None
-    return _cut_id(body(line)[column + 2 :])[1]
+    return _cut_id(line[column + 2 :])[1] if "^" in line else None
 
 
 def read_text(lines: Sequence[str], row: Row) -> str:
@@ -125,10 +123,7 @@ def is_field_edit(old: str, new: str, column: int) -> bool:
         return False
     if old[column + 1 :] == new[column + 1 :]:
         return True
-    if ending(old) != ending(new):
-        return False
-    after = body(new)[column + 1 :]
-    _, word = _cut_id(after)
+    word = read_id(new, column)
     return word is not None and with_id(old, word)[column + 1 :] == new[column + 1 :]
 
 
