@@ -2,7 +2,8 @@
 
 from ..workspace.partial import Marker
 from .agent import Agent, agent
-from .calls import effect, step
+from .calls import step
+from .effects import effect
 from .partial import Partial
 from .retry import Retry
 from .run import Item, Run

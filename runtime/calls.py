@@ -1,4 +1,4 @@
-"""`@step` and `@effect`: functions whose results are kept.
+"""`@step`: functions whose results are kept.
 
 Inside a run a call goes to the scope at work (scope.py); outside it is the plain function.
 """
@@ -9,19 +9,30 @@ import inspect
 import typing
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import Any, Generic, Protocol, TypeVar, overload
 
-from ..workspace.errors import NotDone, UsageError
+from ..workspace.errors import UsageError
 from .codec import Codec
 from .partial import OnPartial, Partial
 from .retry import Retry
 
-if TYPE_CHECKING:
-    from .scope import ScopeRun
-
 R = TypeVar("R")
 
-current_scope: ContextVar[ScopeRun | None] = ContextVar("current_scope", default=None)
+
+class Scope(Protocol):
+    """What a step needs of the scope it is called in (scope.py)."""
+
+    def call(
+        self, step: Step[Any], args: tuple[Any, ...], kwargs: dict[str, Any], named: str | None = None
+    ) -> Awaitable[Any]: ...
+    async def perform(self, call: Any) -> Any: ...
+
+
+class RunParameter:
+    """The base of `Run`: a parameter of a step that is annotated with it receives the run."""
+
+
+current_scope: ContextVar[Scope | None] = ContextVar("current_scope", default=None)
 """The scope that calls made here belong to; None outside a run. Tasks and threads inherit it."""
 
 KEY = "key"
@@ -60,36 +71,17 @@ class Step(Generic[R]):
             return self.function(*args, **kwargs)  # type: ignore[no-any-return]
         return scope.call(self, args, kwargs)
 
+    async def perform(self, call: Any) -> Any:
+        """Do what a call of this asks for, when it is not answered from the record."""
+        scope: Scope = call.scope
+        return await scope.perform(call)
+
+    def ask_again(self, call: Any, error: UsageError) -> None:
+        """A recorded answer of a person can't be used. Only effects have such answers."""
+        raise error
+
     def __repr__(self) -> str:
         return f"<{'effect' if self.is_effect else 'step'} {self.name}>"
-
-
-class Effect(Step[R]):
-    """A step that changes the outside world. Never done twice unknowingly: see `effect`."""
-
-    is_effect = True
-
-    def __init__(
-        self, function: Callable[..., Any], *, name: str | None, retry: Retry | None,
-        verify: Callable[..., Any] | None, not_done: tuple[type[BaseException], ...], idempotent: bool,
-    ):  # fmt: skip
-        super().__init__(function, name=name, retry=retry, on_partial="restart")
-        self.verify, self.idempotent = verify, idempotent
-        self.not_done: tuple[type[BaseException], ...] = (NotDone, *not_done)
-
-    def named(self, name: str) -> Callable[..., Awaitable[R]]:
-        """This effect under a name of its own: equal by that name, whatever the arguments. For loops, and for
-        arguments that are computed anew at every attempt."""
-        if not isinstance(name, str) or not name:
-            raise UsageError(f"{self.name}.named() takes a name", why=f"got {name!r}")
-
-        def call(*args: Any, **kwargs: Any) -> Awaitable[R]:
-            scope = current_scope.get()
-            if scope is None:
-                return self.function(*args, **kwargs)  # type: ignore[no-any-return]
-            return scope.call(self, args, kwargs, named=name)
-
-        return call
 
 
 class _Shape:
@@ -141,9 +133,8 @@ class _Shape:
 
 
 def _is_run(hint: Any) -> bool:
-    from .run import Run
-
-    return hint is Run or typing.get_origin(hint) is Run
+    kind = typing.get_origin(hint) or hint
+    return isinstance(kind, type) and issubclass(kind, RunParameter)
 
 
 @overload
@@ -169,35 +160,3 @@ def step(
     if function is None:
         return lambda function: Step(function, name=name, retry=retry, on_partial=on_partial)
     return Step(function, name=name, retry=retry, on_partial=on_partial)
-
-
-@overload
-def effect(function: Callable[..., Awaitable[R]], /) -> Effect[R]: ...
-@overload
-def effect(function: Callable[..., R], /) -> Effect[R]: ...
-@overload
-def effect(
-    *, name: str | None = None, retry: Retry | None = None, verify: Callable[..., Any] | None = None,
-    not_done: tuple[type[BaseException], ...] = (), idempotent: bool = False,
-) -> Callable[[Callable[..., Any]], Effect[Any]]: ...  # fmt: skip
-def effect(
-    function: Callable[..., Any] | None = None, /, *,
-    name: str | None = None, retry: Retry | None = None, verify: Callable[..., Any] | None = None,
-    not_done: tuple[type[BaseException], ...] = (), idempotent: bool = False,
-) -> Any:  # fmt: skip
-    """Make a function an effect: a step that changes the outside world, and is never done twice unknowingly.
-
-    Its intent is durable before it starts. If it is then not known how it ended (a crash, an exception, a
-    cancellation), that is a doubt: `verify`, called with the same arguments, returns the result or raises `NotDone`; an
-    `idempotent` one is repeated under the same `key`; otherwise the run stops and a person is asked. Exceptions of
-    the types `not_done` say that it certainly has not happened. A parameter called `key` receives the idempotency
-    key, the same at every attempt. Not guaranteed: that a request already under way in a frozen process is stopped;
-    the receiver's use of the key does that.
-    """
-
-    def make(function: Callable[..., Any]) -> Effect[Any]:
-        return Effect(
-            function, name=name, retry=retry, verify=verify, not_done=tuple(not_done), idempotent=idempotent
-        )  # fmt: skip
-
-    return make if function is None else make(function)

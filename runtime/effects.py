@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial as bind
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast, overload
 
 from msgspec import Raw
 
@@ -22,18 +22,16 @@ from ..workspace import blobs
 from ..workspace.errors import NotDone, UsageError
 from ..workspace.moment import Answer, Kept
 from ..workspace.record import NOTHING, Doubt, Key, StepStarted
-from .calls import KEY, Effect
+from .calls import KEY, Step, current_scope
+from .context import Suspended
+from .retry import Retry
+from .scope import Call
 
-if TYPE_CHECKING:
-    from .scope import Call
+R = TypeVar("R")
 
 _TURNS = 20
 _ARGUMENTS_KEPT = 4096
 """Bytes of arguments that the intent carries for a person who is asked about it; longer ones are left out."""
-
-
-class Suspended(BaseException):
-    """Unwinds the agent when a person is needed. Not an Exception, so that an agent's `except Exception` lets it by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +41,75 @@ class _Answer:
     result: Any
 
 
-async def perform(call: Call) -> Any:
-    """Do an effect once, or find out that it was done."""
+class Effect(Step[R]):
+    """A step that changes the outside world. Never done twice unknowingly: see `effect`."""
+
+    is_effect = True
+
+    def __init__(
+        self, function: Callable[..., Any], *, name: str | None, retry: Retry | None,
+        verify: Callable[..., Any] | None, not_done: tuple[type[BaseException], ...], idempotent: bool,
+    ):  # fmt: skip
+        super().__init__(function, name=name, retry=retry, on_partial="restart")
+        self.verify, self.idempotent = verify, idempotent
+        self.not_done: tuple[type[BaseException], ...] = (NotDone, *not_done)
+
+    def named(self, name: str) -> Callable[..., Awaitable[R]]:
+        """This effect under a name of its own: equal by that name, whatever the arguments. For loops, and for
+        arguments that are computed anew at every attempt."""
+        if not isinstance(name, str) or not name:
+            raise UsageError(f"{self.name}.named() takes a name", why=f"got {name!r}")
+
+        def call(*args: Any, **kwargs: Any) -> Awaitable[R]:
+            scope = current_scope.get()
+            if scope is None:
+                return self.function(*args, **kwargs)  # type: ignore[no-any-return]
+            return scope.call(self, args, kwargs, named=name)
+
+        return call
+
+    async def perform(self, call: Call) -> Any:
+        """Do it once, or find out that it was done."""
+        return await _perform(call, self)
+
+    def ask_again(self, call: Call, error: UsageError) -> None:
+        """A person's answer is not of the type it returns."""
+        _ask(call, "unknown_outcome", f"the answer can't be used: {error.why}")
+
+
+@overload
+def effect(function: Callable[..., Awaitable[R]], /) -> Effect[R]: ...
+@overload
+def effect(function: Callable[..., R], /) -> Effect[R]: ...
+@overload
+def effect(
+    *, name: str | None = None, retry: Retry | None = None, verify: Callable[..., Any] | None = None,
+    not_done: tuple[type[BaseException], ...] = (), idempotent: bool = False,
+) -> Callable[[Callable[..., Any]], Effect[Any]]: ...  # fmt: skip
+def effect(
+    function: Callable[..., Any] | None = None, /, *,
+    name: str | None = None, retry: Retry | None = None, verify: Callable[..., Any] | None = None,
+    not_done: tuple[type[BaseException], ...] = (), idempotent: bool = False,
+) -> Any:  # fmt: skip
+    """Make a function an effect: a step that changes the outside world, and is never done twice unknowingly.
+
+    Its intent is durable before it starts. If it is then not known how it ended (a crash, an exception, a
+    cancellation), that is a doubt: `verify`, called with the same arguments, returns the result or raises `NotDone`; an
+    `idempotent` one is repeated under the same `key`; otherwise the run stops and a person is asked. Exceptions of
+    the types `not_done` say that it certainly has not happened. A parameter called `key` receives the idempotency
+    key, the same at every attempt. Not guaranteed: that a request already under way in a frozen process is stopped;
+    the receiver's use of the key does that.
+    """
+
+    def make(function: Callable[..., Any]) -> Effect[Any]:
+        return Effect(
+            function, name=name, retry=retry, verify=verify, not_done=tuple(not_done), idempotent=idempotent
+        )  # fmt: skip
+
+    return make if function is None else make(function)
+
+
+async def _perform(call: Call, effect: Effect[Any]) -> Any:
     scope = call.scope
     scope.claim(call.key)
     if call.key in scope.recorded.started:
@@ -53,7 +118,7 @@ async def perform(call: Call) -> Any:
     answer = await _answer(call)
     if answer is not None:
         if answer.outcome == "done":
-            result = blobs.fetch(scope.session.store, Kept(answer.result, answer.blob))
+            result = blobs.fetch(scope.context.store, Kept(answer.result, answer.blob))
             try:
                 return await scope.keep(call, result, how="resolved")
             except UsageError as error:
@@ -89,14 +154,9 @@ async def _unclaimed(call: Call) -> tuple[Key, ...]:
     return unclaimed
 
 
-def ask_again(call: Call, error: UsageError) -> None:
-    """A person's answer is not of the type the effect returns."""
-    _ask(call, "unknown_outcome", f"the answer can't be used: {error.why}")
-
-
 def idempotency_key(call: Call) -> str:
     """The same at every attempt, different for every call of every run."""
-    identity = "\0".join((call.scope.session.moment.run_id, call.scope.key, *map(str, call.key)))
+    identity = "\0".join((call.scope.context.moment.run_id, call.scope.key, *map(str, call.key)))
     return blake2b(identity.encode(), digest_size=16).hexdigest()
 
 
@@ -113,10 +173,10 @@ async def _once(call: Call, attempt: int) -> Any:
     scope, effect = call.scope, _effect(call)
     key = idempotency_key(call)
     arguments = Raw(call.encoded) if len(call.encoded) <= _ARGUMENTS_KEPT else NOTHING
-    scope.session.journal.add(StepStarted(**call.identity(), idempotency_key=key, arguments=arguments))
+    scope.context.journal.add(StepStarted(**call.identity(), idempotency_key=key, arguments=arguments))
     try:
         await scope.durable()
-        scope.session.check_going_on()  # another effect may have come into doubt while this one waited
+        scope.context.check_going_on()  # another effect may have come into doubt while this one waited
     except BaseException as error:
         scope.failed(call, error, attempt, not_done=True)
         raise
@@ -129,9 +189,9 @@ async def _once(call: Call, attempt: int) -> Any:
         raise
     except asyncio.CancelledError:
         # It may or may not have happened, and there is no time to find out: that is for the next attempt.
-        scope.session.journal.flush()
-        has_ended = call.key in scope.session.moment.scopes[scope.key].done
-        if not (has_ended or scope.session.is_closing or scope.session.interruption.came):
+        scope.context.journal.flush()
+        has_ended = call.key in scope.context.moment.scopes[scope.key].done
+        if not (has_ended or scope.context.is_closing or scope.context.interruption.came):
             _note_doubt(call, "unknown_outcome", "it was cancelled", ())
         raise
     except Exception as error:
@@ -186,20 +246,17 @@ def _ask(
 def _note_doubt(
     call: Call, why: Literal["unknown_outcome", "unclaimed"], cause: str, others: tuple[Key, ...]
 ) -> None:  # fmt: skip
-    session = call.scope.session
-    moment = session.moment
+    context = call.scope.context
+    moment = context.moment
     of_this_effect = [d for d in moment.doubts.values() if d.scope == call.scope.key and d.step == call.key[0]]
     if not any(doubt.why == why == "unclaimed" or doubt.key == call.key for doubt in of_this_effect):
-        session.journal.add(
+        context.journal.add(
             Doubt(**call.identity(), id=f"d{moment.doubts_asked + 1}", why=why, others=others, cause=cause)
         )
-        session.journal.flush()
-    session.suspend()
+        context.journal.flush()
+    context.suspend()
 
 
 def _effect(call: Call) -> Effect[Any]:
     assert isinstance(call.step, Effect)
     return call.step
-
-
-__all__ = ["Suspended", "idempotency_key", "perform"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
 import msgspec
 from msgspec import Raw
@@ -14,18 +14,16 @@ from ..workspace.errors import AgentError, UsageError
 from ..workspace.names import check_path
 from ..workspace.record import Message, Output
 from ..workspace.todo import Plan, Splice, Task
-from .calls import current_scope
+from .calls import RunParameter, current_scope
 from .codec import encode
 from .scope import ScopeRun, check_outside_steps, current_call
-
-if TYPE_CHECKING:
-    from .session import Session
+from .session import Session
 
 S = TypeVar("S")
 T = TypeVar("T")
 
 
-class Run(Generic[S]):
+class Run(RunParameter, Generic[S]):
     """A run of an agent over a workspace. Handed to the agent's function; lives as long as the process.
 
     `state` is the agent's own, of the type given to `@agent(state=...)`. Change it only inside a scope (an item's
@@ -108,14 +106,15 @@ class Run(Generic[S]):
 
     def _scope(self, what: str) -> ScopeRun:
         check_outside_steps(f"{what} was called")
-        scope = current_scope.get()
-        if scope is None or scope is not self._session.scope:
-            raise AgentError(
-                f"{what} was called outside a scope",
-                why="what is not part of a commit would be done again at every start",
-                remedy="call it in an item's function, or in one called with run.scope(...)",
-            )
-        return scope
+        scope = self._session.scope
+        is_here = current_scope.get() is scope
+        if scope is not None and is_here:
+            return scope
+        raise AgentError(
+            f"{what} was called outside a scope",
+            why="what is not part of a commit would be done again at every start",
+            remedy="call it in an item's function, or in one called with run.scope(...)",
+        )
 
 
 class Item:
@@ -185,7 +184,7 @@ class Todo:
                 remedy="add lines like `- [ ] the task`, or call run.plan(...) first",
             )  # fmt: skip
         while (task := self._session.plan.next_leaf()) is not None:
-            await self._session.run_item(task, work)
+            await self._session.run_item(task, lambda id: Item(self._session, id), work)
 
     async def add(self, text: str, *, after: Task | str | None = None, under: Task | str | None = None) -> None:
         """Add an open item: after another and what belongs to it, as the last below another, or at the end."""

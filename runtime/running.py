@@ -16,10 +16,11 @@ from ..workspace.report import Report
 from ..workspace.store import Store, open_store
 from .agent import Agent, load
 from .calls import current_scope
+from .context import Watch
 from .failure import describe
 from .interruption import Interruption
 from .run import Run
-from .session import Session, Watch
+from .session import Session
 
 Status = Literal["completed", "failed", "waiting", "paused"]
 

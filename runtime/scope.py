@@ -8,7 +8,7 @@ from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from functools import partial as bind
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Raw
 
@@ -18,13 +18,10 @@ from ..workspace.errors import AgentError, UsageError
 from ..workspace.moment import Answer, Scope
 from ..workspace.partial import PartialHead
 from ..workspace.record import Failure, Key, Message, Output, StepCompleted, StepFailed, StepProgress, now
-from . import effects
 from .calls import Step
 from .codec import canonical, encode
+from .context import Context
 from .partial import Partial, recover
-
-if TYPE_CHECKING:
-    from .session import Session
 
 _PREVIEW = 60
 
@@ -59,8 +56,8 @@ class Call:
 class ScopeRun:
     """One attempt at a scope. Calls of several tasks may be under way in it at once."""
 
-    def __init__(self, session: Session, key: str, title: str, recorded: Scope):
-        self.session, self.key, self.title = session, key, title
+    def __init__(self, context: Context, key: str, title: str, recorded: Scope):
+        self.context, self.key, self.title = context, key, title
         self.recorded = recorded
         self._outstanding = _recorded_effects(recorded)
         self._answers = dict(recorded.answers)  # taken from here, because the record follows later
@@ -79,8 +76,8 @@ class ScopeRun:
         self, step: Step[Any], args: tuple[Any, ...], kwargs: dict[str, Any], named: str | None = None
     ) -> Any:
         """A call of `step` in this scope: its recorded result, or that of running it now."""
-        session = self.session
-        session.check_going_on()
+        context = self.context
+        context.check_going_on()
         if self.ended:
             raise AgentError(
                 f"{step.name} was called after its scope had ended",
@@ -96,27 +93,25 @@ class ScopeRun:
         key = (name, digest, n)
         done = self.recorded.done.get(key)
         if done is not None:
-            session.answered += 1
+            context.answered += 1
             if done.effect:
                 self.claim(key)
             try:
-                return shape.codec.decode(blobs.fetch(session.store, done))
+                return shape.codec.decode(blobs.fetch(context.store, done))
             except UsageError as error:
                 if done.how == "resolved":
-                    effects.ask_again(Call(self, step, key, done.no, arguments, encoded, named), error)
+                    step.ask_again(Call(self, step, key, done.no, arguments, encoded, named), error)
                 raise
         call = Call(self, step, key, self._number(key), arguments, encoded, named)
         self._under_way += 1
         self._quiet.clear()
-        session.under_way += 1
-        if session.watch:
-            session.watch.step_begun(step.name)
+        context.under_way += 1
+        if context.watch:
+            context.watch.step_begun(step.name)
         try:
-            if step.is_effect:
-                return await effects.perform(call)
-            return await self._perform(call)
+            return await step.perform(call)
         finally:
-            session.under_way -= 1
+            context.under_way -= 1
             self._under_way -= 1
             if not self._under_way:
                 self._quiet.set()
@@ -124,8 +119,8 @@ class ScopeRun:
     async def durable(self) -> None:
         """Return when all that was recorded is durable. Nobody else can be about to record something if no other call
         is under way and this is no task beside others, as `asyncio.gather` makes them."""
-        alone = self.session.under_way <= 1 and asyncio.current_task() is self._task
-        await self.session.journal.durable(alone=alone)
+        alone = self.context.under_way <= 1 and asyncio.current_task() is self._task
+        await self.context.journal.durable(alone=alone)
 
     async def quiet(self) -> None:
         """Return when no call of this scope is under way, in a task or in a thread."""
@@ -142,7 +137,7 @@ class ScopeRun:
             args, kwargs = step.shape.unbind(call.arguments)
             kwargs |= injected
             if step.shape.run:
-                kwargs[step.shape.run] = self.session.run
+                kwargs[step.shape.run] = self.context.run
             if step.is_async:
                 return await step.function(*args, **kwargs)
             return await self.in_thread(bind(step.function, *args, **kwargs))
@@ -150,7 +145,7 @@ class ScopeRun:
             current_call.reset(token)
 
     async def in_thread(self, function: Any) -> Any:
-        future = asyncio.get_running_loop().run_in_executor(self.session.threads, copy_context().run, function)
+        future = asyncio.get_running_loop().run_in_executor(self.context.threads, copy_context().run, function)
         self._threads.add(future)
         future.add_done_callback(self._threads.discard)
         return await asyncio.shield(future)
@@ -161,19 +156,19 @@ class ScopeRun:
         return await self.keep(call, data, ms=int((time.monotonic() - began) * 1000), **facts)
 
     async def keep(self, call: Call, data: bytes, **facts: Any) -> Any:
-        session = self.session
+        context = self.context
         answer = call.step.shape.codec.decode(data)
-        kept = blobs.keep(session.store, data, session.journal.epoch)
-        session.journal.add(
+        kept = blobs.keep(context.store, data, context.journal.epoch)
+        context.journal.add(
             StepCompleted(**call.identity(), result=kept.result, blob=kept.blob, effect=call.step.is_effect, **facts)
         )
         await self.durable()
-        session.step_is_done()
+        context.step_is_done()
         return answer
 
     def failed(self, call: Call, error: BaseException, attempt: int = 1, *, not_done: bool = False) -> None:
         """Note that a call has raised. Durable with whatever is committed next."""
-        self.session.journal.add(
+        self.context.journal.add(
             StepFailed(
                 **call.identity(), error=Failure(type(error).__name__, str(error)), attempt=attempt,
                 effect=call.step.is_effect, not_done=not_done,
@@ -182,9 +177,9 @@ class ScopeRun:
 
     async def progress(self, call: Call, value: Any) -> None:
         data = encode(value, "the progress")
-        self.session.journal.add(StepProgress(**call.identity(), value=Raw(data)))
+        self.context.journal.add(StepProgress(**call.identity(), value=Raw(data)))
         await self.durable()
-        self.session.check_going_on()
+        self.context.check_going_on()
 
     def claim(self, key: Key) -> None:
         """This attempt has called a recorded effect again."""
@@ -206,7 +201,8 @@ class ScopeRun:
 
     # Steps
 
-    async def _perform(self, call: Call) -> Any:
+    async def perform(self, call: Call) -> Any:
+        """Run a step, as often as its retries allow, and keep what it returns."""
         step = call.step
         began = time.monotonic()
         once = self._once if step.shape.partial is None else self._once_streamed
@@ -225,8 +221,8 @@ class ScopeRun:
             return await self.keep(call, encode(result.text, step.name), how="accepted")
         answer = await self.completed(call, result, began)
         if step.shape.partial is not None:
-            self.session.recovered += call.recovered
-            self.session.store.remove(self._partial_path(call))
+            self.context.recovered += call.recovered
+            self.context.store.remove(self._partial_path(call))
         return answer
 
     async def _once(self, call: Call) -> Any:
@@ -234,21 +230,21 @@ class ScopeRun:
 
     async def _once_streamed(self, call: Call) -> Any:
         """One attempt at a streamed step. What it leaves when it fails is promoted, for the next to see."""
-        session, step = self.session, call.step
-        session.journal.flush()  # a partial of a scope that the journal does not know could not be promoted
+        context, step = self.context, call.step
+        context.journal.flush()  # a partial of a scope that the journal does not know could not be promoted
         promoted = self.recorded.promoted.get(call.key, [])
-        recovered, marker = recover(session.store, promoted, step.on_partial)
+        recovered, marker = recover(context.store, promoted, step.on_partial)
         if recovered and step.on_partial == "accept":
             return _Accepted(f"{recovered}\n\n{marker}")
         call.recovered = len(recovered or "")
         name, args, n = call.key
         head = PartialHead(
-            run_id=session.moment.run_id, scope=self.key, no=call.no, step=name, args=args, n=n,
+            run_id=context.moment.run_id, scope=self.key, no=call.no, step=name, args=args, n=n,
             attempt=promoted[-1].attempt + 1 if promoted else 1, at=now(), call=call.identity()["call"],
         )  # fmt: skip
-        watch = bind(session.watch.streamed, name) if session.watch else None
+        watch = bind(context.watch.streamed, name) if context.watch else None
         out = Partial(
-            session.store, session.projector, self._partial_path(call), head, recovered, marker, watch
+            context.store, context.projector, self._partial_path(call), head, recovered, marker, watch
         )  # fmt: skip
         try:
             return await self.invoke(call, {str(step.shape.partial): out})
@@ -259,19 +255,19 @@ class ScopeRun:
             if out.has_new:
                 self._promote(out, f"{type(error).__name__}: {error}")
             else:  # refused before it began, by a rate limit say: what there was before is still the latest
-                session.store.remove(out.file.path)
+                context.store.remove(out.file.path)
             raise
         finally:
-            session.projector.drop(out.file)
+            context.projector.drop(out.file)
 
     def _promote(self, out: Partial, by: str) -> None:
-        head, store = out.file.head, self.session.store
+        head, store = out.file.head, self.context.store
         path = partial_file.recovered_path(self.key, self._as_scope(), head.no, head.step, head.attempt)
         data, record = partial_file.promotion(head, out.text, False, by, path)
         store.replace(path, data)
-        self.session.journal.add(record)
-        self.session.journal.flush()
-        self.recorded = self.session.moment.scopes[self.key]
+        self.context.journal.add(record)
+        self.context.journal.flush()
+        self.recorded = self.context.moment.scopes[self.key]
         store.remove(out.file.path)
 
     def _partial_path(self, call: Call) -> str:

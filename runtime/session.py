@@ -6,60 +6,39 @@ scope at work has changed; when that scope fails they are made anew from the mom
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 from msgspec import Raw
 
 from ..workspace import blobs, patch
-from ..workspace.errors import AgentError, SatchelError, UsageError
+from ..workspace.errors import AgentError, UsageError
 from ..workspace.moment import ROOT, Kept, Scope
 from ..workspace.opening import Workspace
 from ..workspace.record import Doubt, OfCall, PlanChanged, ScopeBegun, ScopeCommitted
-from ..workspace.report import Report
 from ..workspace.todo import Plan, Splice, Task
+from .agent import Agent
 from .calls import current_scope
 from .codec import ANY, Codec, encode
-from .effects import Suspended
+from .context import Context, Watch
 from .interruption import Interruption
 from .scope import ScopeRun, check_outside_steps
 
-if TYPE_CHECKING:
-    from .agent import Agent
-    from .run import Run
 
-_THREADS = 32
+class ItemFace(Protocol):
+    """What this needs of an item as the agent sees it (run.py)."""
 
-
-class Watch(Protocol):
-    """Who is told how a run goes, for a person to see. Called on the loop; must be quick and must not raise."""
-
-    def opened(self, report: Report) -> None: ...
-    def item_begun(self, text: str, finished: int, of: int) -> None: ...
-    def item_ended(self, text: str, finished: int, of: int) -> None: ...
-    def step_begun(self, name: str) -> None: ...
-    def streamed(self, name: str, characters: int) -> None: ...
+    skipped: str | None
 
 
-class Session:
-    """What the scopes of one run share. Used from one event loop."""
+class Session(Context):
+    """The context of one run, with the agent's state and plan, and the one scope at work."""
 
     def __init__(self, workspace: Workspace, agent: Agent, interruption: Interruption, watch: Watch | None = None):
-        self.workspace, self.agent, self.interruption, self.watch = workspace, agent, interruption, watch
-        self.store, self.moment = workspace.store, workspace.moment
-        self.journal, self.projector = workspace.journal, workspace.projector
-        self.threads = ThreadPoolExecutor(_THREADS, "satchel-step")
-        self.run: Run[Any]
-        self.under_way = 0  # calls that may commit
-        self.answered = 0  # calls answered from the record
-        self.recovered = 0  # characters of streamed answers that were not paid for again
-        self.is_closing = False
-        self.is_suspended = False
-        self.failed: SatchelError | None = None  # what went wrong where nobody was waiting for it
+        super().__init__(workspace, interruption, watch)
+        self.agent = agent
         self.scope: ScopeRun | None = None  # the one at work, besides the root
         self.root = ScopeRun(self, ROOT, "", self.moment.scopes[ROOT])
         self.codec = Codec(agent.state, "the state")
@@ -77,39 +56,6 @@ class Session:
             # The patch was applied as it is; from here on the data are JSON's own types.
             self.moment.data = msgspec.json.decode(data)
         self.rollback()
-
-    def check_going_on(self) -> None:
-        """Every call is a place to stop: when a person is needed, when a signal came, when the disk failed."""
-        if self.failed:
-            raise self.failed
-        if self.is_suspended:
-            raise Suspended
-        if self.interruption.came:
-            raise asyncio.CancelledError
-
-    def suspend(self) -> None:
-        """From now on every call unwinds: a person is needed."""
-        self.is_suspended = True
-
-    def wake_projector(self) -> None:
-        """Let the projector have the loop's timer, for what it could not write at once."""
-        loop = asyncio.get_running_loop()
-
-        def wake(delay: float) -> None:
-            loop.call_later(delay, self._catch_up)
-
-        self.projector.wake = wake
-
-    def _catch_up(self) -> None:
-        try:
-            self.journal.flush()  # so that what waits for company, an item that has begun, can be seen
-            self.projector.catch_up()
-        except SatchelError as error:
-            self.failed = error
-
-    def step_is_done(self) -> None:
-        self.projector.mark(self.workspace.files.steps)
-        self.workspace.checkpoint_if_due()
 
     def rollback(self) -> None:
         """The state as of the last commit, in a new object of the user's type."""
@@ -144,16 +90,14 @@ class Session:
         self.journal.flush()
         self.projector.mark(self.workspace.files.todo)
 
-    async def run_item(self, task: Task, work: Callable[..., Any]) -> None:
-        """Do one item: its function is a scope, and its commit ticks it."""
-        from .run import Item
-
+    async def run_item(self, task: Task, make: Callable[[str], ItemFace], work: Callable[..., Any]) -> None:
+        """Do one item, `make(id)` to the agent: its function is a scope, and its commit ticks it."""
         text = task.text
         self._check_may_begin(text)
         splices = self.plan.begin(task, self.moment.highest_id)
         key = self.plan.now(task).id
         assert key is not None, "a begun item has an id"
-        item = Item(self, key)
+        item = make(key)
         if self.watch:
             self.watch.item_begun(text, *self.plan.progress)
 

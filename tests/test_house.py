@@ -45,6 +45,30 @@ def test_a_layer_imports_only_those_below_it(layer: str, path: Path) -> None:
         assert not parts or parts[0] in allowed or parts[0] == "sample_workspaces", f"{path} imports {'.'.join(parts)}"
 
 
+def test_no_module_imports_in_a_circle() -> None:
+    """Imports inside functions and for type checking count too: what needs them is in the wrong place."""
+    names = {path.relative_to(ROOT).with_suffix("").parts: path for _, path in modules()}
+    needs = {
+        name: {found for parts in imports(path) if (found := _module(parts, names))} for name, path in names.items()
+    }
+    finished: set[tuple[str, ...]] = set()
+
+    def visit(name: tuple[str, ...], above: tuple[tuple[str, ...], ...]) -> None:
+        assert name not in above, " -> ".join("/".join(each) for each in (*above[above.index(name) :], name))
+        if name not in finished:
+            for needed in needs[name] - {name}:
+                visit(needed, (*above, name))
+            finished.add(name)
+
+    for name in needs:
+        visit(name, ())
+
+
+def _module(parts: tuple[str, ...], names: dict[tuple[str, ...], Path]) -> tuple[str, ...] | None:
+    """The module that an import goes to: itself, or the package's own file."""
+    return parts if parts in names else (*parts, "__init__") if (*parts, "__init__") in names else None
+
+
 def test_no_module_is_too_long_to_tell() -> None:
     long = {str(path.relative_to(ROOT)): n for _, path in modules() if (n := len(path.read_text().splitlines())) > 400}
     assert not long

@@ -6,35 +6,17 @@ asks "is this a new run or an old one?".
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import sources
 from brief import compose
 from model import choose
 from settings import read_settings
 from sources import Document, Listing
+from state import State, Summary
 
 from satchel import Item, Partial, Retry, Run, agent, step
 
 SUMMARISE = "Summarise "
 WRITE = "Write the brief"
-
-
-@dataclass
-class Summary:
-    text: str
-    source: str  # for a reader: a path, or which distribution
-    by: str  # what made it
-
-
-@dataclass
-class State:
-    """The `data` of state.json. Changed only inside an item or a scope, and kept when that commits."""
-
-    documents: dict[str, str] = field(default_factory=dict)  # name: the place it is read from
-    summaries: dict[str, Summary] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)  # name: the reason
-    not_read: int = 0  # documents beyond the limit
 
 
 @step

@@ -163,7 +163,7 @@ def _effect_begun_before_its_intent_is_durable() -> Fault:
     durable = ScopeRun.durable
 
     async def hasty(self: ScopeRun) -> None:
-        waiting = self.session.journal._waiting
+        waiting = self.context.journal._waiting
         if not (waiting and isinstance(waiting[-1].record, StepStarted)):
             await durable(self)
 
