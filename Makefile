@@ -35,7 +35,9 @@ lint: $(VENV)/tests
 	$(BIN)/ruff format --check
 	@rm -rf build/lint
 	@$(PIP) install --no-deps --target build/lint .  # mypy can't follow an editable install of mapped folders
+	@rm -rf build/lint/satchel/sample_workspaces/*/  # they are workspaces, not modules of the package
 	MYPYPATH=build/lint $(BIN)/mypy
+	cd sample_workspaces/digest && MYPYPATH=../../build/lint ../../$(BIN)/mypy --config-file= --strict agent.py
 
 clean:
 	rm -rf $(VENV) .demo build

@@ -184,7 +184,7 @@ def _scope(scope: Scope) -> _Scope:
         started=list(scope.started.values()),
         promoted=[record for records in scope.promoted.values() for record in records],
         progress=list(scope.progress.items()),
-        settled=list(scope.settled),
+        settled=sorted(scope.settled),
         answers=scope.answers,
         numbers=[(key, no) for key, no in scope.numbers.items() if not scope.knows(key)],
         last_number=scope.last_number,
