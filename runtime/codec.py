@@ -1,7 +1,8 @@
 """The user's values as JSON and back: arguments, results, and the agent's state.
 
-msgspec does the work; pydantic models are recognised when the user's code has imported pydantic. What comes back has
-the annotated type, at the first call as at a re-entry, so that a type can't change only after a crash.
+msgspec does the work; pydantic models (2.11 or newer) are recognised when the user's code has imported pydantic, and
+written by their fields' own names. What comes back has the annotated type, at the first call as at a re-entry, so that
+a type can't change only after a crash.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ _REMEDY = "use JSON values, dataclasses, TypedDicts, pydantic models, datetimes,
 
 def _encode_other(value: Any) -> Any:
     if isinstance(value, _pydantic("BaseModel")):
-        return value.model_dump(mode="json")
+        return value.model_dump(mode="json", round_trip=True, by_alias=False)
     raise NotImplementedError(type(value).__qualname__)
 
 
 def _decode_other(kind: type, value: Any) -> Any:
     if issubclass(kind, _pydantic("BaseModel")):
-        return kind.model_validate(value)  # type: ignore[attr-defined]
+        return kind.model_validate(value, by_alias=False, by_name=True)  # type: ignore[attr-defined]
     raise NotImplementedError(kind.__qualname__)
 
 
@@ -77,7 +78,7 @@ def _faults(value: Any, place: str, depth: int) -> Iterator[tuple[str, str]]:
         for index, inner in enumerate(value):
             yield from _faults(inner, f"{place}[{index}]", depth + 1)
     elif isinstance(value, _pydantic("BaseModel")):
-        yield from _faults(value.model_dump(mode="json"), place, depth + 1)
+        yield from _faults(value.model_dump(mode="json", round_trip=True, by_alias=False), place, depth + 1)
     elif (fields := _fields(value)) is not None:
         for name in fields:
             yield from _faults(getattr(value, name, None), f"{place}.{name}", depth + 1)
@@ -128,7 +129,9 @@ class Codec:
     def decode(self, data: bytes) -> Any:
         """The value in `data`. UsageError if it is not of the type."""
         try:
-            return self._adapter.validate_json(data) if self._adapter else self._decoder.decode(data)
+            if self._adapter:
+                return self._adapter.validate_json(data, by_alias=False, by_name=True)
+            return self._decoder.decode(data)
         except (ValueError, NotImplementedError, TypeError) as error:  # msgspec's and pydantic's are ValueErrors
             raise UsageError(f"{self._what} is not what its type says", why=str(error)) from error
 
@@ -138,9 +141,9 @@ class Codec:
             return {}
         try:
             if isinstance(self.kind, type) and issubclass(self.kind, _pydantic("BaseModel")):
-                found: dict[str, Any] = self.kind.model_json_schema()  # type: ignore[attr-defined]
+                found: dict[str, Any] = self.kind.model_json_schema(by_alias=False)  # type: ignore[attr-defined]
             elif self._adapter:
-                found = self._adapter.json_schema()
+                found = self._adapter.json_schema(by_alias=False)
             else:
                 found = msgspec.json.schema(self.kind)
         except (TypeError, ValueError) as error:

@@ -19,11 +19,12 @@ from typing import Any, Literal, TypeVar, cast, overload
 from msgspec import Raw
 
 from ..workspace import blobs
-from ..workspace.errors import NotDone, UsageError
+from ..workspace.errors import NotDone, StorageFailed, UsageError
 from ..workspace.moment import Answer, Kept
 from ..workspace.record import NOTHING, Doubt, Key, StepStarted
 from .calls import KEY, Step, current_scope
 from .context import Suspended
+from .failure import said
 from .retry import Retry
 from .scope import Call
 
@@ -178,14 +179,14 @@ async def _once(call: Call, attempt: int) -> Any:
         await scope.durable()
         scope.context.check_going_on()  # another effect may have come into doubt while this one waited
     except BaseException as error:
-        scope.failed(call, error, attempt, not_done=True)
+        scope.failed(call, error, attempt, not_done=not call.in_doubt)
         raise
     began = time.monotonic()
     try:
         result = await scope.invoke(call, {effect.shape.key: key} if effect.shape.key else {})
         return await scope.completed(call, result, began)
     except effect.not_done as error:
-        scope.failed(call, error, attempt, not_done=True)
+        scope.failed(call, error, attempt, not_done=not call.in_doubt)
         raise
     except asyncio.CancelledError:
         # It may or may not have happened, and there is no time to find out: that is for the next attempt.
@@ -194,13 +195,15 @@ async def _once(call: Call, attempt: int) -> Any:
         if not (has_ended or scope.context.is_closing or scope.context.interruption.came):
             _note_doubt(call, "unknown_outcome", "it was cancelled", ())
         raise
+    except StorageFailed:
+        raise  # the journal tells the next opening how far it has come
     except Exception as error:
         scope.failed(call, error, attempt)
-        settled = await _settle(call, f"{type(error).__name__}: {error}")
+        settled = await _settle(call, said(error))
         if settled:
             return settled.result
         if effect.idempotent and not (effect.retry and effect.retry.goes_on(error, attempt)):
-            _ask(call, "unknown_outcome", f"{type(error).__name__}: {error}")
+            _ask(call, "unknown_outcome", said(error))
         raise
 
 
@@ -215,10 +218,11 @@ async def _settle(call: Call, cause: str) -> _Answer | None:
             scope.failed(call, error, not_done=True)
             return None
         except Exception as error:
-            cause += f"; verify failed: {type(error).__name__}: {error}"
+            cause += f"; verify failed: {said(error)}"
         else:
             return _Answer(await scope.completed(call, result, began, how="verified"))
     elif effect.idempotent:
+        call.in_doubt = True
         return None
     _ask(call, "unknown_outcome", cause)
     return None

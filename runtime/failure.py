@@ -9,6 +9,7 @@ import traceback
 from ..workspace.record import Failure
 
 _LINES = 5
+_CHARACTERS = 100_000
 _OURS = tuple(
     f"{os.path.dirname(os.path.dirname(os.path.abspath(__file__)))}/{folder}/"
     for folder in ("runtime", "workspace", "schemas")
@@ -27,10 +28,21 @@ def describe(error: BaseException, root: str) -> Failure:
     return Failure(type(error).__name__, _message(error), where)
 
 
+def said(error: BaseException) -> str:
+    """In one line."""
+    return f"{type(error).__name__}: {_message(error)}"
+
+
+def brief(error: BaseException) -> Failure:
+    """Without the lines of code: a step's failure names its call."""
+    return Failure(type(error).__name__, _message(error))
+
+
 def _message(error: BaseException) -> str:
     """A group says only how many it holds, so they are named."""
     if not isinstance(error, BaseExceptionGroup):
-        return str(error)
+        text = str(error)[:_CHARACTERS]
+        return text.encode(errors="backslashreplace").decode()  # half a surrogate pair can't be kept
     inner = "; ".join(f"{type(each).__name__}: {_message(each)}" for each in error.exceptions[:_LINES])
     return f"{error.message}: {inner}"
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Literal
 
 from ..workspace import partial as format
+from ..workspace.errors import AgentError, NotSerializable
 from ..workspace.partial import Marker, PartialHead
 from ..workspace.projector import Projector
 from ..workspace.record import PartialPromoted, now
@@ -35,6 +36,7 @@ class Partial:
     ):  # fmt: skip
         self.recovered, self.marker = recovered, marker
         self._projector, self._watch = projector, watch
+        self.ended = False
         self._parts = [recovered] if recovered else []
         self._length = len(recovered or "")
         self.file = PartialFile(store, path, head, lambda: self.text)
@@ -43,6 +45,15 @@ class Partial:
         """Add `text` to the answer; it is in the file before this returns, within the 5% rule."""
         if not isinstance(text, str):
             raise TypeError(f"a partial is text, not {type(text).__qualname__}")
+        if self.ended:
+            raise AgentError(
+                "written to a Partial whose step has ended",
+                remedy="await every task that writes before the step returns",
+            )
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise NotSerializable(f"{text!r} can't be streamed", why="half of a surrogate pair is not text") from error
         self._parts.append(text)
         self._length += len(text)
         self._projector.mark(self.file)

@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, TypeVar
 
+from ..workspace.errors import AgentError, NotSerializable, StorageFailed, UsageError
+
 if TYPE_CHECKING:
     from tenacity import RetryCallState
 
@@ -15,7 +17,7 @@ R = TypeVar("R")
 
 _MISTAKES = (
     ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, NotImplementedError,
-    SyntaxError, TypeError,
+    SyntaxError, TypeError, AgentError, NotSerializable, UsageError, StorageFailed,
 )  # fmt: skip
 _PASSING_STATUS = (408, 409, 425, 429)
 
@@ -58,17 +60,18 @@ class Retry:
         raised."""
         from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt
 
-        def tell(state: RetryCallState) -> None:
-            if state.outcome and (error := state.outcome.exception()):
-                failed(error, state.attempt_number)
-
         trying = AsyncRetrying(
             stop=stop_after_attempt(self.attempts), wait=self._wait, retry=retry_if_exception(self.is_worth_it),
-            after=tell, reraise=True,
+            reraise=True,
         )  # fmt: skip
         async for attempt in trying:
             with attempt:
-                return await once(attempt.retry_state.attempt_number)
+                number = attempt.retry_state.attempt_number
+                try:
+                    return await once(number)
+                except Exception as error:
+                    failed(error, number)
+                    raise
         raise AssertionError("tenacity ends by returning or raising")
 
     def _wait(self, state: RetryCallState) -> float:

@@ -96,7 +96,8 @@ class Run(RunParameter, Generic[S]):
     def saved_progress(self) -> Any:
         """What an earlier attempt of this step saved last, or None."""
         call = current_call.get()
-        saved = call.scope.recorded.progress.get(call.key) if call else None
+        scope = self._session.moment.scopes.get(call.scope.key) if call else None
+        saved = scope.progress.get(call.key) if call and scope else None
         return None if saved is None else msgspec.json.decode(saved)
 
     async def checkpoint(self) -> None:

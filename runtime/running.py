@@ -17,7 +17,7 @@ from ..workspace.store import Store, open_store
 from .agent import Agent, load
 from .calls import current_scope
 from .context import Watch
-from .failure import describe
+from .failure import describe, said
 from .interruption import Interruption
 from .run import Run
 from .session import Session
@@ -157,7 +157,7 @@ class _Runner:
                 return "paused", "cancelled"
             return "failed", "CancelledError"
         if isinstance(raised, Exception):
-            return "failed", f"{type(raised).__name__}: {raised}"
+            return "failed", said(raised)
         raise raised
 
 

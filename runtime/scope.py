@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextvars import ContextVar, copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial as bind
 from hashlib import blake2b
 from typing import Any
@@ -17,10 +17,11 @@ from ..workspace import partial as partial_file
 from ..workspace.errors import AgentError, UsageError
 from ..workspace.moment import Answer, Scope
 from ..workspace.partial import PartialHead
-from ..workspace.record import Failure, Key, Message, Output, StepCompleted, StepFailed, StepProgress, now
+from ..workspace.record import Key, Message, Output, StepCompleted, StepFailed, StepProgress, now
 from .calls import Step
 from .codec import canonical, encode
 from .context import Context
+from .failure import brief, said
 from .partial import Partial, recover
 
 _PREVIEW = 60
@@ -40,6 +41,8 @@ class Call:
     arguments: dict[str, Any]
     encoded: bytes  # the arguments as canonical JSON
     named: str | None = None
+    counts: dict[tuple[str, str], int] = field(default_factory=dict)  # of the calls its function makes
+    in_doubt: bool = False  # an attempt at it may have happened, so a later one can't say that it has not
     recovered: int = 0  # characters of an earlier attempt's answer that the last one has continued
 
     def identity(self) -> dict[str, Any]:
@@ -65,6 +68,7 @@ class ScopeRun:
         self.messages: list[Message] = []
         self.ended = False
         self._task = asyncio.current_task()  # the one that runs the scope's function
+        self._loop = asyncio.get_running_loop()
         self._counts: dict[tuple[str, str], int] = {}
         self._last_number = recorded.last_number
         self._under_way = 0
@@ -83,13 +87,23 @@ class ScopeRun:
                 f"{step.name} was called after its scope had ended",
                 remedy="await every task that calls steps before the scope's function returns",
             )
+        if step.is_effect:
+            check_outside_steps(f"the effect {step.name} was called")
+        outer = current_call.get()
+        counts = self._counts if outer is None else outer.counts
+        if asyncio.get_running_loop() is not self._loop:
+            raise AgentError(
+                f"{step.name} was called from another event loop", why="a run has one",
+                remedy="make the step that calls it `async def`, and await it there",
+            )  # fmt: skip
         shape = step.shape
         arguments = shape.bind(step.name, args, kwargs)
         encoded = canonical(arguments, step.name)
-        digest = blake2b(named.encode() if named else encoded, digest_size=8).hexdigest()
+        within = b"" if outer is None else repr(outer.key).encode()
+        digest = blake2b((named.encode() if named else encoded) + within, digest_size=8).hexdigest()
         name = step.name
-        n = self._counts.get((name, digest), 0)
-        self._counts[name, digest] = n + 1
+        n = counts.get((name, digest), 0)
+        counts[name, digest] = n + 1
         key = (name, digest, n)
         done = self.recorded.done.get(key)
         if done is not None:
@@ -132,6 +146,7 @@ class ScopeRun:
     async def invoke(self, call: Call, injected: dict[str, Any]) -> Any:
         """Run the function of a call, in a thread if it is not async."""
         step = call.step
+        call.counts = {}
         token = current_call.set(call)
         try:
             args, kwargs = step.shape.unbind(call.arguments)
@@ -170,7 +185,7 @@ class ScopeRun:
         """Note that a call has raised. Durable with whatever is committed next."""
         self.context.journal.add(
             StepFailed(
-                **call.identity(), error=Failure(type(error).__name__, str(error)), attempt=attempt,
+                **call.identity(), error=brief(error), attempt=attempt,
                 effect=call.step.is_effect, not_done=not_done,
             )
         )  # fmt: skip
@@ -250,14 +265,15 @@ class ScopeRun:
             return await self.invoke(call, {str(step.shape.partial): out})
         except BaseException as error:
             out.file.write()
-            if not isinstance(error, Exception):
+            if not isinstance(error, Exception | asyncio.CancelledError) or context.interruption.came:
                 raise  # stopped in the middle; the next opening promotes it
             if out.has_new:
-                self._promote(out, f"{type(error).__name__}: {error}")
+                self._promote(out, said(error))
             else:  # refused before it began, by a rate limit say: what there was before is still the latest
                 context.store.remove(out.file.path)
             raise
         finally:
+            out.ended = True
             context.projector.drop(out.file)
 
     def _promote(self, out: Partial, by: str) -> None:

@@ -66,7 +66,10 @@ class Session(Context):
     def check_state_unchanged(self, when: str) -> None:
         if encode(self.state, "run.state") != self._committed:
             was, found = msgspec.json.decode(self._committed), msgspec.json.decode(encode(self.state, "run.state"))
-            place = str(patch.diff(was, found)[0]["path"]).replace("/", ".")
+            changes = patch.diff(was, found)
+            if not changes:
+                return  # only the order of keys
+            place = str(changes[0]["path"]).replace("/", ".")
             raise AgentError(
                 f"run.state{place} was changed outside a scope", why=f"noticed {when}, and a crash would lose it",
                 remedy="change run.state in an item's function, or in one called with run.scope(...)",
@@ -78,11 +81,16 @@ class Session(Context):
         """Change the plan: at once outside a scope, with its commit inside one."""
         self.check_going_on()
         check_outside_steps("the plan was changed")
+        if current_scope.get() is not self.scope is not None:
+            raise AgentError(
+                f"the plan was changed beside the scope {self.scope.title!r}", why="one scope at a time commits",
+                remedy="change it in that scope's function, or when it has ended",
+            )  # fmt: skip
         splices = edit(self.plan)
         splices += self.plan.identify(self.moment.highest_id)
         if not splices:
             return
-        if current_scope.get() is self.scope is not None:
+        if self.scope is not None:
             self._splices += splices
             return
         outline = self.plan.outline() if _is_most_of(splices, self.plan) else []
@@ -103,7 +111,7 @@ class Session(Context):
 
         def finish() -> tuple[list[Splice], str | None]:
             found = self.plan.task(key)
-            if found is None:
+            if found is None or found.mark == "cancelled":
                 return [], item.skipped
             edit = self.plan.tick if item.skipped is None else self.plan.cancel
             return edit(found), item.skipped
@@ -124,7 +132,7 @@ class Session(Context):
             self.answered += 1
             return codec.decode(blobs.fetch(self.store, self.moment.results[key]))
         self._check_may_begin(name)
-        return codec.decode(await self._run_scope(key, name, [], function, args, lambda: ([], None)))
+        return codec.decode(await self._run_scope(key, name, [], function, args, lambda: ([], None), codec))
 
     def _check_may_begin(self, title: str) -> None:
         self.check_going_on()
@@ -139,7 +147,7 @@ class Session(Context):
 
     async def _run_scope(
         self, key: str, title: str, splices: Sequence[Splice], function: Callable[..., Any], args: tuple[Any, ...],
-        finish: Callable[[], tuple[list[Splice], str | None]],
+        finish: Callable[[], tuple[list[Splice], str | None]], codec: Codec = ANY,
     ) -> bytes:  # fmt: skip
         recorded = self.moment.scopes.get(key)
         if recorded is None or splices:
@@ -153,12 +161,14 @@ class Session(Context):
             if inspect.isawaitable(result):
                 result = await result
             await scope.quiet()
-            return await self._commit(scope, result, finish)
+            return await self._commit(scope, result, finish, codec)
         except BaseException:
-            await scope.quiet()
-            self.journal.flush()
-            self.rollback()
-            self.plan = self.moment.plan.copy()
+            try:
+                await scope.quiet()
+            finally:  # cancelled once more, it is rolled back all the same
+                self.journal.flush()
+                self.rollback()
+                self.plan = self.moment.plan.copy()
             raise
         finally:
             scope.ended = True
@@ -167,11 +177,13 @@ class Session(Context):
             current_scope.reset(token)
 
     async def _commit(
-        self, scope: ScopeRun, result: Any, finish: Callable[[], tuple[list[Splice], str | None]]
+        self, scope: ScopeRun, result: Any, finish: Callable[[], tuple[list[Splice], str | None]],
+        codec: Codec,
     ) -> bytes:  # fmt: skip
         self.check_going_on()
         self.ask_about_unreached(scope)
         data = encode(result, f"the result of {scope.title!r}")
+        codec.decode(data)  # refused here, not at every start after it has committed
         state = encode(self.state, "run.state")
         change = [] if state == self._committed else patch.diff(self.moment.data, msgspec.json.decode(state))
         splices, cancelled = finish()

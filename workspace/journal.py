@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from .errors import Damaged, SatchelError, StorageFailed
+from .errors import AgentError, Damaged, SatchelError, StorageFailed
 from .record import AnyRecord, BadLine, Line, encode, now, parse
 from .store import Log, Store
 
@@ -231,6 +231,11 @@ class Journal:
         sleeper = loop.create_future()
         self._sleepers.append(sleeper)
         await sleeper
+
+    def end(self) -> None:
+        """Nothing more is written: the workspace may have another owner."""
+        self.close()
+        self._failed = self._failed or AgentError("the run has ended", remedy="await every task before it does")
 
     def close(self) -> None:
         if self._log is not None:

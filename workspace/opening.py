@@ -106,7 +106,7 @@ def opened(store: Store, why: Why, report: Report) -> Iterator[Workspace]:
             _project(workspace, noticed)
             yield workspace
         finally:
-            workspace.journal.close()
+            workspace.journal.end()
 
 
 def _record_opening(workspace: Workspace, why: Why, seen: Look, noticed: Noticed) -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec import Raw
 
-from satchel import NotDone, Retry, Run, agent, effect, run, step
+from satchel import NotDone, Retry, Run, agent, effect, run, run_async, step
+from satchel.workspace.errors import StorageFailed
 from satchel.workspace.opening import opened
 from satchel.workspace.record import NOTHING, Resolved
 from satchel.workspace.report import Report, question
-from satchel.workspace.store import DiskStore
+from satchel.workspace.store import DiskStore, Syscalls
 
 
 def resolve(workspace: Path, id: str, outcome: Any, result: bytes = b"") -> None:
@@ -466,3 +468,113 @@ def test_an_effect_whose_result_could_never_be_read_back_is_refused_before_it_ru
     outcome = run(workspace, main)
     assert outcome.status == "failed" and "Foreign is not JSON" in str(outcome.error)
     assert calls == []
+
+
+def test_an_effect_inside_a_step_is_refused(workspace: Path, calls: list[str]) -> None:
+    @effect
+    async def send(text: str) -> None:
+        calls.append(text)
+
+    @step(retry=Retry(attempts=3, first=0))
+    async def outer() -> None:
+        await send("hello")
+        raise ConnectionError
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await outer()
+
+    outcome = run(workspace, main)
+    assert outcome.status == "failed" and "the effect send was called inside <step outer>" in str(outcome.error)
+    assert calls == []
+
+
+def test_what_may_have_happened_is_not_settled_by_a_later_attempt_that_did_not(
+    workspace: Path, calls: list[str], crash: Any
+) -> None:
+    @effect(idempotent=True, not_done=(ConnectionRefusedError,))
+    async def send(text: str) -> str:
+        calls.append(text)
+        if len(calls) == 1:
+            raise crash  # delivered, perhaps
+        raise ConnectionRefusedError
+
+    async def work(run: Run[Any]) -> None:
+        try:
+            await send("hello")
+        except ConnectionRefusedError:
+            return
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await run.scope("work", work, run)
+
+    with pytest.raises(crash):
+        run(workspace, main)
+    assert run(workspace, main).status == "waiting"
+
+
+def test_a_failing_disk_after_an_effect_is_no_doubt_about_it(workspace: Path, calls: list[str]) -> None:
+    class FullForSteps(Syscalls):
+        def rename(self, source: str, target: str) -> None:
+            if "/steps/" in target and calls:
+                raise OSError(errno.ENOSPC, "full")
+            super().rename(source, target)
+
+    @effect(idempotent=True, retry=Retry(attempts=3, first=0))
+    async def send() -> None:
+        calls.append("send")
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await send()
+
+    with pytest.raises(StorageFailed):
+        run(DiskStore(workspace, FullForSteps()), main)
+    outcome = run(workspace, main)
+    assert (outcome.status, outcome.doubts, calls) == ("completed", [], ["send"])
+
+
+def test_an_exception_whose_text_cannot_be_kept_does_not_hide_the_doubt(workspace: Path) -> None:
+    @effect
+    async def send() -> None:
+        raise ValueError("caf\udce9" + "x" * 200_000)
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await send()
+
+    outcome = run(workspace, main)
+    assert outcome.status == "waiting" and "caf\\udce9" in outcome.doubts[0].cause
+
+
+def test_nothing_begins_after_the_run_has_ended(workspace: Path, calls: list[str]) -> None:
+    """The task is cancelled twice, so that nobody waits any more for the effect that is between its attempts."""
+    began = asyncio.Event()
+
+    @effect(not_done=(ConnectionRefusedError,), retry=Retry(attempts=9, first=0.2, longest=0.2))
+    async def send() -> None:
+        calls.append("send")
+        began.set()
+        raise ConnectionRefusedError
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await asyncio.gather(asyncio.shield(asyncio.ensure_future(send())))
+
+    async def program() -> list[str]:
+        task = asyncio.ensure_future(run_async(workspace, main))
+        await began.wait()
+        task.cancel()
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        ended = list(calls)
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        await asyncio.gather(*others, return_exceptions=True)
+        return ended
+
+    ended = asyncio.run(program())
+    assert calls == ended
+    last = (workspace / "journal/000000000001.jsonl").read_text().splitlines()[-1]
+    assert '"type":"closed"' in last

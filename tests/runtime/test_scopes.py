@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
 import tempfile
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
@@ -397,3 +399,102 @@ def test_what_belongs_to_a_commit_is_refused_inside_a_step(workspace: Path, what
 
     outcome = run(workspace, main)
     assert isinstance(outcome.error, AgentError) and "inside <step meddle>" in str(outcome.error)
+
+
+def test_the_plan_cannot_be_changed_beside_a_scope_at_work(workspace: Path) -> None:
+    at_work, go_on = asyncio.Event(), asyncio.Event()
+
+    async def work(run: Run[Any], item: Item) -> None:
+        if item.text == "a":
+            await run.todo.add("more", after=item.id)
+        at_work.set()
+        await go_on.wait()
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        if run.todo.items:
+            return
+        await run.plan(None, ["a"])
+        task = asyncio.ensure_future(run.todo.each(work))
+        await at_work.wait()
+        with pytest.raises(AgentError, match="beside the scope 'a'"):
+            await run.todo.note("a", "from outside")
+        go_on.set()
+        await task
+
+    assert run(workspace, main).status == "completed"
+    assert run(workspace, main).status == "completed", "the journal can be read"
+
+
+def test_a_scope_cancelled_twice_is_rolled_back_all_the_same(workspace: Path) -> None:
+    release = threading.Event()
+
+    @step
+    def block() -> None:
+        release.wait(10)
+
+    async def work(run: Run[Any]) -> None:
+        await run.todo.add("never")
+        run.state["x"] = 1
+        await block()
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        if run.attempt == 2:
+            return
+        await run.plan(None, ["a"])
+        task = asyncio.ensure_future(run.scope("work", work, run))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0.05)
+        task.cancel()
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        release.set()
+        assert run.state == {}
+        await run.todo.add("later")
+        assert [item.text for item in run.todo] == ["a", "later"]
+
+    outcome = run(workspace, main)
+    assert outcome.error is None, outcome.error
+    assert run(workspace, main).error is None
+
+
+def test_a_scope_whose_result_does_not_fit_its_annotation_does_not_commit(workspace: Path) -> None:
+    async def work() -> int:
+        return "many"  # type: ignore[return-value]
+
+    async def mended() -> int:
+        return 3
+
+    @agent
+    async def main(run: Run[Any]) -> int:
+        return await run.scope("work", work if run.attempt == 1 else mended)
+
+    assert isinstance(run(workspace, main).error, UsageError)
+    assert run(workspace, main).result == 3
+
+
+def test_an_item_that_cancels_itself_in_the_plan_is_not_ticked(workspace: Path) -> None:
+    async def work(run: Run[Any], item: Item) -> None:
+        await run.todo.cancel(item.id)
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await run.plan(None, ["a"])
+        await run.todo.each(work)
+
+    assert run(workspace, main).status == "completed"
+    assert "- [-] a ^1" in (workspace / "todo.md").read_text()
+
+
+def test_another_order_of_the_states_keys_is_no_change(workspace: Path) -> None:
+    async def work(run: Run[Any]) -> None:
+        run.state.update(a=1, b=2)
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await run.scope("work", work, run)
+        run.state["a"] = run.state.pop("a")
+
+    assert run(workspace, main).status == "completed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field, computed_field
 
 from satchel import Retry, Run, agent, run, step
 from satchel.workspace.errors import AgentError, NotSerializable, UsageError
@@ -423,3 +424,108 @@ def test_annotations_that_cannot_be_resolved_are_explained(workspace: Path) -> N
     outcome = run(workspace, main)
     assert isinstance(outcome.error, UsageError)
     assert "Nowhere" in str(outcome.error)
+
+
+def test_a_step_inside_a_step_is_not_repeated_by_a_retry_of_the_outer_one(workspace: Path, calls: list[str]) -> None:
+    @step
+    async def inner(number: int) -> int:
+        calls.append(f"inner {number}")
+        return number
+
+    @step(retry=Retry(attempts=3, first=0))
+    async def outer() -> int:
+        found = await inner(1) + await inner(1)
+        calls.append("outer")
+        if calls.count("outer") < 3:
+            raise ConnectionError
+        return found
+
+    @agent
+    async def main(run: Run[Any]) -> list[int]:
+        return [await outer(), await inner(1)]
+
+    assert run(workspace, main).result == [2, 1]
+    assert calls == ["inner 1", "inner 1", "outer", "outer", "outer", "inner 1"]
+
+
+def test_a_step_called_from_another_loop_is_refused_and_does_not_hang(workspace: Path) -> None:
+    @step
+    async def inner(number: int) -> int:
+        return number
+
+    @step
+    def outer(number: int) -> int:
+        return asyncio.run(inner(number))  # type: ignore[arg-type]
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await asyncio.gather(*(outer(number) for number in range(5)))
+
+    outcome = run(workspace, main)
+    assert isinstance(outcome.error, AgentError) and "another event loop" in str(outcome.error)
+
+
+def test_progress_is_found_by_a_retry_in_the_same_process(workspace: Path) -> None:
+    seen: list[Any] = []
+
+    @step(retry=Retry(attempts=2, first=0))
+    async def crawl(run: Run[Any]) -> None:
+        seen.append(run.saved_progress)
+        await run.progress(5)
+        if len(seen) == 1:
+            raise ConnectionError
+
+    async def work(run: Run[Any]) -> None:
+        await crawl()
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await run.scope("work", work, run)
+
+    assert run(workspace, main).status == "completed"
+    assert seen == [None, 5]
+
+
+def test_a_failure_that_is_not_worth_a_retry_is_on_record_too(workspace: Path) -> None:
+    @step(retry=Retry(attempts=5, first=0))
+    async def wrong() -> None:
+        raise KeyError("nothing there")
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await wrong()
+
+    assert run(workspace, main).status == "failed"
+    assert (workspace / "journal/000000000001.jsonl").read_text().count('"step.failed"') == 1
+
+
+class Aliased(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    count: int = Field(0, alias="Count")
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def double(self) -> int:
+        return 2 * self.count
+
+
+def test_a_model_with_aliases_and_computed_fields_comes_back(workspace: Path) -> None:
+    @step
+    async def make() -> Aliased:
+        return Aliased(Count=3)
+
+    async def work(run: Run[Aliased]) -> int:
+        run.state.count += 1
+        return (await make()).count
+
+    @agent(state=Aliased)
+    async def main(run: Run[Aliased]) -> tuple[int, int]:
+        found = await run.scope("work", work, run)
+        if run.attempt == 1:
+            raise ValueError
+        return found, run.state.count
+
+    run(workspace, main)
+    assert run(workspace, main).result == (3, 1)
+    schema = json.loads((workspace / ".satchel/schemas/data.json").read_text())
+    assert list(schema["properties"]) == ["count"]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from satchel import Marker, Partial, Retry, Run, agent, run, step
-from satchel.workspace.errors import UsageError
+from satchel.workspace.errors import AgentError, NotSerializable, UsageError
 
 STORY = [f"word{number} " for number in range(400)]
 
@@ -269,3 +269,70 @@ def test_a_retry_that_was_refused_before_it_began_does_not_cost_the_text(workspa
     assert outcome.result == "word word "
     assert seen == [(None, None), *[("word ", 1)] * 4]
     assert outcome.recovered == 5
+
+
+def test_a_stream_cut_off_by_a_timeout_is_continued_in_the_same_process(workspace: Path) -> None:
+    seen: list[Any] = []
+
+    @step
+    async def tell(out: Partial) -> str:
+        seen.append(out.recovered)
+        await out.write("word ")
+        if len(seen) == 1:
+            await asyncio.Event().wait()
+        return out.text
+
+    async def work(run: Run[Any]) -> str:
+        return await tell()
+
+    @agent
+    async def main(run: Run[Any]) -> str:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await run.scope("work", work, run)
+        return await run.scope("work", work, run)
+
+    assert run(workspace, main).result == "word word "
+    assert seen == [None, "word "]
+
+
+def test_a_writer_left_over_from_a_failed_attempt_cannot_mix_into_the_next(workspace: Path) -> None:
+    late: list[asyncio.Task[None]] = []
+    go_on = asyncio.Event()
+
+    @step(retry=Retry(attempts=2, first=0))
+    async def tell(out: Partial) -> str:
+        async def write_late() -> None:
+            await go_on.wait()
+            await out.write("late ")
+
+        if not late:
+            late.append(asyncio.ensure_future(write_late()))
+            await asyncio.sleep(0)
+            raise ConnectionError
+        go_on.set()
+        with pytest.raises(AgentError, match="whose step has ended"):
+            await late[0]
+        await out.write("right")
+        return out.text
+
+    @agent
+    async def main(run: Run[Any]) -> str:
+        return await tell()
+
+    assert run(workspace, main).result == "right"
+
+
+def test_half_a_surrogate_pair_cannot_be_streamed_and_costs_nothing(workspace: Path) -> None:
+    @step
+    async def tell(out: Partial) -> str:
+        await out.write("good ")
+        await out.write("\ud83d")
+        return out.text
+
+    @agent
+    async def main(run: Run[Any]) -> str:
+        return await tell()
+
+    assert isinstance(run(workspace, main).error, NotSerializable)
+    assert "good " in (workspace / "recovered/_agent/01-tell-1.md").read_text()
