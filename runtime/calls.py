@@ -105,6 +105,14 @@ class _Shape:
         self.signature = signature.replace(parameters=rest)
         ordinary = all(p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for p in rest)
         self.names = tuple(p.name for p in rest) if ordinary else None
+        if self.names is None and any(
+            signature.parameters[p].kind is not inspect.Parameter.KEYWORD_ONLY for p in injected
+        ):
+            raise UsageError(
+                f"{name} can't be called with its {' and '.join(sorted(injected))}",
+                why="beside *args, **kwargs or positional-only parameters it must be keyword-only",
+                remedy=f"put it behind a `*`: `def {name}(..., *, {min(injected)})`",
+            )
         kind = hints.get("return", Any)
         self.codec = Codec(kind, f"the result of {name}")
         if self.partial and step.is_effect:

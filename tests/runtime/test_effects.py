@@ -578,3 +578,17 @@ def test_nothing_begins_after_the_run_has_ended(workspace: Path, calls: list[str
     assert calls == ended
     last = (workspace / "journal/000000000001.jsonl").read_text().splitlines()[-1]
     assert '"type":"closed"' in last
+
+
+def test_a_key_that_could_not_be_handed_over_is_refused_before_the_intent(workspace: Path, calls: list[str]) -> None:
+    @effect
+    async def send(key: str, *parts: str) -> None:
+        calls.append(key)
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await send("a", "b")
+
+    outcome = run(workspace, main)
+    assert outcome.status == "failed" and "must be keyword-only" in str(outcome.error)
+    assert "step.started" not in (workspace / "journal/000000000001.jsonl").read_text() and calls == []
