@@ -51,6 +51,17 @@ def test_a_page_says_what_happens(page: Path, tmp_path: Path) -> None:
             subprocess.run([sys.executable, "-c", body], cwd=tmp_path, check=True, timeout=60)
 
 
+def test_the_agent_of_the_readme_runs(tmp_path: Path) -> None:
+    from satchel import run
+
+    blocks = {name: body for _, name, body in _BLOCK.findall((ROOT / "README.md").read_text()) if name}
+    (tmp_path / "agent.py").write_text(blocks["agent.py"])
+    (tmp_path / "workspace.yaml").write_text("format: 1\nrun_id: readme-1\nagent: agent.py:main\n")
+    outcome = run(tmp_path)
+    assert outcome.status == "completed", outcome.error
+    assert (tmp_path / "todo.md").read_text().count("- [x]") == 2
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text()):
