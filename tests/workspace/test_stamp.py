@@ -85,4 +85,4 @@ def test_looking_for_a_stamp_takes_no_more_than_moments(filler: bytes) -> None:
     began = time.perf_counter()
     stamp.read_markdown(data)
     stamp.read_json(data)
-    assert time.perf_counter() - began < 3
+    assert time.perf_counter() - began < 10
