@@ -30,6 +30,11 @@ def segment_path(first_seq: int) -> str:
     return f"{FOLDER}/{first_seq:012d}.jsonl"
 
 
+def segments(store: Store) -> list[int]:
+    """The segments there are, by the seq of their first record, in order."""
+    return sorted(int(match[1]) for entry in store.list(FOLDER) if (match := _NAME.fullmatch(entry.path)))
+
+
 @dataclass(frozen=True, slots=True)
 class Tail:
     """What the journal holds after some position."""
@@ -46,7 +51,7 @@ def read(store: Store, *, after: int) -> Tail:
 
     Damaged if a record is missing, or broken where a crash can't have broken it.
     """
-    firsts = sorted(int(match[1]) for entry in store.list(FOLDER) if (match := _NAME.fullmatch(entry.path)))
+    firsts = segments(store)
     if not firsts:
         if after:
             raise Damaged(

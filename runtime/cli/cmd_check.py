@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from collections.abc import Iterator
@@ -25,7 +24,6 @@ from .output import columns, counting, fold, print_json
 from .place import Place, find, json_option, workspace_argument
 from .words import counted, visible
 
-_SEGMENT = re.compile(rf"{journal.FOLDER}/\d{{12}}\.jsonl")
 _READ_LIMIT = 1 << 30
 _WORTH_A_BAR = 4000  # records
 _LOOKS = 3  # at a workspace that is running, whose files change under the look
@@ -108,7 +106,7 @@ def _foresee(store: Store, seen: Look, checked: _Checked) -> None:
 
 def _journal(store: Store, seen: Look | None) -> Iterator[Finding]:
     """Every record against its schema. What a crash has torn off is not a finding."""
-    paths = sorted(entry.path for entry in store.list(journal.FOLDER) if _SEGMENT.fullmatch(entry.path))
+    paths = [journal.segment_path(first) for first in journal.segments(store)]
     torn = seen.tail.last_segment if seen and seen.tail.torn else None
     total = seen.tail.next_seq - 1 if seen else 0
     with counting("reading the journal", total, _WORTH_A_BAR) as told:

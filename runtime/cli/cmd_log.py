@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -20,7 +19,6 @@ from .place import find, workspace_argument
 from .telling import tell
 from .words import cut, visible
 
-_SEGMENT = re.compile(rf"{journal.FOLDER}/\d{{12}}\.jsonl")
 _READ_LIMIT = 1 << 30
 _NARROW = 110  # columns below which the day stands in a line of its own
 _TYPES = [kind.__struct_config__.tag for kind in record.AnyRecord.__args__]
@@ -80,7 +78,7 @@ class _Rows:
 
     def read(self) -> Iterator[Row]:
         expected: int | None = None
-        for path in sorted(e.path for e in self._store.list(journal.FOLDER) if _SEGMENT.fullmatch(e.path)):
+        for path in map(journal.segment_path, journal.segments(self._store)):
             try:
                 data = self._store.read(path, limit=_READ_LIMIT).data
             except SatchelError:
