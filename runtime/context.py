@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from ..workspace.errors import SatchelError
 from ..workspace.opening import Workspace
+from ..workspace.record import Doubt, Key
 from ..workspace.report import Report
 from .interruption import Interruption
 
@@ -53,8 +54,16 @@ class Context:
         if self.interruption.came:
             raise asyncio.CancelledError
 
-    def suspend(self) -> None:
-        """From now on every call unwinds: a person is needed."""
+    def ask(
+        self, identity: dict[str, Any], why: Literal["unknown_outcome", "unclaimed", "unreached"],
+        cause: str = "", others: tuple[Key, ...] = (),
+    ) -> None:  # fmt: skip
+        """Put a question about an effect on record, unless it is there already. From now on every call unwinds: a
+        person is needed."""
+        doubt = Doubt(**identity, id=f"d{self.moment.doubts_asked + 1}", why=why, cause=cause, others=others)
+        if not any(_is_same_question(doubt, asked) for asked in self.moment.doubts.values()):
+            self.journal.add(doubt)
+            self.journal.flush()
         self.is_suspended = True
 
     def wake_projector(self) -> None:
@@ -76,3 +85,10 @@ class Context:
     def step_is_done(self) -> None:
         self.projector.mark(self.workspace.files.steps)
         self.workspace.checkpoint_if_due()
+
+
+def _is_same_question(doubt: Doubt, asked: Doubt) -> bool:
+    """Of an unclaimed effect the arguments may differ at every attempt."""
+    if doubt.scope != asked.scope:
+        return False
+    return doubt.key == asked.key or (doubt.step == asked.step and doubt.why == asked.why == "unclaimed")

@@ -21,7 +21,7 @@ from msgspec import Raw
 from ..workspace import blobs
 from ..workspace.errors import NotDone, StorageFailed, UsageError
 from ..workspace.moment import Answer, Kept
-from ..workspace.record import NOTHING, Doubt, Key, StepStarted
+from ..workspace.record import NOTHING, Key, StepStarted
 from .calls import KEY, Step, current_scope
 from .context import Suspended
 from .failure import said
@@ -71,7 +71,7 @@ class Effect(Step[R]):
 
     async def perform(self, call: Call) -> Any:
         """Do it once, or find out that it was done."""
-        return await _perform(call, self)
+        return await _perform(call)
 
     def ask_again(self, call: Call, error: UsageError) -> None:
         """A person's answer is not of the type it returns."""
@@ -110,7 +110,7 @@ def effect(
     return make if function is None else make(function)
 
 
-async def _perform(call: Call, effect: Effect[Any]) -> Any:
+async def _perform(call: Call) -> Any:
     scope = call.scope
     scope.claim(call.key)
     if call.key in scope.recorded.started:
@@ -193,7 +193,7 @@ async def _once(call: Call, attempt: int) -> Any:
         scope.context.journal.flush()
         has_ended = call.key in scope.context.moment.scopes[scope.key].done
         if not (has_ended or scope.context.is_closing or scope.context.interruption.came):
-            _note_doubt(call, "unknown_outcome", "it was cancelled", ())
+            scope.context.ask(call.identity(), "unknown_outcome", "it was cancelled")
         raise
     except StorageFailed:
         raise  # the journal tells the next opening how far it has come
@@ -243,22 +243,8 @@ def _ask(
     call: Call, why: Literal["unknown_outcome", "unclaimed"], cause: str, others: tuple[Key, ...] = ()
 ) -> None:  # fmt: skip
     """Put the question on record and stop. A person answers it with `satchel resolve`."""
-    _note_doubt(call, why, cause, others)
+    call.scope.context.ask(call.identity(), why, cause, others)
     raise Suspended
-
-
-def _note_doubt(
-    call: Call, why: Literal["unknown_outcome", "unclaimed"], cause: str, others: tuple[Key, ...]
-) -> None:  # fmt: skip
-    context = call.scope.context
-    moment = context.moment
-    of_this_effect = [d for d in moment.doubts.values() if d.scope == call.scope.key and d.step == call.key[0]]
-    if not any(doubt.why == why == "unclaimed" or doubt.key == call.key for doubt in of_this_effect):
-        context.journal.add(
-            Doubt(**call.identity(), id=f"d{moment.doubts_asked + 1}", why=why, others=others, cause=cause)
-        )
-        context.journal.flush()
-    context.suspend()
 
 
 def _effect(call: Call) -> Effect[Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import Raw
@@ -17,7 +17,7 @@ from ..workspace import blobs, patch
 from ..workspace.errors import AgentError, UsageError
 from ..workspace.moment import ROOT, Kept, Scope
 from ..workspace.opening import Workspace
-from ..workspace.record import Doubt, OfCall, PlanChanged, ScopeBegun, ScopeCommitted
+from ..workspace.record import OfCall, PlanChanged, ScopeBegun, ScopeCommitted
 from ..workspace.todo import Plan, Splice, Task
 from .agent import Agent
 from .calls import current_scope
@@ -59,8 +59,7 @@ class Session(Context):
 
     def rollback(self) -> None:
         """The state as of the last commit, in a new object of the user's type."""
-        self._committed = encode(self.moment.data, "the state")
-        self.state = self.codec.decode(self._committed)
+        self.state = self.codec.decode(encode(self.moment.data, "the state"))
         self._committed = encode(self.state, "the state")
 
     def check_state_unchanged(self, when: str) -> None:
@@ -132,7 +131,7 @@ class Session(Context):
             self.answered += 1
             return codec.decode(blobs.fetch(self.store, self.moment.results[key]))
         self._check_may_begin(name)
-        return codec.decode(await self._run_scope(key, name, [], function, args, lambda: ([], None), codec))
+        return await self._run_scope(key, name, [], function, args, lambda: ([], None), codec)
 
     def _check_may_begin(self, title: str) -> None:
         self.check_going_on()
@@ -148,7 +147,7 @@ class Session(Context):
     async def _run_scope(
         self, key: str, title: str, splices: Sequence[Splice], function: Callable[..., Any], args: tuple[Any, ...],
         finish: Callable[[], tuple[list[Splice], str | None]], codec: Codec = ANY,
-    ) -> bytes:  # fmt: skip
+    ) -> Any:  # fmt: skip
         recorded = self.moment.scopes.get(key)
         if recorded is None or splices:
             self.journal.add(ScopeBegun(scope=key, title=title, plan=tuple(splices)))
@@ -179,11 +178,12 @@ class Session(Context):
     async def _commit(
         self, scope: ScopeRun, result: Any, finish: Callable[[], tuple[list[Splice], str | None]],
         codec: Codec,
-    ) -> bytes:  # fmt: skip
+    ) -> Any:  # fmt: skip
+        """The end of a scope, as one record. Returns its result as an answer from the record would be."""
         self.check_going_on()
         self.ask_about_unreached(scope)
         data = encode(result, f"the result of {scope.title!r}")
-        codec.decode(data)  # refused here, not at every start after it has committed
+        answer = codec.decode(data)  # refused here, not at every start after it has committed
         state = encode(self.state, "run.state")
         change = [] if state == self._committed else patch.diff(self.moment.data, msgspec.json.decode(state))
         splices, cancelled = finish()
@@ -206,7 +206,7 @@ class Session(Context):
         if scope.messages:
             self.projector.mark(files.messages)
         self.workspace.checkpoint_if_due()
-        return data
+        return answer
 
     def ask_about_unreached(self, scope: ScopeRun) -> None:
         """Nothing commits over an effect of which it is not known how it ended."""
@@ -215,14 +215,8 @@ class Session(Context):
             return
         self.journal.flush()  # what is known of them may only be waiting for company
         for key, started in recorded.started.items():
-            if not any(d.scope == scope.key and d.key == key for d in self.moment.doubts.values()):
-                identity = {name: getattr(started, name) for name in OfCall.__struct_fields__}
-                why: Literal["unknown_outcome", "unreached"] = (
-                    "unknown_outcome" if scope.is_claimed(key) else "unreached"
-                )
-                self.journal.add(Doubt(**identity, id=f"d{self.moment.doubts_asked + 1}", why=why))
-                self.journal.flush()
-            self.suspend()
+            identity = {name: getattr(started, name) for name in OfCall.__struct_fields__}
+            self.ask(identity, "unknown_outcome" if scope.is_claimed(key) else "unreached")
         self.check_going_on()
 
 
@@ -240,6 +234,3 @@ def _result_codec(function: Callable[..., Any]) -> Codec:
     except (NameError, TypeError):
         return ANY
     return Codec(kind, f"the result of {getattr(function, '__name__', 'the scope')}")
-
-
-Status = Literal["completed", "failed", "waiting", "paused"]
