@@ -1,10 +1,30 @@
 """The plan of a run: `todo.md` without its stamp, as text, as tasks, and as edits that can be kept and replayed.
 
-Pure: text in, text out. Reading, stamping, merging and writing the file happen elsewhere.
+Pure: text in, text out; a person's version is merged as one more text. Reading, stamping and writing the file happen
+elsewhere.
 """
 
+from .changes import Changes, Pair, changes
+from .conflicts import PlanConflict
+from .merging import MergedPlan
+from .merging import merge as merge_plans
 from .plan import Plan, Progress
-from .splice import Splice
+from .settling import settle
+from .splice import Splice, between
 from .task import Mark, Task
 
-__all__ = ["Mark", "Plan", "Progress", "Splice", "Task"]
+__all__ = [
+    "Changes",
+    "Mark",
+    "MergedPlan",
+    "Pair",
+    "Plan",
+    "PlanConflict",
+    "Progress",
+    "Splice",
+    "Task",
+    "between",
+    "changes",
+    "merge_plans",
+    "settle",
+]

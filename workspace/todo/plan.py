@@ -115,6 +115,12 @@ class Plan:
         leaves = (reading.task(index) for index in reading.tree.unsettled())
         return next((task for task in leaves if task.id is None or task.id.lower() not in skipped), None)
 
+    def is_to_do(self, id: str) -> bool:
+        """Whether the item with this id is among the leaves that are left."""
+        index = self._now().by_id(id)
+        tree = self._now().tree
+        return index is not None and index not in tree.children and not tree.is_settled(index)
+
     @property
     def progress(self) -> Progress:
         tree = self._now().tree
@@ -155,6 +161,11 @@ class Plan:
         """Mark a task open, and the finished items above it too: below those it would not be done again."""
         index = self._index(task)
         return self._edit(index, "open") + self._reopen(self._now().tree.above(index))
+
+    def conclude(self, task: Task) -> list[Splice]:
+        """Mark an unfinished parent, if no leaf of it is left, as `tick` would with the last of them."""
+        index = self._index(task)
+        return [] if self._now().tree.children.get(index) is None else self._settle([index])
 
     def identify(self, highest: int) -> list[Splice]:
         """Give ids to the unfinished tasks that have none and read the same as another task."""
@@ -269,9 +280,12 @@ class Plan:
         self._text = None
 
     def _settle_above(self, index: int) -> list[Splice]:
+        return self._settle(self._now().tree.above(index))
+
+    def _settle(self, parents: Iterable[int]) -> list[Splice]:
         tree = self._now().tree
         changes: list[Splice] = []
-        for parent in tree.above(index):
+        for parent in parents:
             outcome = tree.outcome(parent)
             if outcome is not None and tree.marks[parent] not in FINISHED:
                 changes += self._edit(parent, outcome)

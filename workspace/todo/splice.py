@@ -79,3 +79,17 @@ def _fused(lines: list[str], seam: int) -> bool:
         return False
     above = lines[seam - 1]
     return not ending(above) or (above[-1] == "\r" and lines[seam][0] == "\n")
+
+
+def between(old: list[str], new: list[str]) -> list[Splice]:
+    """What turns `old` into `new`, both as `split` makes them: one splice for all that differs, or none."""
+    shortest = min(len(old), len(new))
+    start = 0
+    while start < shortest and old[start] == new[start]:
+        start += 1
+    end = 0
+    while end < shortest - start and old[-1 - end] == new[-1 - end]:
+        end += 1
+    removed = len(old) - end - start
+    text = "".join(new[start : len(new) - end])
+    return [Splice(start, removed, text)] if removed or text else []

@@ -81,7 +81,7 @@ class Tree:
         """The leaves that are left, in order. Finding the first is O(1), amortised, as long as leaves get settled."""
         index, first = self._cursor, True
         while index < len(self.marks):
-            if index not in self.children and not self._is_settled(index):
+            if index not in self.children and not self.is_settled(index):
                 if first:
                     self._cursor, first = index, False
                 yield index
@@ -89,5 +89,6 @@ class Tree:
         if first:
             self._cursor = index
 
-    def _is_settled(self, index: int) -> bool:
+    def is_settled(self, index: int) -> bool:
+        """Whether a leaf needs no more work."""
         return self.marks[index] in FINISHED or any(self.marks[parent] in FINISHED for parent in self.above(index))
