@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from . import growth, imports, resume, steps, stream
+from . import growth, imports, messages, pipelined, resume, steps, stream
 from .measuring import REPOSITORY, Ground, Result, file_system, ground
 
 _ALL: dict[str, Callable[[Ground], Iterator[Result]]] = {
     "steps": steps.measure,
+    "pipelined": pipelined.measure,
     "growth": growth.measure,
+    "messages": messages.measure,
     "resume": resume.measure,
     "stream": stream.measure,
     "imports": imports.measure,

@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 
 from satchel.workspace import definition
 from satchel.workspace.definition import Definition
+from satchel.workspace.names import DEFINITION
 from satchel.workspace.store import Syscalls
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -53,7 +54,7 @@ class Ground:
         """A new workspace. The agent is handed to `run`, so the one it names is never imported."""
         folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.folder))
         text = definition.encode(Definition("benchmark", "benchmark.py:main"))
-        (folder / definition.FILE).write_text(text)
+        (folder / DEFINITION).write_text(text)
         return folder
 
     def copy(self, workspace: Path) -> Path:

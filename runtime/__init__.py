@@ -6,8 +6,9 @@ from .calls import step
 from .effects import effect
 from .partial import Partial
 from .retry import Retry
-from .run import Item, Run
+from .run import Run
 from .running import Outcome, run, run_async
+from .todolist import Item
 
 __all__ = [
     "Agent",

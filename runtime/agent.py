@@ -10,14 +10,16 @@ import sys
 import typing
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 from ..workspace.errors import UsageError
 from ..workspace.store import Store
 
 _folders: set[str] = set()  # those that agents of this process were loaded from
 
-AgentFunction = Callable[[Any], Awaitable[Any]]
+AgentFunction = Callable[..., Awaitable[Any]]
+
+Durability = Literal["strict", "pipelined"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,7 @@ class Agent:
 
     function: AgentFunction
     state: Any = dict[str, Any]
+    durability: Durability = "strict"
 
     def initial_state(self) -> Any:
         """What the state begins as: the type's own defaults."""
@@ -44,19 +47,27 @@ class Agent:
 @overload
 def agent(function: AgentFunction, /) -> Agent: ...
 @overload
-def agent(*, state: Any = ...) -> Callable[[AgentFunction], Agent]: ...
-def agent(function: AgentFunction | None = None, /, *, state: Any = dict[str, Any]) -> Any:
+def agent(*, state: Any = ..., durability: Durability = ...) -> Callable[[AgentFunction], Agent]: ...
+def agent(
+    function: AgentFunction | None = None, /, *, state: Any = dict[str, Any], durability: Durability = "strict"
+) -> Any:
     """Make `async def f(run)` an agent.
 
     It is called from the top at every start, with the files as they are: finished items are not visited again, and
     finished steps of unfinished items are answered from the record. `state` is the type of `run.state`: a pydantic
     model, dataclass, TypedDict, or a dict if it is left out.
+
+    `durability`: `strict` means that a step returns when its record is durable. `pipelined` means that it returns at
+    once and its record follows within a tenth of a second; an effect, a question, an output and a commit wait for all
+    records before them. A kill may then cost some of the last steps, which are done again; nothing else.
     """
+    if durability not in ("strict", "pipelined"):
+        raise UsageError(f"an agent's durability can't be {durability!r}", remedy="it is 'strict' or 'pipelined'")
 
     def make(function: AgentFunction) -> Agent:
         if not inspect.iscoroutinefunction(function):
             raise UsageError(f"the agent {getattr(function, '__name__', function)} must be `async def`")
-        return Agent(function, dict[str, Any] if state is dict else state)
+        return Agent(function, dict[str, Any] if state is dict else state, durability)
 
     return make if function is None else make(function)
 

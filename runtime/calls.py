@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from typing import Any, Generic, Protocol, TypeVar, overload
 
@@ -35,6 +35,9 @@ class RunParameter:
 current_scope: ContextVar[Scope | None] = ContextVar("current_scope", default=None)
 """The scope that calls made here belong to; None outside a run. Tasks and threads inherit it."""
 
+MODEL = "model"
+"""The parameter of a step that receives the name of a fallback model."""
+
 KEY = "key"
 """The parameter of an effect that receives the idempotency key."""
 
@@ -48,11 +51,12 @@ class Step(Generic[R]):
     is_effect = False
 
     def __init__(
-        self, function: Callable[..., Any], *, name: str | None, retry: Retry | None, on_partial: OnPartial
+        self, function: Callable[..., Any], *, name: str | None, retry: Retry | None, on_partial: OnPartial,
+        fallback: Sequence[str] = (),
     ):  # fmt: skip
         self.function = function
         self.name = str(name or getattr(function, "__name__", "step"))
-        self.retry, self.on_partial = retry, on_partial
+        self.retry, self.on_partial, self.fallback = retry, on_partial, tuple(fallback)
         self.is_async = inspect.iscoroutinefunction(function)
         self.__wrapped__, self.__doc__, self.__name__ = function, function.__doc__, self.name
         self.__module__ = function.__module__
@@ -119,6 +123,11 @@ class _Shape:
             raise UsageError(f"the effect {name} can't be streamed", remedy="stream in a step, and act in an effect")
         if self.partial and not step.is_async:
             raise UsageError(f"the streamed step {name} must be `async def`", why="writing to a Partial is awaited")
+        if step.fallback and MODEL not in signature.parameters:
+            raise UsageError(
+                f"{name} has fallback models and can't be told which to ask",
+                remedy=f"give it a parameter called `{MODEL}`: it receives the fallback's name",
+            )
         if step.on_partial == "accept" and kind not in (str, Any):
             raise UsageError(f"{name} can't accept a partial", why=f"its result is {kind!r} and a partial is text")
 
@@ -151,20 +160,26 @@ def step(function: Callable[..., Awaitable[R]], /) -> Step[R]: ...
 def step(function: Callable[..., R], /) -> Step[R]: ...
 @overload
 def step(
-    *, name: str | None = None, retry: Retry | None = None, on_partial: OnPartial = "continue"
+    *,
+    name: str | None = None,
+    retry: Retry | None = None,
+    on_partial: OnPartial = "continue",
+    fallback: Sequence[str] = (),
 ) -> Callable[[Callable[..., Any]], Step[Any]]: ...
 def step(
     function: Callable[..., Any] | None = None, /, *,
     name: str | None = None, retry: Retry | None = None, on_partial: OnPartial = "continue",
+    fallback: Sequence[str] = (),
 ) -> Any:  # fmt: skip
     """Make a function a step, sync or async: once it has returned, its result is on the storage.
 
     A call is known by its scope, `name`, arguments, and how many equal calls came before it in that scope. Arguments
     and result must be JSON-serialisable; the result comes back as the annotated type. A parameter annotated `Partial`
     makes it a streamed step, one annotated `Run` receives the run. `on_partial`: what to do with an answer that was cut
-    off: `continue` from it, `restart`, or `accept` it, marker appended, as the result. Not guaranteed: that the
+    off: `continue` from it, `restart`, or `accept` it, marker appended, as the result. `fallback` names models that are
+    asked in order, through the parameter `model`, when the call fails otherwise for good. Not guaranteed: that the
     function runs only once.
     """
     if function is None:
-        return lambda function: Step(function, name=name, retry=retry, on_partial=on_partial)
-    return Step(function, name=name, retry=retry, on_partial=on_partial)
+        return lambda function: step(function, name=name, retry=retry, on_partial=on_partial, fallback=fallback)  # type: ignore[call-overload]
+    return Step(function, name=name, retry=retry, on_partial=on_partial, fallback=fallback)

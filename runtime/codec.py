@@ -22,6 +22,8 @@ _REMEDY = "use JSON values, dataclasses, TypedDicts, pydantic models, datetimes,
 def _encode_other(value: Any) -> Any:
     if isinstance(value, _pydantic("BaseModel")):
         return value.model_dump(mode="json", round_trip=True, by_alias=False)
+    if isinstance(value, str):
+        return str(value)
     raise NotImplementedError(type(value).__qualname__)
 
 

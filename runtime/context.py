@@ -1,58 +1,114 @@
-"""What all calls of one run share: the opened workspace, the counts, and whether the run goes on."""
+"""What all calls of one run share: the opened workspace, the counts, and whether the run goes on.
+
+`Context` is the whole tree's, `AgentContext` one agent's.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from ..workspace.errors import SatchelError
 from ..workspace.opening import Workspace
-from ..workspace.record import Doubt, Key
+from ..workspace.record import Doubt, Failure, Key
 from ..workspace.report import Report
 from .interruption import Interruption
 
 _THREADS = 32
+_FLUSH_SHARE = 20
+_LONGEST_UNFLUSHED = 0.1
+_UNFLUSHED_BYTES = 1 << 20
 
 
 class Suspended(BaseException):
-    """Unwinds the agent when a person is needed. Not an Exception, so that an agent's `except Exception` lets it by."""
+    """Unwinds the agents when the run can't go on now. Not an Exception, so that an agent's `except Exception` lets it
+    by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspension:
+    """Why a run stops before its end, and how it is left."""
+
+    status: Literal["waiting", "paused", "sleeping"]
+    reason: str
+    until: str = ""  # of a sleeping one: UTC, ISO 8601
+    error: Failure | None = None
 
 
 class Watch(Protocol):
-    """Who is told how a run goes, for a person to see. Called on the loop; must be quick and must not raise."""
+    """Who is told how a run goes, for a person to see. Called on the loop; must be quick and must not raise.
+
+    `agent` is the path of a sub-agent, empty for the root.
+    """
 
     def opened(self, report: Report) -> None: ...
-    def item_begun(self, text: str, finished: int, of: int) -> None: ...
-    def item_ended(self, text: str, finished: int, of: int) -> None: ...
-    def step_begun(self, name: str) -> None: ...
-    def streamed(self, name: str, characters: int) -> None: ...
+    def agent_begun(self, agent: str) -> None: ...
+    def agent_ended(self, agent: str) -> None: ...
+    def item_begun(self, agent: str, text: str, finished: int, of: int) -> None: ...
+    def item_ended(self, agent: str, text: str, finished: int, of: int) -> None: ...
+    def step_begun(self, agent: str, name: str) -> None: ...
+    def streamed(self, agent: str, name: str, characters: int) -> None: ...
 
 
 class Context:
-    """Of one run. Used from one event loop."""
+    """Of one run, all its agents included. Used from one event loop."""
 
     def __init__(self, workspace: Workspace, interruption: Interruption, watch: Watch | None):
         self.workspace, self.interruption, self.watch = workspace, interruption, watch
         self.store, self.moment = workspace.store, workspace.moment
         self.journal, self.projector = workspace.journal, workspace.projector
         self.threads = ThreadPoolExecutor(_THREADS, "satchel-step")
-        self.run: Any = None  # the face of it that the agent sees (run.py)
+        self.agents: dict[str, AgentContext] = {}  # those at work
+        self.names: set[str] = set()  # theirs, and those of the ones that are about to begin
+        self.left_in_doubt = [  # sub-agents with effects of which an earlier process has not learnt how they ended
+            path for path, agent in self.moment.agents.items()
+            if path and any(scope.started for scope in agent.scopes.values())
+        ]  # fmt: skip
+        self.make_run: Callable[[Any], Any]  # makes the face of a run that an agent sees (run.py)
         self.under_way = 0  # calls that may commit
         self.answered = 0  # calls answered from the record
         self.recovered = 0  # characters of streamed answers that were not paid for again
-        self.is_closing = False
-        self.is_suspended = False
+        self.suspension: Suspension | None = None
         self.failed: SatchelError | None = None  # what went wrong where nobody was waiting for it
+        self._flush_due = 0.0
+        self._flush_is_planned = False
+
+    def stop_abandoned(self) -> None:
+        """Somebody's caller has failed: let those who wait for nothing of ours not wait for ever."""
+        for agent in list(self.agents.values()):
+            agent.stop_if_abandoned()
+
+    async def stop_all(self) -> None:
+        """The root has come to its end: no sub-agent outlives it."""
+        tasks = [agent.task for agent in self.agents.values() if agent.task is not None]
+        for task in tasks:
+            task.cancel()
+        while any(not task.done() for task in tasks):
+            with suppress(asyncio.CancelledError):  # the run is being left already
+                await asyncio.wait(tasks)
 
     def check_going_on(self) -> None:
         """Every call is a place to stop: when a person is needed, when a signal came, when the disk failed."""
         if self.failed:
             raise self.failed
-        if self.is_suspended:
+        if self.suspension and not self.interruption.is_held_here:
             raise Suspended
-        if self.interruption.came:
+        if self.interruption.came and not self.interruption.is_held_here:
             raise asyncio.CancelledError
+
+    def suspend(self, suspension: Suspension) -> None:
+        """From now on every call unwinds. Of several reasons the one that needs a person is kept, and of two sleeps
+        the shorter one."""
+        known = self.suspension
+        if known is None or (known.status == "sleeping" and (
+            suspension.status != "sleeping" or suspension.until < known.until
+        )):  # fmt: skip
+            self.suspension = suspension
 
     def ask(
         self, identity: dict[str, Any], why: Literal["unknown_outcome", "unclaimed", "unreached"],
@@ -64,7 +120,7 @@ class Context:
         if not any(_is_same_question(doubt, asked) for asked in self.moment.doubts.values()):
             self.journal.add(doubt)
             self.journal.flush()
-        self.is_suspended = True
+        self.suspend(Suspension("waiting", "a person is asked"))
 
     def wake_projector(self) -> None:
         """Let the projector have the loop's timer, for what it could not write at once."""
@@ -82,13 +138,101 @@ class Context:
         except SatchelError as error:
             self.failed = error
 
-    def step_is_done(self) -> None:
-        self.projector.mark(self.workspace.files.steps)
+    def flush_soon(self, agent: AgentContext) -> None:
+        """Make what was added durable within the next moments, in as few syncs as take a twentieth of the time.
+
+        Looked at by every step, not only by a timer: steps that never wait would not let one run.
+        """
+        now = time.monotonic()
+        if now >= self._flush_due or self.journal.waiting_bytes >= _UNFLUSHED_BYTES:
+            self.journal.flush()
+            ended = time.monotonic()
+            self._flush_due = ended + min(_FLUSH_SHARE * (ended - now), _LONGEST_UNFLUSHED)
+            self.step_is_done(agent)
+        elif not self._flush_is_planned:
+            self._flush_is_planned = True
+            asyncio.get_running_loop().call_later(self._flush_due - now, self._flush_as_planned, agent)
+
+    def _flush_as_planned(self, agent: AgentContext) -> None:
+        self._flush_is_planned = False
+        try:
+            self.journal.flush()
+            self.step_is_done(agent)
+        except SatchelError as error:
+            self.failed = error
+
+    def step_is_done(self, agent: AgentContext) -> None:
+        self.projector.mark(self.workspace.files[agent.path].steps)
         self.workspace.checkpoint_if_due()
+
+
+class Caller(Protocol):
+    """The scope that an agent was spawned in."""
+
+    abandoned: bool
+    agent: AgentContext
+
+
+class AgentContext:
+    """What the scopes of one agent of the tree share."""
+
+    def __init__(self, context: Context, path: str, caller: Caller | None, *, pipelined: bool = False):
+        self.context, self.path, self.caller, self.pipelined = context, path, caller, pipelined
+        self.recorded = context.moment.agents[path]
+        self.run: Any = None  # the face of the run that this agent sees
+        self.task: asyncio.Task[Any] | None = None  # a sub-agent's own
+        self.is_closing = False
+        self.abandoned = False  # nobody waits for it any more
+        self._depth = path.count("/") + 2 if path else 1
+        self._under_way = 0
+        self._is_cancelled = False
+
+    @property
+    def folder(self) -> str:
+        return self.recorded.folder
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no agent is at work besides this one and those that wait for it."""
+        return len(self.context.agents) == self._depth
+
+    def check_going_on(self) -> None:
+        """As the context's; and an agent whose caller has failed stops at its next call."""
+        self.context.check_going_on()
+        if self.caller is not None and self.is_abandoned and not self.context.interruption.is_held_here:
+            raise asyncio.CancelledError
+
+    @property
+    def is_abandoned(self) -> bool:
+        return self.abandoned or (
+            self.caller is not None and (self.caller.abandoned or self.caller.agent.is_abandoned)
+        )  # fmt: skip
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """The body comes to its end even if the agent is abandoned."""
+        self._under_way += 1
+        try:
+            yield
+        finally:
+            self._under_way -= 1
+            if not self._under_way and self.caller is not None:
+                self.stop_if_abandoned()
+
+    def abandon(self) -> None:
+        """What is under way in it, and in those it has spawned, comes to its end; nothing more is begun."""
+        self.abandoned = True
+        self.context.stop_abandoned()
+
+    def stop_if_abandoned(self) -> None:
+        """At its next call it would stop; but it may be waiting for something that never comes."""
+        if self.task and self.is_abandoned and not self._under_way and not self._is_cancelled:
+            self._is_cancelled = True
+            self.task.cancel()
 
 
 def _is_same_question(doubt: Doubt, asked: Doubt) -> bool:
     """Of an unclaimed effect the arguments may differ at every attempt."""
-    if doubt.scope != asked.scope:
+    if (doubt.agent, doubt.scope) != (asked.agent, asked.scope):
         return False
     return doubt.key == asked.key or (doubt.step == asked.step and doubt.why == asked.why == "unclaimed")

@@ -19,13 +19,13 @@ from typing import Any, Literal, TypeVar, cast, overload
 from msgspec import Raw
 
 from ..workspace import blobs
+from ..workspace.agentmoment import Answer, Kept
 from ..workspace.errors import NotDone, StorageFailed, UsageError
-from ..workspace.moment import Answer, Kept
 from ..workspace.record import NOTHING, Key, StepStarted
 from .calls import KEY, Step, current_scope
 from .context import Suspended
 from .failure import said
-from .retry import Retry
+from .retry import ONCE, Retry
 from .scope import Call
 
 R = TypeVar("R")
@@ -116,6 +116,9 @@ async def _perform(call: Call) -> Any:
     if call.key in scope.recorded.started:
         settled = await _settle(call, "a crash")
         return settled.result if settled else await _begin(call)
+    if scope.agent.recorded.forgets(scope.key) and call.key not in scope.recorded.settled:
+        settled = await _settle(call, "the journal was lost, and with it whether this was done before")
+        return settled.result if settled else await _begin(call)
     answer = await _answer(call)
     if answer is not None:
         if answer.outcome == "done":
@@ -157,16 +160,27 @@ async def _unclaimed(call: Call) -> tuple[Key, ...]:
 
 def idempotency_key(call: Call) -> str:
     """The same at every attempt, different for every call of every run."""
-    identity = "\0".join((call.scope.context.moment.run_id, call.scope.key, *map(str, call.key)))
+    scope = call.scope
+    identity = "\0".join((scope.context.moment.run_id, scope.key, *map(str, call.key)))
+    if scope.agent.path:
+        identity += f"\0{scope.agent.path}"
+    if again := scope.recorded.again.get(call.key):  # a person wants it done once more, and the receiver to do it
+        identity += f"\0again {again}"
     return blake2b(identity.encode(), digest_size=16).hexdigest()
 
 
 async def _begin(call: Call) -> Any:
     """Start it, as often as its retries allow."""
     effect = _effect(call)
-    if effect.retry is None:
-        return await _once(call, 1)
-    return await effect.retry.run(bind(_once, call), lambda error, attempt: None)
+    retry = effect.retry
+    try:
+        return await (retry or ONCE).run(bind(_once, call), lambda error, attempt: None)
+    except Exception as error:
+        wait = retry.too_long(error) if retry else None
+        is_in_doubt = call.key in call.scope.agent.recorded.scopes[call.scope.key].started
+        if wait is None or (is_in_doubt and not effect.idempotent):
+            raise
+        call.scope.sleep(wait, f"{call.step.name} was told to come back later")
 
 
 async def _once(call: Call, attempt: int) -> Any:
@@ -177,7 +191,7 @@ async def _once(call: Call, attempt: int) -> Any:
     scope.context.journal.add(StepStarted(**call.identity(), idempotency_key=key, arguments=arguments))
     try:
         await scope.durable()
-        scope.context.check_going_on()  # another effect may have come into doubt while this one waited
+        scope.agent.check_going_on()  # another effect may have come into doubt while this one waited
     except BaseException as error:
         scope.failed(call, error, attempt, not_done=not call.in_doubt)
         raise
@@ -191,8 +205,8 @@ async def _once(call: Call, attempt: int) -> Any:
     except asyncio.CancelledError:
         # It may or may not have happened, and there is no time to find out: that is for the next attempt.
         scope.context.journal.flush()
-        has_ended = call.key in scope.context.moment.scopes[scope.key].done
-        if not (has_ended or scope.context.is_closing or scope.context.interruption.came):
+        has_ended = call.key in scope.agent.recorded.scopes[scope.key].done
+        if not (has_ended or scope.agent.is_closing or scope.context.interruption.came):
             scope.context.ask(call.identity(), "unknown_outcome", "it was cancelled")
         raise
     except StorageFailed:
@@ -202,7 +216,7 @@ async def _once(call: Call, attempt: int) -> Any:
         settled = await _settle(call, said(error))
         if settled:
             return settled.result
-        if effect.idempotent and not (effect.retry and effect.retry.goes_on(error, attempt)):
+        if effect.idempotent and not (effect.retry and effect.retry.comes_back(error, attempt)):
             _ask(call, "unknown_outcome", said(error))
         raise
 

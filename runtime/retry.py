@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from email.message import Message
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, TypeVar
 
@@ -26,7 +27,8 @@ _PASSING_STATUS = (408, 409, 425, 429)
 class Retry:
     """Exponential backoff with jitter. A server's `Retry-After` is obeyed when it asks for more.
 
-    `attempts` in all; `first` and `longest` wait in seconds. Not tried again: programming mistakes (a TypeError will
+    `attempts` in all; `first` and `longest` wait in seconds. A server that asks for more than `longest` puts the run to
+    sleep until then, with no process (`sleeping`). Not tried again: programming mistakes (a TypeError will
     not go away), HTTP statuses that mean no (400, 401, 404, ...), and what is not one of `on`.
     """
 
@@ -46,22 +48,38 @@ class Retry:
         return cls()
 
     def is_worth_it(self, error: BaseException) -> bool:
-        if not isinstance(error, self.on) or isinstance(error, _MISTAKES):
+        if isinstance(error, ExceptionGroup):
+            return all(map(self.is_worth_it, error.exceptions))
+        if not isinstance(error, self.on) or is_mistake(error):
             return False
-        status = getattr(error, "status_code", None) or getattr(getattr(error, "response", None), "status_code", None)
-        return not (isinstance(status, int) and 400 <= status < 500 and status not in _PASSING_STATUS)
+        status = _status(error)
+        return status is None or not 400 <= status < 500 or status in _PASSING_STATUS
 
-    def goes_on(self, error: BaseException, attempt: int) -> bool:
-        """Whether there is another attempt after attempt number `attempt` has raised `error`."""
-        return attempt < self.attempts and self.is_worth_it(error)
+    def too_long(self, error: BaseException) -> float | None:
+        """The seconds that a server has asked to wait, if that is longer than a process should stay for."""
+        wait = retry_after(error)
+        return wait if wait > self.longest and not is_mistake(error) else None
+
+    def comes_back(self, error: BaseException, attempt: int) -> bool:
+        """Whether there is another attempt after attempt number `attempt` has raised `error`, now or after a sleep."""
+        return self.too_long(error) is not None or (attempt < self.attempts and self._is_tried_again(error))
+
+    def _is_tried_again(self, error: BaseException) -> bool:
+        return self.is_worth_it(error) and self.too_long(error) is None
 
     async def run(self, once: Callable[[int], Awaitable[R]], failed: Callable[[BaseException, int], None]) -> R:
         """`await once(attempt)` until it returns. `failed` is told of every attempt that raised; the last error is
         raised."""
+        if self.attempts == 1:
+            try:
+                return await once(1)
+            except Exception as error:
+                failed(error, 1)
+                raise
         from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt
 
         trying = AsyncRetrying(
-            stop=stop_after_attempt(self.attempts), wait=self._wait, retry=retry_if_exception(self.is_worth_it),
+            stop=stop_after_attempt(self.attempts), wait=self._wait, retry=retry_if_exception(self._is_tried_again),
             reraise=True,
         )  # fmt: skip
         async for attempt in trying:
@@ -82,9 +100,31 @@ class Retry:
         return max(wait, retry_after(error) if error else 0.0)
 
 
+ONCE = Retry(attempts=1)
+"""Of a step that says nothing of retries."""
+
+
+def is_mistake(error: BaseException) -> bool:
+    """An error of the program, which no patience helps against."""
+    if isinstance(error, BaseExceptionGroup):
+        return any(map(is_mistake, error.exceptions))
+    return isinstance(error, _MISTAKES)
+
+
+def _status(error: BaseException) -> int | None:
+    """The HTTP status, as the errors of openai, anthropic, httpx, requests, aiohttp and urllib tell it."""
+    for told in (error, getattr(error, "response", None)):
+        for name in ("status_code", "status", "code"):
+            if isinstance(status := getattr(told, name, None), int):
+                return status
+    return None
+
+
 def retry_after(error: BaseException) -> float:
     """The seconds a server has asked to wait (RFC 9110, 10.2.3); 0 if it has not."""
-    headers = getattr(getattr(error, "response", None), "headers", None) or {}
+    headers = getattr(getattr(error, "response", None), "headers", None) or getattr(error, "headers", None)
+    if not isinstance(headers, Mapping | Message):
+        return 0.0
     value = headers.get("retry-after") or headers.get("Retry-After")
     if not value:
         return 0.0

@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import partial as bind
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NoReturn
 
 from msgspec import Raw
 
 from ..workspace import blobs
 from ..workspace import partial as partial_file
+from ..workspace.agentmoment import Answer, Scope
 from ..workspace.errors import AgentError, UsageError
-from ..workspace.moment import Answer, Scope
 from ..workspace.partial import PartialHead
-from ..workspace.record import Key, Message, Output, StepCompleted, StepFailed, StepProgress, now
-from .calls import Step
+from ..workspace.record import Key, Message, Output, StepCompleted, StepFailed, StepProgress, now, time_text
+from .calls import MODEL, Step
 from .codec import canonical, encode
-from .context import Context
+from .context import AgentContext, Suspended, Suspension
 from .failure import brief, said
 from .partial import Partial, recover
+from .prompt import Prompt
+from .retry import ONCE, is_mistake
 
-_PREVIEW = 60
+PREVIEW = 60
+"""Bytes of the arguments that a record shows."""
 
 current_call: ContextVar[Call | None] = ContextVar("current_call", default=None)
 """The call whose function is running here."""
@@ -42,15 +48,19 @@ class Call:
     encoded: bytes  # the arguments as canonical JSON
     named: str | None = None
     counts: dict[tuple[str, str], int] = field(default_factory=dict)  # of the calls its function makes
+    prompts: dict[str, str] = field(default_factory=dict)  # those that went into it, with their versions
+    model: str = ""  # the fallback that is asked in this attempt
     in_doubt: bool = False  # an attempt at it may have happened, so a later one can't say that it has not
     recovered: int = 0  # characters of an earlier attempt's answer that the last one has continued
 
     def identity(self) -> dict[str, Any]:
         """The fields that every record about this call has."""
         preview = self.encoded[1:-1]
-        text = preview[:_PREVIEW].decode(errors="ignore") + ("…" if len(preview) > _PREVIEW else "")
+        text = preview[:PREVIEW].decode(errors="ignore") + ("…" if len(preview) > PREVIEW else "")
         name, args, n = self.key
+        agent = self.scope.agent.path
         return {
+            **({"agent": agent} if agent else {}), **({"prompts": self.prompts} if self.prompts else {}),
             "scope": self.scope.key, "no": self.no, "step": name, "args": args, "n": n,
             "call": f"({self.named}: {text})" if self.named else f"({text})",
         }  # fmt: skip
@@ -59,14 +69,15 @@ class Call:
 class ScopeRun:
     """One attempt at a scope. Calls of several tasks may be under way in it at once."""
 
-    def __init__(self, context: Context, key: str, title: str, recorded: Scope):
-        self.context, self.key, self.title = context, key, title
+    def __init__(self, agent: AgentContext, key: str, title: str, recorded: Scope):
+        self.agent, self.context, self.key, self.title = agent, agent.context, key, title
         self.recorded = recorded
         self._outstanding = _recorded_effects(recorded)
         self._answers = dict(recorded.answers)  # taken from here, because the record follows later
         self.outputs: dict[str, Output] = {}
         self.messages: list[Message] = []
         self.ended = False
+        self.abandoned = False  # it has failed; the agents it has spawned are to stop
         self._task = asyncio.current_task()  # the one that runs the scope's function
         self._loop = asyncio.get_running_loop()
         self._counts: dict[tuple[str, str], int] = {}
@@ -81,7 +92,7 @@ class ScopeRun:
     ) -> Any:
         """A call of `step` in this scope: its recorded result, or that of running it now."""
         context = self.context
-        context.check_going_on()
+        self.agent.check_going_on()
         if self.ended:
             raise AgentError(
                 f"{step.name} was called after its scope had ended",
@@ -117,23 +128,40 @@ class ScopeRun:
                     step.ask_again(Call(self, step, key, done.no, arguments, encoded, named), error)
                 raise
         call = Call(self, step, key, self._number(key), arguments, encoded, named)
-        self._under_way += 1
-        self._quiet.clear()
-        context.under_way += 1
+        for value in arguments.values():
+            if type(value) is Prompt:
+                call.prompts[value.name] = value.version
         if context.watch:
-            context.watch.step_begun(step.name)
+            context.watch.step_begun(self.agent.path, step.name)
+        context.under_way += 1
         try:
-            return await step.perform(call)
+            with self.busy():
+                return await step.perform(call)
         finally:
             context.under_way -= 1
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """While the body runs the scope can't end."""
+        self._under_way += 1
+        self._quiet.clear()
+        try:
+            with self.agent.busy():
+                yield
+        finally:
             self._under_way -= 1
             if not self._under_way:
                 self._quiet.set()
 
+    def abandon(self) -> None:
+        """It has failed. The agents that it has spawned come to a stop."""
+        self.abandoned = True
+        self.context.stop_abandoned()
+
     async def durable(self) -> None:
         """Return when all that was recorded is durable. Nobody else can be about to record something if no other call
         is under way and this is no task beside others, as `asyncio.gather` makes them."""
-        alone = self.context.under_way <= 1 and asyncio.current_task() is self._task
+        alone = self.context.under_way <= 1 and self.agent.is_alone and asyncio.current_task() is self._task
         await self.context.journal.durable(alone=alone)
 
     async def quiet(self) -> None:
@@ -149,10 +177,11 @@ class ScopeRun:
         call.counts = {}
         token = current_call.set(call)
         try:
-            args, kwargs = step.shape.unbind(call.arguments)
+            arguments = {**call.arguments, MODEL: call.model} if call.model else call.arguments
+            args, kwargs = step.shape.unbind(arguments)
             kwargs |= injected
             if step.shape.run:
-                kwargs[step.shape.run] = self.context.run
+                kwargs[step.shape.run] = self.agent.run
             if step.is_async:
                 return await step.function(*args, **kwargs)
             return await self.in_thread(bind(step.function, *args, **kwargs))
@@ -174,11 +203,18 @@ class ScopeRun:
         context = self.context
         answer = call.step.shape.codec.decode(data)
         kept = blobs.keep(context.store, data, context.journal.epoch)
+        effect = call.step.is_effect
         context.journal.add(
-            StepCompleted(**call.identity(), result=kept.result, blob=kept.blob, effect=call.step.is_effect, **facts)
+            StepCompleted(
+                **call.identity(), result=kept.result, blob=kept.blob, effect=effect, model=call.model, **facts
+            )
         )
+        # A streamed answer's file is removed once it is recorded, so that one is waited for.
+        if self.agent.pipelined and not effect and call.step.shape.partial is None:
+            context.flush_soon(self.agent)
+            return answer
         await self.durable()
-        context.step_is_done()
+        context.step_is_done(self.agent)
         return answer
 
     def failed(self, call: Call, error: BaseException, attempt: int = 1, *, not_done: bool = False) -> None:
@@ -194,7 +230,7 @@ class ScopeRun:
         data = encode(value, "the progress")
         self.context.journal.add(StepProgress(**call.identity(), value=Raw(data)))
         await self.durable()
-        self.context.check_going_on()
+        self.agent.check_going_on()
 
     def claim(self, key: Key) -> None:
         """This attempt has called a recorded effect again."""
@@ -222,16 +258,7 @@ class ScopeRun:
         began = time.monotonic()
         once = self._once if step.shape.partial is None else self._once_streamed
 
-        if step.retry is None:
-            try:
-                result = await once(call)
-            except Exception as error:
-                self.failed(call, error)
-                raise
-        else:
-            result = await step.retry.run(
-                lambda attempt: once(call), lambda error, attempt: self.failed(call, error, attempt)
-            )
+        result = await self._tried(call, once)
         if isinstance(result, _Accepted):
             return await self.keep(call, encode(result.text, step.name), how="accepted")
         answer = await self.completed(call, result, began)
@@ -239,6 +266,38 @@ class ScopeRun:
             self.context.recovered += call.recovered
             self.context.store.remove(self._partial_path(call))
         return answer
+
+    async def _tried(self, call: Call, once: Callable[[Call], Awaitable[Any]]) -> Any:
+        """As often as the retries allow, by one model after the other. If one of them has only asked to come back much
+        later, the run sleeps until then."""
+        step, waits = call.step, []
+        failure: Exception | None = None
+
+        async def attempt(number: int) -> Any:
+            if number > 1:
+                self.agent.check_going_on()
+            return await once(call)
+
+        for model in ("", *step.fallback):
+            call.model = model
+            try:
+                return await (step.retry or ONCE).run(attempt, lambda error, attempt: self.failed(call, error, attempt))
+            except Exception as error:
+                if is_mistake(error):
+                    raise
+                failure = error
+                if step.retry and (wait := step.retry.too_long(error)) is not None:
+                    waits.append(wait)
+        if waits:
+            self.sleep(min(waits), f"{step.name} was told to come back later")
+        assert failure
+        raise failure
+
+    def sleep(self, seconds: float, reason: str) -> NoReturn:
+        """Let the run sleep, with no process, and be gone on with in `seconds`."""
+        until = datetime.now(UTC) + timedelta(seconds=seconds)
+        self.context.suspend(Suspension("sleeping", reason, time_text(until)))
+        raise Suspended
 
     async def _once(self, call: Call) -> Any:
         return await self.invoke(call, {})
@@ -254,10 +313,10 @@ class ScopeRun:
         call.recovered = len(recovered or "")
         name, args, n = call.key
         head = PartialHead(
-            run_id=context.moment.run_id, scope=self.key, no=call.no, step=name, args=args, n=n,
+            run_id=context.moment.run_id, agent=self.agent.path, scope=self.key, no=call.no, step=name, args=args, n=n,
             attempt=promoted[-1].attempt + 1 if promoted else 1, at=now(), call=call.identity()["call"],
         )  # fmt: skip
-        watch = bind(context.watch.streamed, name) if context.watch else None
+        watch = bind(context.watch.streamed, self.agent.path, name) if context.watch else None
         out = Partial(
             context.store, context.projector, self._partial_path(call), head, recovered, marker, watch
         )  # fmt: skip
@@ -278,19 +337,18 @@ class ScopeRun:
 
     def _promote(self, out: Partial, by: str) -> None:
         head, store = out.file.head, self.context.store
-        path = partial_file.recovered_path(self.key, self._as_scope(), head.no, head.step, head.attempt)
+        path = partial_file.recovered_path(
+            self.agent.folder, self.key, self.title, head.no, head.step, head.attempt
+        )  # fmt: skip
         data, record = partial_file.promotion(head, out.text, False, by, path)
         store.replace(path, data)
         self.context.journal.add(record)
         self.context.journal.flush()
-        self.recorded = self.context.moment.scopes[self.key]
+        self.recorded = self.agent.recorded.scopes[self.key]
         store.remove(out.file.path)
 
     def _partial_path(self, call: Call) -> str:
-        return partial_file.partial_path(self.key, self._as_scope(), call.no, call.step.name)
-
-    def _as_scope(self) -> Scope:
-        return Scope(title=self.title)
+        return partial_file.partial_path(self.agent.folder, self.key, self.title, call.no, call.step.name)
 
     def _number(self, key: Key) -> int:
         number = self.recorded.numbers.get(key)

@@ -1,4 +1,4 @@
-"""One run of an agent over an opened workspace: the live state and plan, and the scopes that commit them.
+"""One agent of the tree at work: its live state and plan, and the scopes that commit them.
 
 The moment (workspace/moment.py) is what is durable. `state` and `plan` here are the agent's, ahead of it by what the
 scope at work has changed; when that scope fails they are made anew from the moment.
@@ -6,25 +6,42 @@ scope at work has changed; when that scope fails they are made anew from the mom
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import json
+import re
+import typing
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 from msgspec import Raw
 
+from .. import schemas
 from ..workspace import blobs, patch
-from ..workspace.errors import AgentError, UsageError
-from ..workspace.moment import ROOT, Kept, Scope
-from ..workspace.opening import Workspace
-from ..workspace.record import OfCall, PlanChanged, ScopeBegun, ScopeCommitted
+from ..workspace.agentmoment import ROOT, Kept
+from ..workspace.errors import AgentError, StorageFailed, UsageError
+from ..workspace.opening import publish
+from ..workspace.projector import Files
+from ..workspace.record import OfCall, Patch, PlanChanged, ScopeBegun, ScopeCommitted, ScopeFailed, StepStarted
 from ..workspace.todo import Plan, Splice, Task
 from .agent import Agent
 from .calls import current_scope
 from .codec import ANY, Codec, encode
-from .context import Context, Watch
-from .interruption import Interruption
-from .scope import ScopeRun, check_outside_steps
+from .context import AgentContext, Context, Suspended, Suspension
+from .failure import describe, said
+from .retry import Retry
+from .scope import ScopeRun, check_outside_steps, current_call
+
+FAILURES = 3
+"""So often an item may fail before the run is paused as stuck."""
+
+_WAITS = (0.5, 2.0)
+"""Seconds before an item that has failed is tried again, by the number of times it has."""
+
+
+_ELSEWHERE = re.compile(r'("\$ref": ")(?!data\.json)([a-z]+\.json)')
+"""A reference from one schema to another, the agent's own data apart."""
 
 
 class ItemFace(Protocol):
@@ -33,33 +50,64 @@ class ItemFace(Protocol):
     skipped: str | None
 
 
-class Session(Context):
-    """The context of one run, with the agent's state and plan, and the one scope at work."""
+class Session(AgentContext):
+    """The context of one agent, with its state and plan, and the one scope at work."""
 
-    def __init__(self, workspace: Workspace, agent: Agent, interruption: Interruption, watch: Watch | None = None):
-        super().__init__(workspace, interruption, watch)
+    def __init__(self, context: Context, agent: Agent, path: str = "", caller: ScopeRun | None = None):
+        super().__init__(context, path, caller, pipelined=agent.durability == "pipelined")
+        self.store, self.journal, self.projector = context.store, context.journal, context.projector
         self.agent = agent
         self.scope: ScopeRun | None = None  # the one at work, besides the root
-        self.root = ScopeRun(self, ROOT, "", self.moment.scopes[ROOT])
-        self.codec = Codec(agent.state, "the state")
-        self.plan = self.moment.plan.copy()
+        self.root: ScopeRun  # of the calls outside it
+        self.codec = Codec(agent.state, f"the state of {path}" if path else "the state")
+        self.plan = self.recorded.plan.copy()
         self.state: Any
         self._committed = b""  # the state of the last commit, as JSON
         self._splices: list[Splice] = []  # what the scope at work has changed in the plan
 
-    def begin(self) -> None:
-        """Take state and plan from the moment; in a new run, record what the state begins as."""
-        if not self.moment.has_data:
+    @property
+    def files(self) -> Files:
+        return self.context.workspace.files[self.path]
+
+    async def begin(self) -> None:
+        """Take state and plan from the moment; of a new agent, record what the state begins as."""
+        if not self.recorded.has_data:
             data = encode(self.agent.initial_state(), "the initial state")
-            self.journal.add(ScopeCommitted(scope=ROOT, patch=[{"op": "add", "path": "", "value": Raw(data)}]))
-            self.journal.flush()
+            whole: Patch = [{"op": "add", "path": "", "value": Raw(data)}]
+            self.journal.add(ScopeCommitted(agent=self.path, scope=ROOT, patch=whole))
+            await self.root.durable()
             # The patch was applied as it is; from here on the data are JSON's own types.
-            self.moment.data = msgspec.json.decode(data)
+            self.recorded.data = msgspec.json.decode(data)
         self.rollback()
+
+    async def call(self, *args: Any, **kwargs: Any) -> Any:
+        """The agent's function, from the top to its end. Nothing of it is at work any more when this returns or
+        raises."""
+        self.run = self.context.make_run(self)
+        self.root = ScopeRun(self, ROOT, "", self.recorded.scopes[ROOT])
+        tokens = current_scope.set(self.root), current_call.set(None)
+        try:
+            await self.begin()
+            self.check_going_on()
+            result = await self.agent.function(self.run, *args, **kwargs)
+            await self.root.quiet()
+            self.check_going_on()
+            self._ask_about_left_over()
+            self.check_state_unchanged("when the agent returned")
+            return result
+        except BaseException:
+            self.is_closing = True
+            self.root.abandon()
+            await self.root.quiet()
+            raise
+        finally:
+            self.root.ended = True
+            current_scope.reset(tokens[0])
+            current_call.reset(tokens[1])
 
     def rollback(self) -> None:
         """The state as of the last commit, in a new object of the user's type."""
-        self.state = self.codec.decode(encode(self.moment.data, "the state"))
+        self.state = self.codec.decode(encode(self.recorded.data, "the state"))
         self._committed = encode(self.state, "the state")
 
     def check_state_unchanged(self, when: str) -> None:
@@ -74,40 +122,81 @@ class Session(Context):
                 remedy="change run.state in an item's function, or in one called with run.scope(...)",
             )  # fmt: skip
 
+    def open_scope(self, what: str) -> ScopeRun:
+        """The scope at work. AgentError if the caller is not in it."""
+        check_outside_steps(f"{what} was called")
+        scope = self.scope
+        is_here = current_scope.get() is scope
+        if scope is not None and is_here:
+            return scope
+        raise AgentError(
+            f"{what} was called outside a scope",
+            why="what is not part of a commit would be done again at every start",
+            remedy="call it in an item's function, or in one called with run.scope(...)",
+        )
+
     # The plan
 
     async def replan(self, edit: Callable[[Plan], list[Splice]], why: str) -> None:
         """Change the plan: at once outside a scope, with its commit inside one."""
         self.check_going_on()
         check_outside_steps("the plan was changed")
-        if current_scope.get() is not self.scope is not None:
+        if current_scope.get() is not (self.scope or self.root):
+            beside = f"the scope {self.scope.title!r}" if self.scope else "its agent"
             raise AgentError(
-                f"the plan was changed beside the scope {self.scope.title!r}", why="one scope at a time commits",
+                f"the plan was changed beside {beside}", why="one scope at a time commits",
                 remedy="change it in that scope's function, or when it has ended",
             )  # fmt: skip
         splices = edit(self.plan)
-        splices += self.plan.identify(self.moment.highest_id)
+        splices += self.plan.identify(self.recorded.highest_id)
         if not splices:
             return
         if self.scope is not None:
             self._splices += splices
             return
         outline = self.plan.outline() if _is_most_of(splices, self.plan) else []
-        self.journal.add(PlanChanged(plan=tuple(splices), outline=outline, by="agent", why=why))
+        self.journal.add(PlanChanged(agent=self.path, plan=tuple(splices), outline=outline, by="agent", why=why))
         self.journal.flush()
-        self.projector.mark(self.workspace.files.todo)
+        self.projector.mark(self.files.todo)
 
     async def run_item(self, task: Task, make: Callable[[str], ItemFace], work: Callable[..., Any]) -> None:
-        """Do one item, `make(id)` to the agent: its function is a scope, and its commit ticks it."""
-        text = task.text
-        self._check_may_begin(text)
-        splices = self.plan.begin(task, self.moment.highest_id)
-        key = self.plan.now(task).id
-        assert key is not None, "a begun item has an id"
-        item = make(key)
-        if self.watch:
-            self.watch.item_begun(text, *self.plan.progress)
+        """Do one item, `make(id)` to the agent: its function is a scope, and its commit ticks it. One that fails is
+        tried again, its finished steps being answered; when it has failed three times, the run is paused."""
+        text, watch = task.text, self.context.watch
+        while True:
+            self._check_may_begin(text)
+            splices = self.plan.begin(task, self.recorded.highest_id)
+            key = self.plan.now(task).id
+            assert key is not None, "a begun item has an id"
+            if watch:
+                watch.item_begun(self.path, text, *self.plan.progress)
+            try:
+                await self._run_item(key, text, splices, make(key), work)
+                break
+            except Exception as error:
+                if not Retry().is_worth_it(error):
+                    raise  # a mistake, which is there at the next attempt too
+                failures = self._failures_of(key, error)
+                await asyncio.sleep(_WAITS[min(failures, len(_WAITS)) - 1])
+                found = self.plan.task(key)
+                assert found is not None, "a failed scope leaves the plan as it was"
+                task = found
+        if watch:
+            watch.item_ended(self.path, text, *self.plan.progress)
 
+    def _failures_of(self, key: str, error: Exception) -> int:
+        """How often an item has failed since it was begun. When that is too often, the run is paused."""
+        failures = self.recorded.scopes[key].failures
+        if failures >= FAILURES and not isinstance(error, StorageFailed):
+            title = self.recorded.scopes[key].title
+            reason = f"stuck: {title!r} has failed {failures} times, the last time with {said(error)}"
+            self.context.suspend(Suspension("paused", reason, error=describe(error, self.store.url)))
+            raise Suspended from error
+        return failures
+
+    async def _run_item(
+        self, key: str, text: str, splices: Sequence[Splice], item: ItemFace, work: Callable[..., Any]
+    ) -> None:
         def finish() -> tuple[list[Splice], str | None]:
             found = self.plan.task(key)
             if found is None or found.mark == "cancelled":
@@ -116,8 +205,6 @@ class Session(Context):
             return edit(found), item.skipped
 
         await self._run_scope(key, text, splices, work, (self.run, item), finish)
-        if self.watch:
-            self.watch.item_ended(text, *self.plan.progress)
 
     # Scopes
 
@@ -126,10 +213,10 @@ class Session(Context):
         if not isinstance(name, str) or not name:
             raise UsageError("run.scope() takes a name and a function", why=f"got {name!r}")
         key = f"_{name}"
-        codec = _result_codec(function)
-        if key in self.moment.results:
-            self.answered += 1
-            return codec.decode(blobs.fetch(self.store, self.moment.results[key]))
+        codec = result_codec(function)
+        if key in self.recorded.results:
+            self.context.answered += 1
+            return codec.decode(blobs.fetch(self.store, self.recorded.results[key]))
         self._check_may_begin(name)
         return await self._run_scope(key, name, [], function, args, lambda: ([], None), codec)
 
@@ -142,18 +229,22 @@ class Session(Context):
                 why="one scope at a time commits",
                 remedy="call a step instead, or await one scope after the other",
             )
+        if current_scope.get() is not self.root:
+            raise AgentError(
+                f"the scope {title!r} was called with another agent's run", why="its commit would be that agent's",
+                remedy="use the `run` that was handed to this agent",
+            )  # fmt: skip
         self.check_state_unchanged(f"when {title!r} began")
 
     async def _run_scope(
         self, key: str, title: str, splices: Sequence[Splice], function: Callable[..., Any], args: tuple[Any, ...],
         finish: Callable[[], tuple[list[Splice], str | None]], codec: Codec = ANY,
     ) -> Any:  # fmt: skip
-        recorded = self.moment.scopes.get(key)
-        if recorded is None or splices:
-            self.journal.add(ScopeBegun(scope=key, title=title, plan=tuple(splices)))
-            self.projector.want(self.workspace.files.todo)
-            self.projector.want(self.workspace.files.state)
-        scope = self.scope = ScopeRun(self, key, title, recorded or Scope(title=title))
+        if key not in self.recorded.scopes or splices:
+            self.journal.add(ScopeBegun(agent=self.path, scope=key, title=title, plan=tuple(splices)))
+            self.projector.want(self.files.todo)
+            self.projector.want(self.files.state)
+        scope = self.scope = ScopeRun(self, key, title, self.recorded.scope(key, title))
         token = current_scope.set(scope)
         try:
             result = function(*args)
@@ -161,13 +252,17 @@ class Session(Context):
                 result = await result
             await scope.quiet()
             return await self._commit(scope, result, finish, codec)
-        except BaseException:
+        except BaseException as error:
+            scope.abandon()
             try:
                 await scope.quiet()
             finally:  # cancelled once more, it is rolled back all the same
+                if isinstance(error, Exception) and not isinstance(error, StorageFailed):
+                    failure = describe(error, self.store.url)
+                    self.journal.add(ScopeFailed(agent=self.path, scope=key, error=failure))
                 self.journal.flush()
                 self.rollback()
-                self.plan = self.moment.plan.copy()
+                self.plan = self.recorded.plan.copy()
             raise
         finally:
             scope.ended = True
@@ -185,39 +280,65 @@ class Session(Context):
         data = encode(result, f"the result of {scope.title!r}")
         answer = codec.decode(data)  # refused here, not at every start after it has committed
         state = encode(self.state, "run.state")
-        change = [] if state == self._committed else patch.diff(self.moment.data, msgspec.json.decode(state))
+        change = [] if state == self._committed else patch.diff(self.recorded.data, msgspec.json.decode(state))
         splices, cancelled = finish()
         kept = blobs.keep(self.store, data, self.journal.epoch) if data != b"null" else Kept()
         for message in scope.messages:
             self.journal.add(message)
         self.journal.add(
             ScopeCommitted(
-                scope=scope.key, patch=change, plan=(*self._splices, *splices), result=kept.result, blob=kept.blob,
-                outputs=scope.outputs, cancelled=cancelled,
+                agent=self.path, scope=scope.key, patch=change, plan=(*self._splices, *splices), result=kept.result,
+                blob=kept.blob, outputs=scope.outputs, cancelled=cancelled,
             )
         )  # fmt: skip
         self.journal.flush()
         self._committed = state
-        files = self.workspace.files
+        files = self.files
         for document in (files.state, files.steps):
             self.projector.mark(document)
         if splices or self._splices:
             self.projector.mark(files.todo)
         if scope.messages:
             self.projector.mark(files.messages)
-        self.workspace.checkpoint_if_due()
+        self.context.workspace.checkpoint_if_due()
         return answer
 
     def ask_about_unreached(self, scope: ScopeRun) -> None:
         """Nothing commits over an effect of which it is not known how it ended."""
-        recorded = self.moment.scopes.get(scope.key)
-        if recorded is None or not recorded.started:
-            return
-        self.journal.flush()  # what is known of them may only be waiting for company
-        for key, started in recorded.started.items():
-            identity = {name: getattr(started, name) for name in OfCall.__struct_fields__}
-            self.ask(identity, "unknown_outcome" if scope.is_claimed(key) else "unreached")
+        recorded = self.recorded.scopes.get(scope.key)
+        if recorded is not None and recorded.started:
+            self.journal.flush()  # what is known of them may only be waiting for company
+            for key, started in recorded.started.items():
+                self._ask(started, "unknown_outcome" if scope.is_claimed(key) else "unreached")
+            self.check_going_on()
+        self._ask_about_agents(scope.key)
+
+    def _ask_about_left_over(self) -> None:
+        """Nor does an agent end over one, even if its item was removed or ticked meanwhile."""
+        self.ask_about_unreached(self.root)
+        for key, scope in self.recorded.scopes.items():
+            for started in list(scope.started.values()) if key != ROOT else ():
+                self._ask(started, "unreached")
         self.check_going_on()
+        self._ask_about_agents(None)
+
+    def _ask_about_agents(self, spawned_in: str | None) -> None:
+        """Nor over one of a sub-agent that was not spawned again, or has raised before it came to it. Of those spawned
+        in one scope, or of all."""
+        agents, below = self.context.moment.agents, f"{self.path}/" if self.path else ""
+        for path in self.context.left_in_doubt:
+            if not path.startswith(below) or path == self.path:
+                continue
+            child = below + path[len(below) :].partition("/")[0]
+            if spawned_in is None or agents[child].spawned_in == spawned_in:
+                for scope in agents[path].scopes.values():
+                    for started in scope.started.values():
+                        self._ask(started, "unreached")
+        self.check_going_on()
+
+    def _ask(self, started: StepStarted, why: Literal["unknown_outcome", "unreached"]) -> None:
+        identity = {name: getattr(started, name) for name in OfCall.__struct_fields__}
+        self.context.ask(identity, why)
 
 
 def _is_most_of(splices: list[Splice], plan: Plan) -> bool:
@@ -225,12 +346,26 @@ def _is_most_of(splices: list[Splice], plan: Plan) -> bool:
     return 2 * sum(len(splice.text) for splice in splices) >= len(plan.text)
 
 
-def _result_codec(function: Callable[..., Any]) -> Codec:
-    """A scope's result comes back as the type its function is annotated with, as a step's does."""
-    import typing
-
+def result_codec(function: Callable[..., Any], name: str = "") -> Codec:
+    """What a scope or an agent returns comes back as the type its function is annotated with, as a step's does."""
     try:
         kind = typing.get_type_hints(function).get("return", Any)
     except (NameError, TypeError):
         return ANY
-    return Codec(kind, f"the result of {getattr(function, '__name__', 'the scope')}")
+    return Codec(kind, f"the result of {name or getattr(function, '__name__', 'the scope')}")
+
+
+def publish_schemas(session: Session) -> None:
+    """The schema of the agent's own data, and of the state.json it stands in, where an editor finds them."""
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "data.json", **session.codec.schema()}
+    publish(session.store, f"{session.folder}data", schema)
+    if session.path:
+        publish(session.store, f"{session.folder}state", _of_sub_agent(schemas.schema("state"), session.folder))
+
+
+def _of_sub_agent(schema: dict[str, Any], folder: str) -> dict[str, Any]:
+    """The same, a few folders further down: what it refers to beside the data is at the top."""
+    up = "../" * folder.count("/")
+    text = _ELSEWHERE.sub(rf"\g<1>{up}\g<2>", json.dumps(schema))
+    found: dict[str, Any] = json.loads(text)
+    return found

@@ -10,8 +10,8 @@ import re
 
 from msgspec import Raw
 
+from .agentmoment import Kept
 from .errors import Damaged
-from .moment import Kept
 from .record import StepCompleted
 from .store import Store
 

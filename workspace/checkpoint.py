@@ -13,8 +13,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Raw, Struct
 
+from .agentmoment import ROOT, AgentMoment, Answer, Kept, Past, Scope
 from .errors import InvalidFile, NewerFormat
-from .moment import ROOT, Answer, Kept, Moment, Scope, Status, Usage
+from .moment import Moment, Status, Usage
 from .names import slug
 from .record import Doubt, Epoch, Failure, Key, Output, PartialPromoted, StepCompleted, StepStarted
 from .store import Store
@@ -45,8 +46,20 @@ class _Scope(Struct, omit_defaults=True):
     progress: list[tuple[Key, Raw]] = []
     settled: list[Key] = []
     answers: dict[str, Answer] = {}
+    when: list[tuple[Key, str]] = []
+    again: list[tuple[Key, int]] = []
     numbers: list[tuple[Key, int]] = []  # of the calls that are in none of the above
     last_number: int = 0
+    failures: int = 0
+
+
+class _Past(Struct, omit_defaults=True):
+    title: str
+    last_number: int
+    done: list[StepCompleted]
+    settled: list[Key] = []
+    when: list[tuple[Key, str]] = []
+    again: list[tuple[Key, int]] = []
 
 
 class _Plan(Struct):
@@ -56,15 +69,29 @@ class _Plan(Struct):
     adopted: str = ""
 
 
+class _Spawned(Struct, kw_only=True, omit_defaults=True):
+    """What is known of a sub-agent as a call."""
+
+    scope: str
+    args: str
+    call: str = ""
+    result: Kept | None = None
+    error: Failure | None = None
+
+
 class _Agent(Struct, kw_only=True):
     """One agent of the tree; the root's key is the empty string."""
 
+    spawned: _Spawned | msgspec.UnsetType = msgspec.UNSET
     data: Any = msgspec.UNSET
     plan: _Plan | None
     open: dict[str, _Scope]
+    past: dict[str, _Past]
     results: dict[str, Kept]
     outputs: dict[str, Output]
+    edits: dict[str, str]
     messages: MessagesAt
+    forgotten: list[str] = []
 
 
 class _Position(Struct):
@@ -78,8 +105,10 @@ class _File(Struct, kw_only=True):
     at: _Position
     status: Status
     reason: str
+    until: str
     error: Failure | None
     clean: bool
+    definition: dict[str, Any] | None
     attempt: int
     usage: Usage
     agents: dict[str, _Agent]
@@ -96,31 +125,24 @@ _decoder = msgspec.json.Decoder(_File)
 
 def path_of(moment: Moment) -> str:
     """`checkpoints/SEQ-ITEM.json`, ITEM being what was at work, for people."""
-    at_work = [slug(f"{key}-{scope.title}") for key, scope in moment.scopes.items() if key != ROOT]
+    at_work = [slug(f"{key}-{scope.title}") for key, scope in moment.root.scopes.items() if key != ROOT]
     item = at_work[0] if at_work else moment.status
     return f"{FOLDER}/{moment.seq:012d}-{item or 'at'}.json"
 
 
-def encode(moment: Moment, messages: MessagesAt) -> bytes:
-    plan = moment.plan
-    agent = _Agent(
-        data=moment.data if moment.has_data else msgspec.UNSET,
-        plan=_Plan(plan.text, plan.outline(), moment.highest_id, moment.adopted) if moment.has_plan else None,
-        open={key: _scope(scope) for key, scope in moment.scopes.items()},
-        results=moment.results,
-        outputs=moment.outputs,
-        messages=messages,
-    )
+def encode(moment: Moment, messages: dict[str, MessagesAt]) -> bytes:
+    """`messages` by the agents' paths; an agent that is not in it has none."""
     file = _File(
         run_id=moment.run_id, at=_Position(moment.seq, moment.epoch), status=moment.status, reason=moment.reason,
-        error=moment.error, clean=moment.clean, attempt=moment.attempt, usage=moment.usage, agents={"": agent},
-        doubts=moment.doubts, doubts_asked=moment.doubts_asked,
+        until=moment.until, error=moment.error, clean=moment.clean, definition=moment.definition,
+        attempt=moment.attempt, usage=moment.usage, doubts=moment.doubts, doubts_asked=moment.doubts_asked,
+        agents={path: _agent(agent, messages.get(path, MessagesAt())) for path, agent in moment.agents.items()},
     )  # fmt: skip
     body = msgspec.json.encode(file)[:-1]
     return b'%s%s%s"}\n' % (body, _SHA, hashlib.sha256(body).hexdigest().encode())
 
 
-def parse(data: bytes) -> tuple[Moment, MessagesAt]:
+def parse(data: bytes) -> tuple[Moment, dict[str, MessagesAt]]:
     """ValueError if the bytes are not a whole checkpoint; NewerFormat if a newer Satchel wrote it."""
     body, tail = data.rstrip(b"\n")[:-_TAIL], data.rstrip(b"\n")[-_TAIL:]
     if tail != b'%s%s"}' % (_SHA, hashlib.sha256(body).hexdigest().encode()):
@@ -133,34 +155,30 @@ def parse(data: bytes) -> tuple[Moment, MessagesAt]:
         file = _decoder.decode(data)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise ValueError(str(error)) from error
-    agent = file.agents.get("")
-    if agent is None or ROOT not in agent.open:
-        raise ValueError("it says nothing of the run's own agent")
-    has_data = agent.data is not msgspec.UNSET
-    plan = agent.plan
+    if "" not in file.agents or any(ROOT not in agent.open for agent in file.agents.values()):
+        raise ValueError("it says nothing of the run's own agent, or of an agent's own calls")
     moment = Moment(
         run_id=file.run_id, seq=file.at.seq, epoch=file.at.epoch, attempt=file.attempt, status=file.status,
-        reason=file.reason, error=file.error, clean=file.clean, data=agent.data if has_data else None,
-        has_data=has_data, plan=Plan.restore(plan.text, plan.outline) if plan else Plan(), has_plan=bool(plan),
-        highest_id=plan.highest_id if plan else 0, adopted=plan.adopted if plan else "",
-        results=agent.results, outputs=agent.outputs,
-        scopes={key: _open(scope) for key, scope in agent.open.items()}, doubts=file.doubts,
-        doubts_asked=file.doubts_asked, usage=file.usage, messages=agent.messages.count,
+        reason=file.reason, until=file.until, error=file.error, clean=file.clean, definition=file.definition,
+        agents={path: _agent_moment(path, agent) for path, agent in file.agents.items()},
+        doubts=file.doubts, doubts_asked=file.doubts_asked, usage=file.usage,
     )  # fmt: skip
-    return moment, agent.messages
+    return moment, {path: agent.messages for path, agent in file.agents.items()}
 
 
-def newest(store: Store) -> tuple[Moment | None, MessagesAt, list[str]]:
-    """The newest good checkpoint, and what was wrong with those that are newer."""
+def newest(store: Store, up_to: int = 10**12) -> tuple[Moment | None, dict[str, MessagesAt], list[str]]:
+    """The newest good checkpoint, of record `up_to` or before, and what was wrong with those that are newer."""
     complaints: list[str] = []
     for path in reversed(paths(store)):
+        if position_of(path) > up_to:
+            continue
         try:
             return *parse(store.read(path, limit=_READ_LIMIT).data), complaints
         except FileNotFoundError:
             continue  # its owner has dropped it meanwhile
         except (ValueError, InvalidFile) as error:
             complaints.append(f"{path} can't be used: {error}")
-    return None, MessagesAt(), complaints
+    return None, {}, complaints
 
 
 def paths(store: Store) -> list[str]:
@@ -168,13 +186,66 @@ def paths(store: Store) -> list[str]:
     return sorted(entry.path for entry in store.list(FOLDER) if _NAME.fullmatch(entry.path))
 
 
-def write(store: Store, moment: Moment, messages: MessagesAt) -> int:
+def position_of(path: str) -> int:
+    """The record that a checkpoint stands at, by its name."""
+    match = _NAME.fullmatch(path)
+    assert match, path
+    return int(match[1])
+
+
+def write(store: Store, moment: Moment, messages: dict[str, MessagesAt]) -> int:
     """Write a checkpoint of `moment`, durably, and drop the oldest. Returns its size in bytes."""
     data = encode(moment, messages)
     store.replace(path_of(moment), data)
     for path in paths(store)[:-KEPT]:
         store.remove(path)
     return len(data)
+
+
+def _agent(agent: AgentMoment, messages: MessagesAt) -> _Agent:
+    plan = agent.plan
+    spawned: _Spawned | msgspec.UnsetType = msgspec.UNSET
+    if agent.path:
+        spawned = _Spawned(
+            scope=agent.spawned_in, args=agent.args, call=agent.call, result=agent.result, error=agent.error
+        )  # fmt: skip
+    return _Agent(
+        spawned=spawned,
+        data=agent.data if agent.has_data else msgspec.UNSET,
+        plan=_Plan(plan.text, plan.outline(), agent.highest_id, agent.adopted) if agent.has_plan else None,
+        open={key: _scope(scope) for key, scope in agent.scopes.items()},
+        past={
+            key: _Past(past.title, past.last_number, list(past.done.values()), sorted(past.settled),
+                       list(past.when.items()), list(past.again.items()))
+            for key, past in agent.past.items()
+        },
+        results=agent.results,
+        outputs=agent.outputs,
+        edits=agent.edits,
+        messages=messages,
+        forgotten=agent.forgotten,
+    )  # fmt: skip
+
+
+def _agent_moment(path: str, file: _Agent) -> AgentMoment:
+    has_data, plan = file.data is not msgspec.UNSET, file.plan
+    agent = AgentMoment(
+        path=path, data=file.data if has_data else None, has_data=has_data,
+        plan=Plan.restore(plan.text, plan.outline) if plan else Plan(), has_plan=bool(plan),
+        highest_id=plan.highest_id if plan else 0, adopted=plan.adopted if plan else "",
+        scopes={key: _open(scope) for key, scope in file.open.items()},
+        past={
+            key: Past(past.title, past.last_number, {record.key: record for record in past.done},
+                      set(past.settled), dict(past.when), dict(past.again))
+            for key, past in file.past.items()
+        },
+        results=file.results, outputs=file.outputs, edits=file.edits, messages=file.messages.count,
+        forgotten=file.forgotten,
+    )  # fmt: skip
+    if file.spawned is not msgspec.UNSET:
+        agent.spawned_in, agent.args, agent.call = file.spawned.scope, file.spawned.args, file.spawned.call
+        agent.result, agent.error = file.spawned.result, file.spawned.error
+    return agent
 
 
 def _scope(scope: Scope) -> _Scope:
@@ -186,8 +257,11 @@ def _scope(scope: Scope) -> _Scope:
         progress=list(scope.progress.items()),
         settled=sorted(scope.settled),
         answers=scope.answers,
+        when=list(scope.when.items()),
+        again=list(scope.again.items()),
         numbers=[(key, no) for key, no in scope.numbers.items() if not scope.knows(key)],
         last_number=scope.last_number,
+        failures=scope.failures,
     )
 
 
@@ -199,8 +273,11 @@ def _open(file: _Scope) -> Scope:
         progress=dict(file.progress),
         settled=set(file.settled),
         answers=file.answers,
+        when=dict(file.when),
+        again=dict(file.again),
         numbers=dict(file.numbers),
         last_number=file.last_number,
+        failures=file.failures,
     )
     for promoted in file.promoted:
         scope.promoted.setdefault(promoted.key, []).append(promoted)

@@ -10,8 +10,8 @@ from typing import Any
 from ..schemas import problems, schema
 from . import yamltext
 from .errors import InvalidFile, NewerFormat
+from .names import DEFINITION
 
-FILE = "workspace.yaml"
 FORMAT = 1
 
 _EDITOR = "# yaml-language-server: $schema=.satchel/schemas/workspace.json"
@@ -27,7 +27,7 @@ class Definition:
     format: int = FORMAT
 
 
-def parse(source: str | bytes, path: str = FILE) -> Definition:
+def parse(source: str | bytes, path: str = DEFINITION) -> Definition:
     """What the file says. InvalidFile lists all that is wrong with it, with lines; NewerFormat if it is newer."""
     text = yamltext.decode(source, path) if isinstance(source, bytes) else source
     document = yamltext.load(text, path)

@@ -4,7 +4,8 @@ SatchelError
 ├── UsageError         a call or a command that can't mean anything
 ├── InvalidFile        a file that is not what its format says; carries every problem found
 ├── NewerFormat        written by a newer Satchel; not touched
-├── Edited             a projection was changed by hand in a way that can't be honoured
+├── Refused            a readable file was changed by hand in a way that can't be honoured
+├── Conflicting        a readable file and the run contradict each other, and a person has to say what holds
 ├── Damaged            the journal or a checkpoint is broken where a crash can't have broken it
 ├── LeaseHeld          another process is running this workspace
 ├── StorageFailed      the disk refused a write or a sync; nothing after it counts as done
@@ -60,15 +61,20 @@ class InvalidFile(SatchelError):
         self.problems = tuple(problems)
 
     def __str__(self) -> str:
-        return "\n".join(f"{self.path}, {problem}" for problem in self.problems)
+        remedy = [f"{self.remedy[0].upper()}{self.remedy[1:]}"] if self.remedy else []
+        return "\n".join([*(f"{self.path}, {problem}" for problem in self.problems), *remedy])
 
 
 class NewerFormat(SatchelError):
     """The workspace was written by a newer Satchel. Nothing was touched."""
 
 
-class Edited(SatchelError):
-    """A projection was changed by hand and the change can't be honoured. The file was left as it is."""
+class Refused(SatchelError):
+    """A readable file was changed by hand and the change can't be honoured. What the person wrote is kept."""
+
+
+class Conflicting(SatchelError):
+    """A readable file and the run contradict each other. All versions are kept until a person says what holds."""
 
 
 class Damaged(SatchelError):

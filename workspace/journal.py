@@ -170,6 +170,7 @@ class Journal:
         self._log_bytes = 0
         self._waiting: list[Line] = []
         self._encoded: list[bytes] = []
+        self.waiting_bytes = 0
         self._sleepers: list[asyncio.Future[None]] = []
         self._failed: SatchelError | None = None
 
@@ -188,6 +189,7 @@ class Journal:
         self._next_seq = seq + 1
         self._waiting.append(line)
         self._encoded.append(data)
+        self.waiting_bytes += len(data)
         return seq
 
     def flush(self) -> None:
@@ -198,7 +200,7 @@ class Journal:
             return
         lines, self._waiting = self._waiting, []
         data = self._encoded[0] if len(self._encoded) == 1 else b"".join(self._encoded)
-        self._encoded = []
+        self._encoded, self.waiting_bytes = [], 0
         try:
             if self._log is None or self._log_bytes >= SEGMENT_BYTES:
                 self.close()

@@ -8,16 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from . import checkpoint, definition, journal
+from . import checkpoint, definition, journal, rebuilding
 from .checkpoint import MessagesAt
 from .definition import Definition
 from .errors import Damaged, UsageError
 from .journal import Tail
 from .moment import Moment
+from .names import DEFINITION
 from .store import Entry, Store, Version
 from .textfile import decode
 
-DEFINITION = "workspace.yaml"
 _DEFINITION_LIMIT = 1 << 20
 
 
@@ -36,9 +36,10 @@ class Look:
     moment: Moment  # the newest: checkpoint plus tail
     tail: Tail
     checkpoint_seq: int  # 0: none
-    messages_at: MessagesAt
+    messages_at: dict[str, MessagesAt]  # by agent
     complaints: list[str]  # what was not as it should be, and does not stop an opening
     signature: Signature
+    is_rebuilt: bool = False  # the journal is gone, and the readable files had to do
 
 
 def define(store: Store) -> Definition:
@@ -65,6 +66,11 @@ def look(store: Store) -> Look:
     moment = found or Moment(run_id=described.run_id)
     if moment.run_id != described.run_id:
         raise _other_run(moment.run_id, described.run_id)
+    if not journal.segments(store) and (rebuilt := rebuilding.rebuild(store, described.run_id, found)) is not None:
+        complaints.append(f"the journal is gone; the run goes on from the files as of record {rebuilt.moment.seq}")
+        tail = Tail([], rebuilt.moment.seq + 1)
+        at = rebuilt.messages_at or messages_at
+        return Look(described, rebuilt.moment, tail, 0, at, complaints, before, is_rebuilt=True)
     checkpoint_seq = moment.seq
     tail = journal.read(store, after=checkpoint_seq)
     moment.apply(tail.lines)

@@ -1,16 +1,19 @@
 """messages.jsonl: the conversation, oldest first, one message a line. It is only appended to.
 
-A checkpoint says how far the file had come, so that opening compares one checksum and re-adds what came after.
+A checkpoint says how far the file had come, so that opening compares one checksum and re-adds what came after. From
+then on it is read from its end, and only as far back as somebody asks.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Any
+from itertools import islice
 
 import msgspec
+from msgspec import Raw
 
 from ..schemas import Problem
 from .checkpoint import MessagesAt
@@ -18,8 +21,11 @@ from .errors import InvalidFile
 from .record import Line, Message
 from .store import Store
 
-PATH = "messages.jsonl"
+NAME = "messages.jsonl"
 REJECTED = "messages.rejected.jsonl"
+KEPT = 64 << 10
+"""Bytes of the newest rows that stay in memory, or as many as were ever asked for."""
+
 _READ_LIMIT = 1 << 30
 
 
@@ -29,67 +35,114 @@ class Row(msgspec.Struct, frozen=True):
     seq: int
     at: str
     role: str
-    content: Any
+    content: Raw
+
+
+_row = msgspec.json.Decoder(Row)
 
 
 def encode(lines: Iterable[Line]) -> bytes:
-    rows = []
-    for line in lines:
-        assert isinstance(line.record, Message)
-        rows.append(
-            msgspec.json.encode(
-                {"seq": line.seq, "at": line.at, "role": line.record.role, "content": line.record.content}
-            )
-        )
-    return b"".join(row + b"\n" for row in rows)
+    return b"".join(_encode(line) for line in lines)
 
 
-def read(store: Store) -> list[Row]:
-    try:
-        data = store.read(PATH, limit=_READ_LIMIT).data
-    except FileNotFoundError:
-        return []
-    rows = []
-    for number, row in enumerate(data.splitlines(), start=1):
-        try:
-            rows.append(msgspec.json.decode(row, type=Row))
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            problem = Problem(f"line {number}", str(error), "a message", "run `satchel recover`: it is restored")
-            raise InvalidFile(PATH, [problem]) from error
-    return rows
+def _encode(line: Line) -> bytes:
+    assert isinstance(line.record, Message)
+    return msgspec.json.encode(Row(line.seq, line.at, line.record.role, line.record.content)) + b"\n"
 
 
 class MessageFile:
-    """The writing end: knows what the file holds without reading it."""
+    """The open file of one agent. It is appended to, and read from its newest message on.
 
-    def __init__(self, store: Store, at: MessagesAt):
+    What it holds is known, so reading touches the disk only for what is older than what stays in memory.
+    """
+
+    def __init__(self, store: Store, folder: str, at: MessagesAt, whole: bytes = b""):
+        """`at` is how far the file has come, `whole` what is in it."""
         self.at = at
-        self._store = store
+        self._store, self._path = store, folder + NAME
+        newest = whole[whole.rfind(b"\n", 0, max(0, len(whole) - KEPT)) + 1 :]
+        self._newest = deque(newest.splitlines(keepends=True))  # the end of the file, at least a row if it has any
+        self._newest_bytes = len(newest)
+        self._kept = KEPT
 
     def append(self, lines: list[Line]) -> None:
         if not lines:
             return
-        data = encode(lines)
-        self._store.append(PATH, data)
-        self.at = _after(self.at, len(lines), data)
+        rows = [_encode(line) for line in lines]
+        data = b"".join(rows)
+        self._store.append(self._path, data)
+        self.at = _after(self.at, len(rows), data)
+        self._newest.extend(rows)
+        self._newest_bytes += len(data)
+        while self._newest_bytes - len(self._newest[0]) >= self._kept:
+            self._newest_bytes -= len(self._newest.popleft())
+
+    def newest_first(self) -> Iterator[Row]:
+        """Its messages, read as far back as the iteration goes. Nothing may be appended meanwhile.
+
+        InvalidFile if the file is seen not to be the one that was written. Not guaranteed: that an older message
+        changed by hand while the run goes on is seen before the next opening, which compares every byte.
+        """
+        told = 0
+        while True:
+            for row in islice(reversed(self._newest), told, None):
+                try:
+                    yield _row.decode(row)
+                except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                    raise self._changed() from error
+                told += 1
+            if self._newest_bytes == self.at.bytes:
+                return
+            self._read_further_back()
+
+    def _read_further_back(self) -> None:
+        """At least one row more, and about as many bytes again as are in memory."""
+        known = b"".join(self._newest)
+        size = len(known)
+        older: list[bytes] = []
+        while not older:
+            size = min(2 * size, self.at.bytes)
+            data = b""
+            with suppress(FileNotFoundError):
+                data = self._store.tail(self._path, size)
+            is_whole = size == self.at.bytes
+            if len(data) != size or not data.endswith(b"\n" + known) or (is_whole and _crc(data) != self.at.crc):
+                raise self._changed()
+            older = data[: -len(known)].splitlines(keepends=True)
+            if not is_whole:
+                del older[0]  # where it begins is not known
+        self._newest.extendleft(reversed(older))
+        self._newest_bytes += sum(map(len, older))
+        self._kept = max(self._kept, self._newest_bytes)
+
+    def _changed(self) -> InvalidFile:
+        problem = Problem(
+            "as a whole", "a file that was changed or removed while the run is going",
+            "the conversation as it was written",
+            "stop the run and resume it: the file is restored, and your version kept",
+        )  # fmt: skip
+        return InvalidFile(self._path, [problem])
 
     def sync(self) -> None:
         """Make it durable, before a checkpoint relies on it."""
         if self.at.bytes:
-            self._store.append(PATH, b"", durable=True)
+            self._store.append(self._path, b"", durable=True)
 
 
-def restore(store: Store, checkpointed: MessagesAt, later: list[Line]) -> tuple[MessageFile, str | None] | None:
+def restore(
+    store: Store, folder: str, checkpointed: MessagesAt, later: list[Line]
+) -> tuple[MessageFile, str | None] | None:
     """Bring the file to the moment: what the checkpoint knows, then `later`. Also says what was wrong with it.
 
     None if what the checkpoint knows is gone from the file; then the whole journal is needed.
     """
+    path, rejected = folder + NAME, folder + REJECTED
     try:
-        found = store.read(PATH, limit=_READ_LIMIT).data
+        found = store.read(path, limit=_READ_LIMIT).data
     except FileNotFoundError:
         found = None
     known = (found or b"")[: checkpointed.bytes]
-    if len(known) != checkpointed.bytes or f"{zlib.crc32(known):08x}" != checkpointed.crc:
+    if len(known) != checkpointed.bytes or _crc(known) != checkpointed.crc:
         return None
     data = encode(later)
     at = _after(checkpointed, len(later), data)
@@ -97,25 +150,30 @@ def restore(store: Store, checkpointed: MessagesAt, later: list[Line]) -> tuple[
     complaint = None
     if found is None:
         if wanted:
-            store.replace(PATH, wanted, sync="data")
+            store.replace(path, wanted, sync="data")
     elif found != wanted:
         whole = found.split(b"\0", 1)[0]  # what a power failure took is a hole or the end
         if not wanted.startswith(whole[: whole.rfind(b"\n") + 1]):
-            store.append(REJECTED, found, durable=True)
-            complaint = f"{PATH} was changed by hand; it can't be edited, so your version is kept as {REJECTED}"
-        store.replace(PATH, wanted, sync="data")
-    return MessageFile(store, at), complaint
+            store.append(rejected, found, durable=True)
+            complaint = f"{path} was changed by hand; it can't be edited, so your version is kept as {rejected}"
+        store.replace(path, wanted, sync="data")
+    return MessageFile(store, folder, at, wanted), complaint
 
 
-def rebuild(store: Store, lines: list[Line]) -> MessageFile:
+def rebuild(store: Store, folder: str, lines: list[Line]) -> MessageFile:
     """Write the file anew from all committed messages of the journal; what was there is kept aside."""
+    path = folder + NAME
     with suppress(FileNotFoundError):
-        store.append(REJECTED, store.read(PATH, limit=_READ_LIMIT).data, durable=True)
+        store.append(folder + REJECTED, store.read(path, limit=_READ_LIMIT).data, durable=True)
     data = encode(lines)
-    store.replace(PATH, data, sync="data")
-    return MessageFile(store, _after(MessagesAt(), len(lines), data))
+    if data or store.version(path) is not None:
+        store.replace(path, data, sync="data")
+    return MessageFile(store, folder, _after(MessagesAt(), len(lines), data), data)
 
 
 def _after(at: MessagesAt, count: int, data: bytes) -> MessagesAt:
-    crc = zlib.crc32(data, int(at.crc, 16))
-    return MessagesAt(at.count + count, at.bytes + len(data), f"{crc:08x}")
+    return MessagesAt(at.count + count, at.bytes + len(data), _crc(data, at.crc))
+
+
+def _crc(data: bytes, before: str = "0") -> str:
+    return f"{zlib.crc32(data, int(before, 16)):08x}"

@@ -1,25 +1,29 @@
 """The whole state of a run at one position of the journal, and how each record changes it.
 
 Pure: no I/O, no clock. The same records in the same order give the same moment, on every machine and in every later
-version. A checkpoint is a moment written down (checkpoint.py); the readable files are views of one (projection.py).
+version. Each agent of the tree has a part of its own (agentmoment.py). A checkpoint is a moment written down
+(checkpoint.py); the readable files are views of one (projection.py).
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
-from msgspec import Raw, Struct, field
+from msgspec import Struct, field
 
 from . import patch as json_patch
+from .agentmoment import ROOT, AgentMoment
 from .errors import Damaged, UsageError
+from .names import DEFINITION
 from .record import (
-    NOTHING,
+    AgentBegun,
+    AgentEnded,
+    AnyRecord,
     Closed,
     Doubt,
+    Edited,
     Failure,
-    Key,
     Line,
     Message,
     OfCall,
@@ -30,52 +34,14 @@ from .record import (
     Resolved,
     ScopeBegun,
     ScopeCommitted,
+    ScopeFailed,
     StepCompleted,
     StepFailed,
     StepProgress,
     StepStarted,
 )
-from .todo import Plan, Splice
 
-Status = Literal["new", "running", "waiting", "paused", "failed", "completed"]
-
-ROOT = ""
-"""The scope of calls that the agent makes outside every other; it never commits."""
-
-
-class Kept(Struct, frozen=True, omit_defaults=True):
-    """A result: JSON, or the name of the blob that holds it."""
-
-    result: Raw = NOTHING
-    blob: str = ""
-
-
-class Answer(Struct, frozen=True, omit_defaults=True):
-    """A person's word on an effect that an earlier attempt may have done under other arguments."""
-
-    key: Key  # the call that was asked about; the next attempt's arguments may differ again
-    outcome: Literal["done", "not_done"]
-    result: Raw = NOTHING
-    blob: str = ""
-
-
-class Scope(Struct):
-    """A scope that has begun and not committed."""
-
-    title: str = ""
-    done: dict[Key, StepCompleted] = {}
-    started: dict[Key, StepStarted] = {}  # effects without an outcome
-    promoted: dict[Key, list[PartialPromoted]] = {}
-    progress: dict[Key, Raw] = {}
-    numbers: dict[Key, int] = {}  # `no` of every call ever recorded here
-    settled: set[Key] = set()  # recorded effects that a person has matched with a later call
-    answers: dict[str, Answer] = {}  # by effect, for the next call of it that has no record
-    last_number: int = 0
-    messages: list[Line] = []  # not yet committed
-
-    def knows(self, key: Key) -> bool:
-        """Whether there is a record of this call that counts."""
-        return key in self.done or key in self.started or key in self.promoted
+Status = Literal["new", "running", "waiting", "paused", "sleeping", "failed", "completed"]
 
 
 class Usage(Struct):
@@ -92,22 +58,36 @@ class Moment(Struct, kw_only=True):
     attempt: int = 0
     status: Status = "new"
     reason: str = ""
+    until: str = ""  # when a sleeping run is to wake
     error: Failure | None = None
     clean: bool = True  # the last process to open it has closed it
-    data: Any = None
-    has_data: bool = False  # the agent's initial state is recorded
-    plan: Plan = field(default_factory=Plan)
-    has_plan: bool = False
-    adopted: str = ""  # SHA-256 of the plan that a person had written before the run began
-    highest_id: int = 0  # the highest number ever given to an item
-    scopes: dict[str, Scope] = field(default_factory=lambda: {ROOT: Scope()})
-    results: dict[str, Kept] = {}  # of committed scopes
-    outputs: dict[str, Output] = {}
+    definition: dict[str, Any] | None = None  # what workspace.yaml said when it was last opened
+    agents: dict[str, AgentMoment] = field(default_factory=lambda: {"": AgentMoment()})  # by path, parents first
     doubts: dict[str, Doubt] = {}  # open questions
     doubts_asked: int = 0
     usage: Usage = field(default_factory=Usage)
-    messages: int = 0  # committed
-    new_messages: list[Line] = []  # committed since the checkpoint this moment was read from, or since it was emptied
+
+    @property
+    def root(self) -> AgentMoment:
+        return self.agents[""]
+
+    @property
+    def is_finished(self) -> bool:
+        """It has completed, and nothing has been changed since that leaves something to do."""
+        return self.status == "completed" and all(agent.is_finished for agent in self.agents.values())
+
+    @property
+    def outputs(self) -> dict[str, Output]:
+        """What the agents have made, by path in the workspace."""
+        return {
+            f"{agent.folder}outputs/{name}": output
+            for agent in self.agents.values()
+            for name, output in agent.outputs.items()
+        }
+
+    def children(self, path: str) -> list[AgentMoment]:
+        """The agents that `path` has spawned itself, in the order of their first start."""
+        return [agent for agent in self.agents.values() if agent.path and agent.path.rpartition("/")[0] == path]
 
     def apply(self, lines: Iterable[Line]) -> None:
         """Go on to the position of the last of `lines`. Damaged if a record does not fit what went before."""
@@ -122,148 +102,105 @@ class Moment(Struct, kw_only=True):
                 ) from error  # fmt: skip
             self.seq, self.epoch = line.seq, line.epoch
 
-    # One method a record type
+    # Records about the run as a whole, and what those about an agent change in it
 
     def _opened(self, line: Line, record: Opened) -> None:
         if record.run_id != self.run_id:
             raise ValueError(f"it belongs to the run {record.run_id!r}, this is {self.run_id!r}")
         self.clean = False
+        if record.definition is not None:
+            self.definition = record.definition
         if record.why == "run":
             self.attempt += 1
-            self.status, self.reason, self.error = "running", "", None
-        for scope in self.scopes.values():
-            scope.messages.clear()
+            self.status, self.reason, self.until, self.error = "running", "", "", None
+        for agent in self.agents.values():
+            agent.opened()
 
     def _closed(self, line: Line, record: Closed) -> None:
         self.clean = True
         if record.status:
             self.status, self.reason, self.error = record.status, record.reason, record.error
+            self.until = record.until
+
+    def _agent_begun(self, line: Line, record: AgentBegun) -> None:
+        above = record.agent.rpartition("/")[0]
+        if not record.agent or above not in self.agents:
+            raise ValueError(f"the agent {record.agent!r} has none above it")
+        agent = self.agents.setdefault(record.agent, AgentMoment(path=record.agent))
+        agent.began(record)
 
     def _started(self, line: Line, record: StepStarted) -> None:
-        scope = self._numbered(record)
-        scope.started[record.key] = record
-        self._answered(record, scope)
+        self.agents[record.agent].started(record)
+        self._goes_on(record)
 
     def _completed(self, line: Line, record: StepCompleted) -> None:
-        scope = self._numbered(record)
-        key = record.key
-        scope.done[key] = record
-        scope.started.pop(key, None)
-        scope.progress.pop(key, None)
-        scope.promoted.pop(key, None)
-        if record.effect:
-            self._answered(record, scope)
+        self.agents[record.agent].completed(line, record)
         self.usage.steps += 1
-
-    def _failed(self, line: Line, record: StepFailed) -> None:
-        scope = self._numbered(record)
-        if record.not_done:
-            scope.started.pop(record.key, None)
-
-    def _progress(self, line: Line, record: StepProgress) -> None:
-        self._numbered(record).progress[record.key] = record.value
-
-    def _promoted(self, line: Line, record: PartialPromoted) -> None:
-        self._numbered(record).promoted.setdefault(record.key, []).append(record)
-
-    def _begun(self, line: Line, record: ScopeBegun) -> None:
-        self.scopes.setdefault(record.scope, Scope(title=record.title))
-        if record.scope.isdecimal() and len(record.scope) <= 15:  # a longer one is a word to the plan, too
-            self.highest_id = max(self.highest_id, int(record.scope))
-        self._replan(record.plan)
+        if record.effect:
+            self._goes_on(record)
 
     def _committed(self, line: Line, record: ScopeCommitted) -> None:
-        if record.patch:
-            self.data = json_patch.apply(self.data if self.has_data else None, record.patch)
-            self.has_data = True
-        self._replan(record.plan)
-        scope = self.scopes.pop(record.scope)
-        fresh = [message for message in scope.messages if message.commit == line.commit]
-        self.messages += len(fresh)  # others are of a commit that was begun and given up
-        self.new_messages.extend(fresh)
-        if record.scope == ROOT:
-            self.scopes[ROOT] = scope
-            scope.messages = []
-        else:
-            self.results[record.scope] = Kept(record.result, record.blob)
-            self.usage.items += 1
-        self.outputs.update(record.outputs)
-
-    def _plan_changed(self, line: Line, record: PlanChanged) -> None:
-        if record.by == "person" and not self.has_plan:
-            self.adopted = hashlib.sha256(record.plan[0].text.encode()).hexdigest()
-        self._replan(record.plan)
-        if record.outline:
-            self.plan = Plan.restore(self.plan.text, record.outline)
-
-    def _message(self, line: Line, record: Message) -> None:
-        self.scopes[record.scope].messages.append(line)
+        self.agents[record.agent].committed(line, record)
+        self.usage.items += record.scope != ROOT
 
     def _doubt(self, line: Line, record: Doubt) -> None:
-        self._numbered(record).answers.pop(record.step, None)
+        self.agents[record.agent].asked(record)
         self.doubts[record.id] = record
         self.doubts_asked += 1
 
     def _resolved(self, line: Line, record: Resolved) -> None:
         doubt = self.doubts.pop(record.id)
-        scope = self.scopes[doubt.scope]
-        if doubt.why == "unclaimed":
-            scope.answers[doubt.step] = self._answer(scope, doubt, record)
-            for key in doubt.others:
-                scope.settled.add(key)
-                scope.started.pop(key, None)
-        else:
-            scope.started.pop(doubt.key, None)
-            scope.done.pop(doubt.key, None)  # an earlier answer that was of no use
-            if record.outcome == "done":
-                scope.done[doubt.key] = StepCompleted(
-                    scope=doubt.scope, no=doubt.no, step=doubt.step, args=doubt.args, n=doubt.n, call=doubt.call,
-                    effect=True, result=record.result, blob=record.blob, how="resolved",
-                )  # fmt: skip
+        self.agents[doubt.agent].resolved(doubt, record)
+        self._forget_questions_of_ended_scopes(self.agents[doubt.agent])
 
-    # What several of them do
+    def _edited(self, line: Line, record: Edited) -> None:
+        if record.file == DEFINITION:
+            self.definition = json_patch.apply(self.definition, record.patch)
+            return
+        self.agents[record.agent].edited(line, record)
+        if record.step is not None:
+            if self.status == "completed":
+                self.status, self.reason = "paused", "a step was edited"
+            scope, key = record.step.scope, record.step.key
+            for doubt in list(self.doubts.values()):
+                if (doubt.agent, doubt.scope) == (record.agent, scope) and key in (doubt.key, *doubt.others):
+                    del self.doubts[doubt.id]
+        self._forget_questions_of_ended_scopes(self.agents[record.agent])
 
-    def _numbered(self, record: OfCall) -> Scope:
-        scope = self.scopes[record.scope]
-        scope.numbers[record.key] = record.no
-        scope.last_number = max(scope.last_number, record.no)
-        return scope
-
-    def _answered(self, record: OfCall, scope: Scope) -> None:
-        """A call of this effect goes on, so no question about it is open any more."""
-        scope.answers.pop(record.step, None)
+    def _forget_questions_of_ended_scopes(self, agent: AgentMoment) -> None:
+        """Where a person has ended a scope, there is no call to answer; one done again comes to ask by itself."""
         for doubt in list(self.doubts.values()):
-            same_effect = doubt.scope == record.scope and doubt.step == record.step
+            if doubt.agent == agent.path and doubt.scope not in agent.scopes:
+                del self.doubts[doubt.id]
+
+    def _goes_on(self, record: OfCall) -> None:
+        """A call of this effect goes on, so no question about it is open any more."""
+        for doubt in list(self.doubts.values()):
+            same_effect = (doubt.agent, doubt.scope, doubt.step) == (record.agent, record.scope, record.step)
             if same_effect and (doubt.key == record.key or doubt.why == "unclaimed"):
                 del self.doubts[doubt.id]
 
-    def _answer(self, scope: Scope, doubt: Doubt, record: Resolved) -> Answer:
-        """`--done` without a result means: what the earlier call returned."""
-        result, blob = record.result, record.blob
-        if record.outcome == "done" and not len(result) and not blob:
-            for earlier in (scope.done[key] for key in doubt.others if key in scope.done):
-                result, blob = earlier.result, earlier.blob
-                break
-        return Answer(doubt.key, record.outcome, result, blob)
 
-    def _replan(self, splices: tuple[Splice, ...]) -> None:
-        if splices:
-            self.plan.apply(splices)
-            self.has_plan = True
+def _of_agent(apply: Callable[[AgentMoment, Line, Any], None]) -> Callable[[Moment, Line, Any], None]:
+    return lambda moment, line, record: apply(moment.agents[record.agent], line, record)
 
 
-_APPLY: dict[type, Callable[[Moment, Line, Any], None]] = {
+_APPLY: dict[type[AnyRecord], Callable[[Moment, Line, Any], None]] = {
     Opened: Moment._opened,
     Closed: Moment._closed,
+    AgentBegun: Moment._agent_begun,
+    AgentEnded: _of_agent(lambda agent, line, record: agent.ended(record)),
     StepStarted: Moment._started,
     StepCompleted: Moment._completed,
-    StepFailed: Moment._failed,
-    StepProgress: Moment._progress,
-    PartialPromoted: Moment._promoted,
-    ScopeBegun: Moment._begun,
+    StepFailed: _of_agent(lambda agent, line, record: agent.failed(record)),
+    StepProgress: _of_agent(lambda agent, line, record: agent.progressed(record)),
+    PartialPromoted: _of_agent(lambda agent, line, record: agent.promoted(record)),
+    ScopeBegun: _of_agent(lambda agent, line, record: agent.scope_begun(record)),
+    ScopeFailed: _of_agent(lambda agent, line, record: agent.scope_failed(record)),
     ScopeCommitted: Moment._committed,
-    PlanChanged: Moment._plan_changed,
-    Message: Moment._message,
+    PlanChanged: _of_agent(lambda agent, line, record: agent.plan_changed(record)),
+    Message: _of_agent(AgentMoment.message),
     Doubt: Moment._doubt,
     Resolved: Moment._resolved,
+    Edited: Moment._edited,
 }

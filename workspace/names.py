@@ -7,8 +7,14 @@ import unicodedata
 
 from .errors import UsageError
 
+DEFINITION = "workspace.yaml"
+"""The file that makes a folder a workspace."""
+
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 """An item's sticky id (`^3`, `^setup`). Also safe as the start of a folder's name."""
+
+SCHEMAS = ".satchel/schemas"
+"""Where an editor finds what a file may contain."""
 
 _SLUG_LENGTH = 40
 _LEADS_OUT = frozenset(("", ".", ".."))

@@ -9,23 +9,28 @@ from __future__ import annotations
 import os
 import platform
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Literal
+from typing import Any, Literal
+
+import msgspec
 
 from .. import schemas
-from . import checkpoint, journal, jsontext, lease, messagefile, noticing, salvage
+from . import blobs, checkpoint, journal, jsontext, lease, messagefile, rebuilding, salvage
+from .agentmoment import folder_of_agent
+from .checkpoint import MessagesAt
 from .definition import Definition
-from .errors import SatchelError
+from .edits import CheckData, Edit, Noticed, Side, keeping, notice
+from .errors import Damaged, SatchelError
 from .journal import SEGMENT_BYTES, Journal
 from .looking import Look, look, signature
 from .messagefile import MessageFile
 from .moment import Moment
-from .noticing import Noticed
+from .names import SCHEMAS
 from .partial import PARTIALS, RECOVERED
 from .projection import STEPS
 from .projector import Files, Projector
-from .record import FORMAT, Closed, Failure, Line, Opened, PlanChanged
+from .record import FORMAT, Closed, EndStatus, Failure, Opened, PlanChanged
 from .report import Report
 from .salvage import Leftover
 from .store import Store
@@ -33,7 +38,8 @@ from .store.disk import TEMPORARY
 from .todo import Plan, Splice
 from .version import version
 
-Why = Literal["run", "recover", "resolve"]
+Found = Literal["new", "clean", "crash", "files"]
+Why = Literal["run", "recover", "resolve", "merge"]
 
 
 class Workspace:
@@ -43,8 +49,9 @@ class Workspace:
         self.store, self.definition, self.moment, self.report = store, definition, moment, report
         self.projector = Projector()
         self.journal: Journal
-        self.files: Files
-        self.messages: MessageFile
+        self.files: dict[str, Files] = {}  # by agent
+        self.messages: dict[str, MessageFile] = {}
+        self.doubts_asked = moment.doubts_asked
         self.was_finished = False  # it had completed, and nothing of its plan is left to do
         self._checkpointed_bytes = 0  # what the journal held when the last checkpoint was written
         self._checkpoint_size = 0
@@ -57,49 +64,77 @@ class Workspace:
 
     def checkpoint(self) -> None:
         """Write a checkpoint of all that is durable."""
-        self.files.messages.write()
-        self.messages.sync()
-        self._checkpoint_size = checkpoint.write(self.store, self.moment, self.messages.at)
+        for files in self.files.values():
+            files.messages.write()
+        for messages in self.messages.values():
+            messages.sync()
+        at = {path: messages.at for path, messages in self.messages.items()}
+        self._checkpoint_size = checkpoint.write(self.store, self.moment, at)
         self._checkpointed_bytes = self.journal.bytes_written
 
+    def join(self, path: str, noticed: Noticed | None = None) -> None:
+        """From now on the files of the agent `path` are kept near the moment."""
+        noticed = noticed or Noticed()
+        if path not in self.messages:
+            self.messages[path] = MessageFile(self.store, folder_of_agent(path), MessagesAt())
+        self.files[path] = Files(
+            self.store, self.moment, self.moment.agents[path], self.messages[path], noticed.versions,
+            noticed.shown.get(path, {}), self.projector.noticed,
+        )  # fmt: skip
+
+    def mark_all(self) -> None:
+        """Every file is to show this moment."""
+        for files in self.files.values():
+            files.mark_all(self.projector)
+
     def close(
-        self,
-        status: Literal["completed", "failed", "waiting", "paused"] | None = None,
-        reason: str = "",
-        error: Failure | None = None,
+        self, status: EndStatus | None = None, reason: str = "", error: Failure | None = None, until: str = ""
     ) -> None:
         """Stop in an orderly way: record it, write a checkpoint, and let every file show this moment."""
-        self.journal.add(Closed(status=status, reason=reason, error=error))
+        self.journal.add(Closed(status=status, reason=reason, error=error, until=until))
         self.journal.flush()
         self.checkpoint()
-        self.files.mark_all(self.projector)
+        self.mark_all()
         self.projector.write_all()
         self.store.remove(lease.PATH)
 
 
 @contextmanager
-def opened(store: Store, why: Why, report: Report) -> Iterator[Workspace]:
-    """Open for the body. The body calls `close`; leaving without it is what a crash is, and is repaired as one."""
+def opened(
+    store: Store, why: Why, report: Report, *,
+    choices: Mapping[str, Side] | None = None, check_data: CheckData | None = None,
+) -> Iterator[Workspace]:  # fmt: skip
+    """Open for the body. The body calls `close`; leaving without it is what a crash is, and is repaired as one.
+
+    Edits by people are merged, recorded and reported. Refused or InvalidFile for one that can't be honoured,
+    Conflicting for one that a person has to decide about, by `choices`; see edits/notice.py for these and `check_data`.
+    To `merge`, what nobody has settled yet is left as it is, and asked about again by the next opening.
+    """
     seen = look(store)  # refuse before anything is touched
     with lease.held(store):
         _clear_temporary(store)
         if signature(store) != seen.signature:
             seen = look(store)
         report.found(seen)
-        noticed = noticing.notice(store, seen.moment)
-        if noticed.refusals:
-            raise _refused(noticed.refusals)
-        leftovers = list(salvage.leftovers(store, seen.moment))
+        noticed = notice(store, seen.moment, seen.definition, choices, check_data, is_rebuilt=seen.is_rebuilt)
         journal.mend(store, seen.tail)
+        try:
+            if seen.is_rebuilt and (asked := rebuilding.begun(seen.moment)):
+                raise asked
+            keeping.turn_away(store, seen.moment, noticed, settling=why == "merge")
+        except SatchelError as error:
+            report.add("wanted", keeping.said(error))
+            report.save(store)
+            raise
+        if seen.is_rebuilt:  # a crash in the next moments must find what the new journal begins after
+            checkpoint.write(store, seen.moment, seen.messages_at)
+        leftovers = list(salvage.leftovers(store, seen.moment))
         workspace = Workspace(store, seen.definition, seen.moment, report)
-        workspace.messages = _restore_messages(store, seen, report)
+        _restore_messages(workspace, seen)
         workspace.journal = Journal(
             store, epoch=seen.moment.epoch + 1, next_seq=seen.tail.next_seq, on_durable=seen.moment.apply
         )
-        progress = seen.moment.plan.progress
-        workspace.was_finished = (
-            seen.moment.status == "completed" and progress.settled == progress.leaves and noticed.plan is None
-        )
+        workspace.was_finished = seen.moment.is_finished and not noticed.reopens
         try:
             _record_opening(workspace, "recover" if workspace.was_finished else why, seen, noticed)
             _salvage(workspace, leftovers)
@@ -113,20 +148,42 @@ def _record_opening(workspace: Workspace, why: Why, seen: Look, noticed: Noticed
     moment, writer = workspace.moment, workspace.journal
     store = workspace.store
     store.replace(lease.PATH, lease.encode(lease.mine(store, moment.run_id, writer.epoch)), sync="data")
-    was: Literal["new", "clean", "crash"] = "new" if moment.seq == 0 else "clean" if moment.clean else "crash"
+    was: Found = "new" if moment.seq == 0 else "clean" if moment.clean else "crash"
+    was = "files" if seen.is_rebuilt else was
     writer.add(
         Opened(
             format=FORMAT, run_id=moment.run_id, satchel=version(), python=platform.python_version(),
-            host=socket.gethostname(), pid=os.getpid(), why=why, found=was,
+            host=socket.gethostname(), pid=os.getpid(), why=why, found=was, definition=noticed.definition,
         )
     )  # fmt: skip
-    if noticed.plan is not None:
-        adopted = Plan(noticed.plan)
-        splices = (Splice(0, 0, noticed.plan), *adopted.identify(moment.highest_id))
-        outline = adopted.outline()
-        writer.add(PlanChanged(plan=splices, outline=outline, by="person", why="written before the run began"))
-        workspace.report.add("found", f"a plan of {len(adopted.tasks)} items in todo.md")
+    for edit in noticed.edits:
+        _record_edit(workspace, edit)
+    for path, text in noticed.plans.items():
+        adopted = Plan(text)
+        splices = (Splice(0, 0, text), *adopted.identify(moment.agents[path].highest_id))
+        writer.add(
+            PlanChanged(
+                agent=path, plan=splices, outline=adopted.outline(), by="person", why="written before the run began"
+            )
+        )
+        workspace.report.add("found", f"a plan of {len(adopted.tasks)} items in {folder_of_agent(path)}todo.md")
     writer.flush()
+
+
+def _record_edit(workspace: Workspace, edit: Edit) -> None:
+    store, writer, record = workspace.store, workspace.journal, edit.record
+    if record.step is not None and len(record.step.result):
+        kept = blobs.keep(store, bytes(record.step.result), writer.epoch)
+        step = msgspec.structs.replace(record.step, result=kept.result, blob=kept.blob)
+        record = msgspec.structs.replace(record, step=step)
+    writer.add(record)
+    for say in record.says:
+        workspace.report.add("edited", f"{record.file}: {say}")
+    for doubt in edit.doubts:
+        asked = workspace.moment.doubts.values()
+        if not any((each.agent, each.scope, each.key) == (doubt.agent, doubt.scope, doubt.key) for each in asked):
+            workspace.doubts_asked += 1
+            writer.add(msgspec.structs.replace(doubt, id=f"d{workspace.doubts_asked}"))
 
 
 def _salvage(workspace: Workspace, leftovers: list[Leftover]) -> None:
@@ -149,51 +206,63 @@ def _salvage(workspace: Workspace, leftovers: list[Leftover]) -> None:
 def _project(workspace: Workspace, noticed: Noticed) -> None:
     """Step 7: afterwards all files show the moment of this opening."""
     store, moment = workspace.store, workspace.moment
+    for overruled in noticed.overruled:
+        keeping.reject(store, overruled)
+    keeping.clear_questions(store, noticed.questions)
     for finding in noticed.findings:
-        workspace.report.add("done", finding)
+        workspace.report.add("done", str(finding))
     for path in noticed.leftovers:
         store.remove(path)
-    for folder in (STEPS, PARTIALS):
-        store.tidy(folder)
+    for agent in moment.agents.values():
+        for folder in (STEPS, PARTIALS):
+            store.tidy(agent.folder + folder)
     for name in schemas.names():
-        _publish_schema(store, name)
-    workspace.files = Files(
-        store, moment, workspace.messages, noticed.versions, noticed.shown, workspace.projector.noticed
-    )
-    workspace.files.mark_all(workspace.projector)
+        if name != "data" or store.version(f"{SCHEMAS}/data.json") is None:  # the agent's own is the agent's to write
+            publish(store, name, schemas.schema(name))
+    for question in noticed.questions:
+        del noticed.versions[question.path]  # it stays as it is
+    for path in moment.agents:
+        workspace.join(path, noticed)
+    workspace.mark_all()
     workspace.projector.write_all()
     workspace.report.save(store)
 
 
-def _publish_schema(store: Store, name: str) -> None:
-    """Copy a schema to where editors find it. The one of the agent's own data is the agent's to write."""
-    path = f".satchel/schemas/{name}.json"
-    text = jsontext.dump(schemas.schema(name)).encode()
+def publish(store: Store, name: str, schema: dict[str, Any]) -> None:
+    """Copy a schema to where editors find it."""
+    path = f"{SCHEMAS}/{name}.json"
+    text = jsontext.dump(schema).encode()
     try:
-        is_there = store.read(path).data == text or name == "data"
+        is_there = store.read(path).data == text
     except FileNotFoundError:
         is_there = False
     if not is_there:
         store.replace(path, text, sync="data")
 
 
-def _restore_messages(store: Store, seen: Look, report: Report) -> MessageFile:
-    moment = seen.moment
-    restored = messagefile.restore(store, seen.messages_at, moment.new_messages)
-    moment.new_messages = []
-    if restored:
-        file, complaint = restored
-        if complaint:
-            report.add("done", complaint)
-        return file
-    report.add("done", f"{messagefile.PATH} was damaged or missing; it is rebuilt from the journal")
-    return messagefile.rebuild(store, _committed_messages(store, moment))
-
-
-def _committed_messages(store: Store, moment: Moment) -> list[Line]:
-    whole = Moment(run_id=moment.run_id)
-    whole.apply(journal.read(store, after=0).lines)
-    return whole.new_messages
+def _restore_messages(workspace: Workspace, seen: Look) -> None:
+    store, moment, report = workspace.store, seen.moment, workspace.report
+    whole: Moment | None = None
+    for path, agent in moment.agents.items():
+        at = seen.messages_at.get(path, MessagesAt())
+        restored = messagefile.restore(store, agent.folder, at, agent.new_messages)
+        agent.new_messages = []
+        if restored:
+            workspace.messages[path], complaint = restored
+            if complaint:
+                report.add("done", complaint)
+            continue
+        report.add("done", f"{agent.folder}{messagefile.NAME} was damaged or missing; it is rebuilt from the journal")
+        if whole is None:
+            whole = Moment(run_id=moment.run_id)
+            whole.apply(journal.read(store, after=0).lines)
+            if whole.seq < moment.seq:
+                raise Damaged(
+                    "is missing or damaged, and the journal is gone that it would be made of",
+                    path=f"{agent.folder}{messagefile.NAME}",
+                    remedy="copy it, or the folder journal/, back from where this workspace came from",
+                )  # fmt: skip
+        workspace.messages[path] = messagefile.rebuild(store, agent.folder, whole.agents[path].new_messages)
 
 
 def _clear_temporary(store: Store) -> None:
@@ -201,10 +270,3 @@ def _clear_temporary(store: Store) -> None:
     for entry in store.list(TEMPORARY):
         with suppress(SatchelError):
             store.remove(entry.path)
-
-
-def _refused(refusals: list[SatchelError]) -> SatchelError:
-    first, *others = refusals
-    if others and first.remedy:
-        first.remedy += f" ({len(others)} more of this kind: `satchel check` lists them)"
-    return first

@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeVar
 
 from .errors import NewerFormat
-from .moment import Scope
 from .projection import file_stem, folder_of
 from .record import Key, PartialPromoted
 
@@ -30,6 +29,7 @@ class PartialHead:
     """Which call is streaming, in which attempt, and how much of it is in the file."""
 
     run_id: str
+    agent: str = ""
     scope: str
     no: int
     step: str
@@ -53,6 +53,7 @@ class RecoveredHead:
 
     kind: str = "recovered"
     run_id: str
+    agent: str = ""
     scope: str
     no: int
     step: str
@@ -131,24 +132,25 @@ def marker_of(head: RecoveredHead | PartialPromoted) -> Marker:
 def promotion(head: PartialHead, text: str, damaged: bool, by: str, path: str) -> tuple[bytes, PartialPromoted]:
     """What promoting a partial writes: the recovered file at `path`, and the record that points to it."""
     recovered = RecoveredHead(
-        run_id=head.run_id, scope=head.scope, no=head.no, step=head.step, args=head.args, n=head.n,
+        run_id=head.run_id, agent=head.agent, scope=head.scope, no=head.no, step=head.step, args=head.args, n=head.n,
         attempt=head.attempt, characters=len(text), crc=_crc(text.encode()), damaged=damaged,
         cut_off_at=head.at, cut_off_by=by,
     )  # fmt: skip
     record = PartialPromoted(
-        scope=head.scope, no=head.no, step=head.step, args=head.args, n=head.n, call=head.call,
+        agent=head.agent, scope=head.scope, no=head.no, step=head.step, args=head.args, n=head.n, call=head.call,
         attempt=head.attempt, file=path, characters=len(text), damaged=damaged,
         cut_off_at=head.at, cut_off_by=by,
     )  # fmt: skip
     return encode_recovered(recovered, text), record
 
 
-def partial_path(scope_key: str, scope: Scope, no: int, step: str) -> str:
-    return f"{PARTIALS}/{folder_of(scope_key, scope.title)}/{file_stem(no, step)}.md"
+def partial_path(folder: str, scope: str, title: str, no: int, step: str) -> str:
+    """`folder` is the agent's."""
+    return f"{folder}{PARTIALS}/{folder_of(scope, title)}/{file_stem(no, step)}.md"
 
 
-def recovered_path(scope_key: str, scope: Scope, no: int, step: str, attempt: int) -> str:
-    return f"{RECOVERED}/{folder_of(scope_key, scope.title)}/{file_stem(no, step)}-{attempt}.md"
+def recovered_path(folder: str, scope: str, title: str, no: int, step: str, attempt: int) -> str:
+    return f"{folder}{RECOVERED}/{folder_of(scope, title)}/{file_stem(no, step)}-{attempt}.md"
 
 
 def _front(facts: dict[str, Any]) -> bytes:

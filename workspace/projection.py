@@ -15,7 +15,8 @@ import msgspec
 from msgspec import Raw
 
 from . import stamp
-from .moment import ROOT, Moment, Scope
+from .agentmoment import ROOT, AgentMoment, Scope, folder_of_agent
+from .moment import Moment, Status
 from .names import ID, slug
 from .record import OfCall, StepCompleted
 
@@ -30,25 +31,43 @@ _STEP_FILE = re.compile(r"/[0-9]{2,}-[a-z0-9-]+\.json\Z")
 _AT = b'"at": {"seq": %d, "epoch": %d, "sha": "00000000"}'
 
 
-def state_file(moment: Moment, at: tuple[int, int] | None = None) -> bytes:
-    return _json(
-        moment,
-        ".satchel/schemas/state.json",
-        {
-            "status": moment.status,
-            **({"reason": moment.reason} if moment.reason else {}),
-            "attempt": moment.attempt,
-            "open": [folder_of(key, scope.title) for key, scope in moment.scopes.items() if key != ROOT],
-            "waiting_for": list(moment.doubts),
-            "usage": moment.usage,
-            "data": moment.data,
-        },
-        at,
-    )
+def state_file(moment: Moment, agent: AgentMoment, at: tuple[int, int] | None = None) -> bytes:
+    facts: dict[str, object] = {"status": status_of(moment, agent)}
+    if not agent.path:
+        facts |= {"reason": moment.reason} if moment.reason else {}
+        facts |= {"until": moment.until} if moment.until else {}
+        facts["attempt"] = moment.attempt
+    elif agent.error:
+        facts["reason"] = f"{agent.error.kind}: {agent.error.message}"
+    facts["open"] = [folder_of(key, scope.title) for key, scope in agent.scopes.items() if key != ROOT]
+    facts["waiting_for"] = [id for id, doubt in moment.doubts.items() if doubt.agent == agent.path]
+    if children := moment.children(agent.path):
+        facts["agents"] = {child.path.rpartition("/")[2]: status_of(moment, child) for child in children}
+    if not agent.path:
+        facts["usage"] = moment.usage
+    facts["data"] = agent.data
+    return _json(moment, schema_of_state(agent), facts, at)
 
 
-def todo_file(moment: Moment) -> bytes:
-    return stamp.sign_markdown(moment.plan.text.encode(), moment.seq, moment.epoch)
+def schema_of_state(agent: AgentMoment) -> str:
+    """What an agent's state.json says under `$schema`."""
+    return f"{_up(agent.folder)}.satchel/schemas/{agent.folder}state.json"
+
+
+def status_of(moment: Moment, agent: AgentMoment) -> Status:
+    """A sub-agent's own, if it has ended; else it goes on or stops with the run."""
+    if agent.path and agent.result is not None:
+        return "completed"
+    return "failed" if agent.path and agent.error else moment.status
+
+
+def todo_file(moment: Moment, agent: AgentMoment) -> bytes:
+    return stamp.sign_markdown(agent.plan.text.encode(), moment.seq, moment.epoch, owner(moment, agent))
+
+
+def owner(moment: Moment, agent: AgentMoment) -> str:
+    """Whose plan it is, for the stamp."""
+    return f"{moment.run_id}/{agent.path}"
 
 
 class StepFile(NamedTuple):
@@ -57,14 +76,14 @@ class StepFile(NamedTuple):
     record: OfCall  # a StepCompleted, or the StepStarted of an effect in doubt
 
 
-def step_files(moment: Moment) -> Iterator[StepFile]:
-    for key, scope in moment.scopes.items():
-        yield from step_files_of(key, scope)
+def step_files(agent: AgentMoment) -> Iterator[StepFile]:
+    for key, scope in agent.scopes.items():
+        yield from step_files_of(agent, key, scope)
 
 
-def step_files_of(key: str, scope: Scope) -> Iterator[StepFile]:
+def step_files_of(agent: AgentMoment, key: str, scope: Scope) -> Iterator[StepFile]:
     """The newest steps of a scope, newest first; effects in doubt always."""
-    folder = f"{STEPS}/{folder_of(key, scope.title)}"
+    folder = f"{agent.folder}{STEPS}/{folder_of(key, scope.title)}"
     newest: Iterator[OfCall] = islice(reversed(scope.done.values()), STEPS_SHOWN)
     for record in (*scope.started.values(), *newest):
         yield StepFile(f"{folder}/{file_stem(record.no, record.step)}.json", key, record)
@@ -73,6 +92,7 @@ def step_files_of(key: str, scope: Scope) -> Iterator[StepFile]:
 def step_file(moment: Moment, record: OfCall, at: tuple[int, int] | None = None) -> bytes:
     """`at`: seq and epoch to stamp it with, to compare it with a file written at an earlier moment."""
     facts: dict[str, object] = {
+        **({"agent": record.agent} if record.agent else {}),
         "scope": record.scope,
         "no": record.no,
         "step": record.step,
@@ -89,7 +109,12 @@ def step_file(moment: Moment, record: OfCall, at: tuple[int, int] | None = None)
             facts |= {"result": record.result if len(record.result) else Raw(b"null")}
     else:
         facts |= {"kind": "effect"}
-    return _json(moment, "../../.satchel/schemas/step.json", facts, at)
+    return _json(moment, f"{_up(folder_of_agent(record.agent))}../../.satchel/schemas/step.json", facts, at)
+
+
+def _up(folder: str) -> str:
+    """The way from an agent's folder to the workspace."""
+    return "../" * folder.count("/")
 
 
 def folder_of(key: str, title: str) -> str:

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from . import projection, record
-from .errors import Edited
+from .agentmoment import AgentMoment
+from .errors import Refused
 from .messagefile import MessageFile
 from .moment import Moment
 from .store import FileChanged, Store, Version
@@ -111,7 +112,7 @@ class _Guarded:
 
     def _leave(self, path: str) -> None:
         self._theirs.add(path)
-        edit = Edited(
+        edit = Refused(
             "was edited while the run is going", path=path,
             remedy="your version stays as it is and is looked at when the run is next opened",
         )  # fmt: skip
@@ -119,32 +120,34 @@ class _Guarded:
 
 
 class StateDocument:
-    def __init__(self, files: _Guarded, moment: Moment):
-        self._files, self._moment = files, moment
+    def __init__(self, files: _Guarded, moment: Moment, agent: AgentMoment):
+        self._files, self._moment, self._agent = files, moment, agent
 
     def write(self) -> None:
-        self._files.replace(projection.STATE, projection.state_file(self._moment))
+        path = f"{self._agent.folder}{projection.STATE}"
+        self._files.replace(path, projection.state_file(self._moment, self._agent))
 
 
 class TodoDocument:
-    def __init__(self, files: _Guarded, moment: Moment):
-        self._files, self._moment = files, moment
+    def __init__(self, files: _Guarded, moment: Moment, agent: AgentMoment):
+        self._files, self._moment, self._agent = files, moment, agent
 
     def write(self) -> None:
-        if self._moment.has_plan:
-            self._files.replace(projection.TODO, projection.todo_file(self._moment))
+        if self._agent.has_plan:
+            path = f"{self._agent.folder}{projection.TODO}"
+            self._files.replace(path, projection.todo_file(self._moment, self._agent))
 
 
 class StepsDocument:
     """steps/ as a whole: writes what is new in the open scopes, one file at a time, the newest first; removes what no
     longer is of interest."""
 
-    def __init__(self, files: _Guarded, moment: Moment, shown: dict[str, record.OfCall]):
-        self._files, self._moment = files, moment
+    def __init__(self, files: _Guarded, moment: Moment, agent: AgentMoment, shown: dict[str, record.OfCall]):
+        self._files, self._moment, self._agent = files, moment, agent
         self._shown = shown
 
     def write(self) -> bool:
-        wanted = {file.path: file.record for file in projection.step_files(self._moment)}
+        wanted = {file.path: file.record for file in projection.step_files(self._agent)}
         for path in sorted(self._shown.keys() - wanted.keys()):
             del self._shown[path]
             self._files.remove(path)
@@ -156,26 +159,26 @@ class StepsDocument:
 
 
 class MessagesDocument:
-    def __init__(self, file: MessageFile, moment: Moment):
-        self._file, self._moment = file, moment
+    def __init__(self, file: MessageFile, agent: AgentMoment):
+        self.file, self._agent = file, agent
 
     def write(self) -> None:
-        lines, self._moment.new_messages = self._moment.new_messages, []
-        self._file.append(lines)
+        lines, self._agent.new_messages = self._agent.new_messages, []
+        self.file.append(lines)
 
 
 class Files:
-    """The documents of one workspace."""
+    """The documents of one agent."""
 
     def __init__(
-        self, store: Store, moment: Moment, messages: MessageFile,
+        self, store: Store, moment: Moment, agent: AgentMoment, messages: MessageFile,
         versions: dict[str, Version], shown: dict[str, record.OfCall], edits: list[str],
     ):  # fmt: skip
         guarded = _Guarded(store, versions, edits)
-        self.state = StateDocument(guarded, moment)
-        self.todo = TodoDocument(guarded, moment)
-        self.steps = StepsDocument(guarded, moment, shown)
-        self.messages = MessagesDocument(messages, moment)
+        self.state = StateDocument(guarded, moment, agent)
+        self.todo = TodoDocument(guarded, moment, agent)
+        self.steps = StepsDocument(guarded, moment, agent, shown)
+        self.messages = MessagesDocument(messages, agent)
 
     def mark_all(self, projector: Projector) -> None:
         for document in (self.messages, self.steps, self.todo, self.state):

@@ -30,7 +30,12 @@ Key = tuple[str, str, int]
 
 
 class Record(Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="type", gc=False):
-    """What happened. `scope` is an item's id, `_NAME` for a named scope, or empty for the agent itself."""
+    """What happened, and to which agent of the tree: `agent` is its path, `researcher/reader`, empty for the root.
+
+    Where there is one, `scope` is an item's id, `_NAME` for a named scope, or empty for the agent itself.
+    """
+
+    agent: str = ""
 
 
 FORMAT = 1
@@ -47,8 +52,9 @@ class Opened(Record, frozen=True, kw_only=True, tag="opened"):
     python: str
     host: str
     pid: int
-    why: Literal["run", "recover", "resolve"]
-    found: Literal["new", "clean", "crash"]
+    why: Literal["run", "recover", "resolve", "merge"]
+    found: Literal["new", "clean", "crash", "files"]  # files: the journal was gone, and the readable files had to do
+    definition: dict[str, object] | None = None  # what workspace.yaml says, at the first opening; later see `edited`
 
 
 class Failure(Struct, frozen=True, omit_defaults=True):
@@ -59,12 +65,16 @@ class Failure(Struct, frozen=True, omit_defaults=True):
     where: tuple[str, ...] = ()  # the lines of the agent's own code it came through, outermost first
 
 
+EndStatus = Literal["completed", "failed", "waiting", "paused", "sleeping"]
+
+
 class Closed(Record, frozen=True, kw_only=True, tag="closed"):
     """The process stopped in an orderly way. `status` is absent if it left the run as it was."""
 
-    status: Literal["completed", "failed", "waiting", "paused"] | None = None
+    status: EndStatus | None = None
     reason: str = ""
     error: Failure | None = None
+    until: str = ""  # when a sleeping run is to wake: UTC, ISO 8601
 
 
 class OfCall(Record, frozen=True, kw_only=True):
@@ -76,6 +86,7 @@ class OfCall(Record, frozen=True, kw_only=True):
     args: str  # blake2b-64 of the canonical JSON of the arguments, in hex
     n: int
     call: str = ""
+    prompts: dict[str, str] = {}  # the files of prompts/ that went into it, each with the start of its SHA-256
 
     @property
     def key(self) -> Key:
@@ -96,7 +107,8 @@ class StepCompleted(OfCall, frozen=True, kw_only=True, tag="step.completed"):
     result: Raw = NOTHING
     blob: str = ""
     ms: int = 0
-    how: Literal["returned", "verified", "resolved", "accepted"] = "returned"
+    how: Literal["returned", "verified", "resolved", "accepted", "edited"] = "returned"
+    model: str = ""  # the fallback that answered, if the first model did not
 
 
 class StepFailed(OfCall, frozen=True, kw_only=True, tag="step.failed"):
@@ -118,6 +130,13 @@ class ScopeBegun(Record, frozen=True, kw_only=True, tag="scope.begun"):
     scope: str
     title: str
     plan: tuple[Splice, ...] = ()
+
+
+class ScopeFailed(Record, frozen=True, kw_only=True, tag="scope.failed"):
+    """A scope's function has raised; the scope stays open."""
+
+    scope: str
+    error: Failure
 
 
 class Output(Struct, frozen=True):
@@ -189,9 +208,56 @@ class PartialPromoted(OfCall, frozen=True, kw_only=True, tag="partial.promoted")
     cut_off_by: str
 
 
+class AgentBegun(Record, frozen=True, kw_only=True, tag="agent.begun"):
+    """`agent` was spawned by the one above it, in that one's scope `scope`."""
+
+    scope: str
+    args: str  # as in OfCall
+    call: str = ""
+
+
+class AgentEnded(Record, frozen=True, kw_only=True, tag="agent.ended"):
+    """`agent` has returned, or raised."""
+
+    result: Raw = NOTHING
+    blob: str = ""
+    error: Failure | None = None
+
+
+class StepEdit(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a person wants of one recorded call: done again, or taken to have returned something else."""
+
+    scope: str
+    key: Key
+    redo: bool = False
+    result: Raw = NOTHING
+    blob: str = ""
+
+
+class Edited(Record, frozen=True, kw_only=True, tag="edited"):
+    """A person has changed a readable file, and it counts from here on.
+
+    `base` is the record at which the file stood when it was edited, absent if it didn't say. `sha` is that of the file
+    as it was found, so that the same bytes, come back after a power failure, are not taken for another edit.
+    """
+
+    file: str
+    by: str
+    sha: str
+    saved: str = ""
+    base: int | None = None
+    patch: Patch = []  # of the agent's data, or of what workspace.yaml says
+    plan: tuple[Splice, ...] = ()
+    outline: list[list[int]] = []
+    redone: tuple[str, ...] = ()  # scopes to be done again: their steps anew, their effects kept
+    dropped: tuple[str, ...] = ()  # scopes that had begun and won't be entered any more
+    step: StepEdit | None = None
+    says: tuple[str, ...] = ()  # the same in words
+
+
 AnyRecord = (
-    Opened | Closed | StepStarted | StepCompleted | StepFailed | StepProgress | ScopeBegun | ScopeCommitted
-    | PlanChanged | Message | Doubt | Resolved | PartialPromoted
+    Opened | Closed | StepStarted | StepCompleted | StepFailed | StepProgress | ScopeBegun | ScopeFailed
+    | ScopeCommitted | PlanChanged | Message | Doubt | Resolved | PartialPromoted | AgentBegun | AgentEnded | Edited
 )  # fmt: skip
 
 
@@ -227,7 +293,11 @@ _TAIL = len(_CRC) + 8 + len(b'"}')
 
 def now() -> str:
     """UTC, ISO 8601, milliseconds."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
+    return time_text(datetime.now(UTC))
+
+
+def time_text(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
 def encode(line: Line) -> bytes:

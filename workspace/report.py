@@ -14,7 +14,7 @@ from .record import Doubt, now
 from .store import Store
 
 PATH = ".satchel/report.json"
-Kind = Literal["found", "done", "wanted"]
+Kind = Literal["found", "edited", "done", "wanted"]
 
 
 class Remark(msgspec.Struct, frozen=True):
@@ -32,6 +32,9 @@ class Report:
 
     def add(self, kind: Kind, text: str) -> None:
         self.remarks.append(Remark(kind, text))
+
+    def has(self, kind: Kind) -> bool:
+        return any(remark.kind == kind for remark in self.remarks)
 
     def found(self, seen: Look) -> None:
         self.was_clean = seen.moment.clean
@@ -70,9 +73,10 @@ def describe(seen: Look) -> str:
 
 def question(doubt: Doubt, moment: Moment, url: str) -> str:
     """A doubt, as a person can answer it."""
-    scope = moment.scopes.get(doubt.scope)
+    scope = moment.agents[doubt.agent].scopes.get(doubt.scope)
     title = scope.title if scope else ""
     place = f" of {title!r}" if title else ""
+    place += f" of the agent {doubt.agent}" if doubt.agent else ""
     what = f"{doubt.step}{doubt.call}{place}"
     if doubt.why == "unclaimed":
         fact = (

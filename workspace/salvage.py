@@ -31,16 +31,17 @@ class Leftover(NamedTuple):
 
 def leftovers(store: Store, moment: Moment) -> Iterator[Leftover]:
     """What lies in partials/. Changes nothing."""
-    for folder in store.folders(partial.PARTIALS):
-        for entry in store.list(folder):
-            data = store.read(entry.path, limit=_READ_LIMIT).data
-            parsed = partial.parse_partial(data)
-            if parsed is None:
-                text = data.decode(errors="ignore").strip("\0")
-                yield Leftover(entry.path, None, text, True, stale=not text.strip())
-            else:
-                head, text, damaged = parsed
-                yield Leftover(entry.path, head, text, damaged, _is_stale(head, moment))
+    for agent in moment.agents.values():
+        for folder in store.folders(f"{agent.folder}{partial.PARTIALS}"):
+            for entry in store.list(folder):
+                data = store.read(entry.path, limit=_READ_LIMIT).data
+                parsed = partial.parse_partial(data)
+                if parsed is None:
+                    text = data.decode(errors="ignore").strip("\0")
+                    yield Leftover(entry.path, None, text, True, stale=not text.strip())
+                else:
+                    head, text, damaged = parsed
+                    yield Leftover(entry.path, head, text, damaged, _is_stale(head, moment))
 
 
 def promote(store: Store, leftover: Leftover, moment: Moment, by: str) -> PartialPromoted | None:
@@ -53,12 +54,15 @@ def promote(store: Store, leftover: Leftover, moment: Moment, by: str) -> Partia
     if leftover.stale:
         return None
     if head is None:
-        folder, _, name = leftover.path.removeprefix(f"{partial.PARTIALS}/").rpartition("/")
+        folder, _, name = leftover.path.rpartition("/")
+        above, _, scope = folder.rpartition("/")
         text = leftover.text.encode()
         kept = f"{name.removesuffix('.md')}-{zlib.crc32(text):08x}-damaged.md"  # beside those of earlier crashes
-        store.replace(f"{partial.RECOVERED}/{folder}/{kept}", text)
+        store.replace(f"{above.removesuffix(partial.PARTIALS)}{partial.RECOVERED}/{scope}/{kept}", text)
         return None
-    path = partial.recovered_path(head.scope, moment.scopes[head.scope], head.no, head.step, head.attempt)
+    agent = moment.agents[head.agent]
+    title = agent.scopes[head.scope].title
+    path = partial.recovered_path(agent.folder, head.scope, title, head.no, head.step, head.attempt)
     data, record = partial.promotion(head, leftover.text, leftover.damaged, by, path)
     store.replace(path, data)
     return record
@@ -72,7 +76,8 @@ def describe(leftover: Leftover) -> str:
 
 
 def _is_stale(head: PartialHead, moment: Moment) -> bool:
-    scope = moment.scopes.get(head.scope)
+    agent = moment.agents.get(head.agent)
+    scope = agent.scopes.get(head.scope) if agent else None
     if scope is None or head.run_id != moment.run_id or head.key in scope.done:
         return True
     promoted = scope.promoted.get(head.key, ())

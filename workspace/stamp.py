@@ -10,6 +10,7 @@ import re
 from typing import NamedTuple
 
 _MARKDOWN = re.compile(rb"(?:\n|\A)<!-- satchel (\d{1,15})\.(\d{1,9})\.([0-9a-f]{8}) -->\s*\Z")
+_MOVED = re.compile(rb"(?:\n|\A)<!-- satchel (\d{1,15})\.(\d{1,9})\.([0-9a-f]{8}) -->[ \t]*(?:\r?\n|\Z)")
 _JSON = re.compile(rb'"at": ?\{\s*"seq": ?(\d{1,15}),\s*"epoch": ?(\d{1,9}),\s*"sha": ?"([0-9a-f]{8})"\s*\}')
 _BLANK = b"00000000"
 
@@ -30,17 +31,33 @@ class Stamped(NamedTuple):
     untouched: bool
 
 
-def sign_markdown(body: bytes, seq: int, epoch: int) -> bytes:
-    """`body` with a stamp as its last line. The newline before the stamp is the stamp's, whatever `body` ends with."""
-    return b"%s\n<!-- satchel %d.%d.%s -->\n" % (body, seq, epoch, _sha(body))
+def sign_markdown(body: bytes, seq: int, epoch: int, of: str) -> bytes:
+    """`body` with a stamp as its last line. The newline before the stamp is the stamp's, whatever `body` ends with.
+
+    `of` names the run and the agent. It goes into the hash, since nothing else in the file says whose it is: another
+    run's file must not pass for one of this run that lags behind.
+    """
+    return b"%s\n<!-- satchel %d.%d.%s -->\n" % (body, seq, epoch, sha_of_markdown(body, of))
 
 
-def read_markdown(data: bytes) -> Stamped:
+def sha_of_markdown(body: bytes, of: str) -> bytes:
+    return _sha(of.encode() + b"\n" + body)
+
+
+def read_markdown(data: bytes, of: str = "") -> Stamped:
+    """A stamp that is not in the last line any more, since something was appended, still tells where the file stood."""
     match = _MARKDOWN.search(data)
+    if match:
+        body = data[: match.start()]
+        found = _stamped(match, body, sha_of_markdown(body, of))
+        # An editor may have changed all ends of lines.
+        return found if found.untouched else found._replace(body=body.removesuffix(b"\r"))
+    *_, match = (None, *_MOVED.finditer(data))
     if not match:
         return Stamped(None, data, False)
-    body = data[: match.start()]
-    return _stamped(match, body, _sha(body))
+    body = data[: match.start()].removesuffix(b"\r")
+    end = b"" if not body or body.endswith(b"\n") else b"\n"
+    return _stamped(match, body + end + data[match.end() :], b"")
 
 
 def sign_json(text: bytes) -> bytes:

@@ -12,7 +12,9 @@ import msgspec
 
 from ... import schemas
 from ...schemas import Where, dotted
-from ...workspace import journal, lease, noticing, record, salvage
+from ...workspace import journal, lease, rebuilding, record, salvage
+from ...workspace.agentmoment import folder_of_agent
+from ...workspace.edits import notice
 from ...workspace.errors import SatchelError, UsageError
 from ...workspace.looking import Look, define, look
 from ...workspace.record import BadLine
@@ -39,6 +41,7 @@ Examples:
 class _Checked:
     problems: list[Finding] = field(default_factory=list)
     planned: list[str] = field(default_factory=list)  # what an opening would do
+    handled: set[str] = field(default_factory=set)  # files of which that says all there is to say
     seen: Look | None = None
 
 
@@ -82,7 +85,11 @@ def _check(store: Store) -> _Checked:
     if checked.seen:
         _foresee(store, checked.seen, checked)
     checked.problems += _journal(store, checked.seen)
-    checked.problems += survey.files(store, checked.seen.moment if checked.seen else None)
+    checked.problems += [
+        found
+        for found in survey.files(store, checked.seen.moment if checked.seen else None)
+        if found.file not in checked.handled
+    ]
     checked.problems = list(dict.fromkeys(checked.problems))
     return checked
 
@@ -91,14 +98,23 @@ def _foresee(store: Store, seen: Look, checked: _Checked) -> None:
     """Steps 3 to 5 of an opening, without doing them."""
     moment = seen.moment
     checked.planned += seen.complaints
-    noticed = noticing.notice(store, moment)
+    noticed = notice(store, moment, seen.definition, is_rebuilt=seen.is_rebuilt)
+    if seen.is_rebuilt and (begun := rebuilding.begun(moment)):
+        checked.problems += of_error(begun)
+    checked.handled = noticed.handled
     for refusal in noticed.refusals:
-        checked.problems += of_error(refusal)
-    checked.planned += noticed.findings
+        checked.problems += of_error(refusal.error)
+    for question in noticed.questions:
+        checked.problems += [
+            Finding(question.path, "", place, "", "Settle it with `satchel merge`") for place in question.places
+        ]
+    for edit in noticed.edits:
+        checked.planned += [f"{edit.record.file}: {say}" for say in edit.record.says]
+    checked.planned += map(str, noticed.findings)
     if noticed.leftovers:
         checked.planned.append(f"{counted(len(noticed.leftovers), 'step file')} of finished items would be removed")
-    if noticed.plan is not None:
-        checked.planned.append("the plan in todo.md would be adopted")
+    for path in noticed.plans:
+        checked.planned.append(f"the plan in {folder_of_agent(path)}todo.md would be adopted")
     for leftover in salvage.leftovers(store, moment):
         if not leftover.stale:
             checked.planned.append(f"{salvage.describe(leftover)}; it would be kept in recovered/")

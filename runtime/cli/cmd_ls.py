@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import click
 
 from ...workspace.errors import SatchelError, UsageError
-from ...workspace.looking import DEFINITION
+from ...workspace.names import DEFINITION
 from ...workspace.store import open_store
 from . import standing as facts
 from .output import columns, counting, print_json, print_table

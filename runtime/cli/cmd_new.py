@@ -13,8 +13,7 @@ from click.shell_completion import CompletionItem
 
 from ...workspace import definition, yamltext
 from ...workspace.errors import SatchelError, UsageError
-from ...workspace.looking import DEFINITION
-from ...workspace.names import slug
+from ...workspace.names import DEFINITION, slug
 from . import template
 from .place import complete_folders
 from .template import File, Template

@@ -12,9 +12,11 @@ import msgspec
 from click.shell_completion import CompletionItem
 
 from ...workspace import blobs, jsontext
+from ...workspace.agentmoment import Kept
 from ...workspace.errors import InvalidFile, SatchelError, UsageError
-from ...workspace.looking import DEFINITION, look
-from ...workspace.moment import Kept, Moment
+from ...workspace.looking import look
+from ...workspace.moment import Moment
+from ...workspace.names import DEFINITION
 from ...workspace.opening import opened
 from ...workspace.record import Resolved
 from ...workspace.report import Report

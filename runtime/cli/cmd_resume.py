@@ -19,6 +19,6 @@ Examples:
 def command(ctx: click.Context, workspace: str | None, as_json: bool, traceback: bool, quiet: bool) -> None:
     """Go on with a run that was stopped, has crashed, failed, or has waited for a person.
 
-    The same as `satchel run`, but it refuses to start a new one.
+    The same as `satchel run`, but it refuses to start a new one, and goes on with one that sleeps before its time.
     """
     ctx.exit(going.go(workspace, resuming=True, for_programs=as_json, quiet=quiet, with_traceback=traceback))

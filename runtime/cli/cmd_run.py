@@ -14,7 +14,8 @@ Examples:
 
 \b
 Ctrl-C stops it so that it can go on. Exit codes: 0 completed, 1 failed,
-2 refused, 3 paused, 4 waiting for a person, 6 another process has it.
+2 refused, 3 paused, 4 waiting for a person, 5 sleeping, 6 another process
+has it.
 """
 
 
@@ -24,6 +25,7 @@ Ctrl-C stops it so that it can go on. Exit codes: 0 completed, 1 failed,
 def command(ctx: click.Context, workspace: str | None, as_json: bool, traceback: bool, quiet: bool) -> None:
     """Run the agent of a workspace until it completes, fails, or needs a person.
 
-    A run that was stopped or killed goes on where it was: what is finished is not done again.
+    A run that was stopped or killed goes on where it was: what is finished is not done again. One that sleeps until a
+    time is left alone before it.
     """
     ctx.exit(going.go(workspace, resuming=False, for_programs=as_json, quiet=quiet, with_traceback=traceback))

@@ -11,7 +11,7 @@ from ... import schemas
 from ...schemas.problem import nearest
 from ...workspace import jsontext
 from ...workspace.errors import UsageError
-from ...workspace.looking import DEFINITION
+from ...workspace.names import DEFINITION
 from ...workspace.store import open_store
 from .output import print_json
 

@@ -10,8 +10,10 @@ import click
 import msgspec
 
 from ...workspace import report, salvage
+from ...workspace.agentmoment import AgentMoment
 from ...workspace.errors import SatchelError
 from ...workspace.moment import Moment
+from ...workspace.projection import status_of
 from ...workspace.report import Remark
 from ...workspace.salvage import Leftover
 from ...workspace.todo import Task
@@ -46,7 +48,7 @@ def command(ctx: click.Context, workspace: str | None, as_json: bool) -> None:
     as it can be read (exit code 2).
     """
     place = find(workspace)
-    standing = stand(place.store)
+    standing = stand(place.store, with_edits=True)
     if standing.definition is None and standing.problem and not as_json:
         raise standing.problem
     streams, remembered = _streams(place, standing), _remembered(place)
@@ -93,6 +95,7 @@ def _lines(
         if moment.status == "failed" and moment.error and standing.state == "failed":
             yield from (_row("", f"  {visible(line)}") for line in moment.error.where)
         yield from _work(standing, streams)
+        yield from _tree(moment)
         yield from _made(place, moment)
         if moment.seq:
             starts = counted(moment.attempt, "start")
@@ -101,6 +104,7 @@ def _lines(
             yield _row("last", f"record {moment.seq}, {since(standing.at)}")
     for complaint in standing.complaints:
         yield _row("note", visible(complaint))
+    yield from _edits(place, standing, width)
     for number, line in enumerate(remarks(remembered, width - _TITLE if width else 0)):
         yield _row("opening" if number == 0 else "", line)
     for id in moment.doubts if moment else ():
@@ -108,6 +112,57 @@ def _lines(
         yield from fold(asked(moment, id, place), width) if moment else ()
     if next_one := _next(place, standing):
         yield _row("next", click.style(next_one, bold=True))
+
+
+def _tree(moment: Moment) -> Iterator[str]:
+    """The sub-agents, each below the one that has spawned it."""
+    told = [(agent, "  " * agent.path.count("/") + agent.path.rpartition("/")[2]) for agent in _below(moment, "")]
+    width = max((len(name) for _, name in told), default=0)
+    for number, (agent, name) in enumerate(told):
+        settled, leaves = agent.plan.progress
+        items = f"  {settled} of {leaves} done" if leaves else ""
+        task = None if agent.result is not None else agent.plan.next_leaf()
+        at = f"; {'begun' if task.mark == 'begun' else 'next'}: {one_line(task.text, _TEXT)}" if task else ""
+        yield _row("" if number else "agents", f"{name:<{width}}  {status_of(moment, agent)}{items}{at}")
+
+
+def _below(moment: Moment, path: str) -> Iterator[AgentMoment]:
+    """Depth first, so that each stands below its own."""
+    for child in moment.children(path):
+        yield child
+        yield from _below(moment, child.path)
+
+
+def _agent_json(moment: Moment, agent: AgentMoment) -> dict[str, Any]:
+    settled, leaves = agent.plan.progress
+    return {
+        "agent": agent.path, "status": status_of(moment, agent), "items": {"done": settled, "all": leaves},
+        "error": msgspec.to_builtins(agent.error), "folder": agent.folder,
+    }  # fmt: skip
+
+
+def _edits(place: Place, standing: Standing, width: int) -> Iterator[str]:
+    """What people have done to the files since, and what comes of it."""
+    for text in _foreseen(standing):
+        first, *more = fold(visible(text), width, _TITLE)
+        yield _row("edited", first)
+        yield from (_row("", line) for line in more)
+    if standing.begun:
+        first, *more = fold(visible(str(standing.begun)), width, _TITLE)
+        yield _row("asked", first)
+        yield from (_row("", line) for line in more)
+    for question in standing.noticed.questions if standing.noticed else ():
+        for line in fold(visible(f"{question.path}: {question.places[0]}"), width, _TITLE):
+            yield _row("asked", line)
+        yield _row("", place.command("merge"))
+
+
+def _foreseen(standing: Standing) -> list[str]:
+    noticed = standing.noticed
+    if noticed is None:
+        return []
+    said = [f"{edit.record.file}: {say}" for edit in noticed.edits for say in edit.record.says]
+    return said + [f"refused: {line}" for each in noticed.refusals for line in str(each.error).splitlines()]
 
 
 def _row(title: str, text: str) -> str:
@@ -131,6 +186,10 @@ def _detail(standing: Standing) -> str:
             return f": {failure_line(moment.error)}"
         case "new":
             return ": never started"
+        case "sleeping" if moment:
+            return f" until {since(moment.until)} ({one_line(moment.reason, _TEXT)})"
+        case "sleeping" if moment:
+            return f" until {since(moment.until)}: {one_line(moment.reason, _TEXT)}"
         case "paused" if moment and moment.reason == "signal":
             return " by a signal"
         case _:
@@ -164,8 +223,8 @@ def _at(standing: Standing, task: Task) -> str:
 
 def _made(place: Place, moment: Moment) -> Iterator[str]:
     outputs = sorted(moment.outputs.items())
-    for number, (name, output) in enumerate(outputs[:_SHOWN]):
-        yield _row("" if number else "outputs", f"outputs/{one_line(name, _TEXT)} ({size(output.bytes)})")
+    for number, (path, output) in enumerate(outputs[:_SHOWN]):
+        yield _row("" if number else "outputs", f"{one_line(path, _TEXT)} ({size(output.bytes)})")
     if len(outputs) > _SHOWN:
         yield _row("", f"and {len(outputs) - _SHOWN} more in {visible(place.store.url)}/outputs")
 
@@ -178,14 +237,16 @@ def _next(place: Place, standing: Standing) -> str:
     match standing.state:
         case "new":
             return place.command("run")
-        case "interrupted" | "paused" | "failed":
+        case "interrupted" | "paused" | "failed" | "sleeping":
             return place.command("resume")
+        case "sleeping":
+            return f"{place.command('run')} when it is time, {place.command('resume')} to go on at once"
         case "waiting":
             asks = standing.moment is not None and standing.moment.doubts
             return f"answer, then {place.command('resume')}" if asks else place.command("resume")
         case "damaged":
             return place.command("check")
-        case "completed" if standing.at_work:
+        case "completed" if standing.at_work or (standing.noticed and standing.noticed.edits):
             return place.command("resume")
         case _:
             return ""
@@ -206,9 +267,16 @@ def _json(place: Place, standing: Standing, streams: list[Leftover], remembered:
                        "last_step": steps[-1].step if steps else None} if scope else None,
         "streams": [{"file": each.path, "characters": len(each.text), "damaged": each.damaged} for each in streams],
         "attempt": moment.attempt,
+        "until": moment.until or None,
         "usage": msgspec.to_builtins(moment.usage),
-        "outputs": {f"outputs/{name}": msgspec.to_builtins(output) for name, output in moment.outputs.items()},
+        "outputs": {path: msgspec.to_builtins(output) for path, output in moment.outputs.items()},
         "doubts": doubts_as_json(moment, place),
+        "agents": [_agent_json(moment, agent) for agent in _below(moment, "")],
         "notes": standing.complaints,
+        "edits": _foreseen(standing),
+        "conflicts": [
+            {"file": each.path, "places": list(each.places)}
+            for each in (standing.noticed.questions if standing.noticed else ())
+        ] + ([{"file": standing.begun.path, "places": [str(standing.begun)]}] if standing.begun else []),
         "report": [{"kind": remark.kind, "text": remark.text} for remark in remembered],
     }  # fmt: skip

@@ -19,7 +19,7 @@ from ..codec import encode
 from ..running import Outcome
 from .output import columns, fold
 from .place import Place
-from .words import counted, duration, listed, one_line, size, visible
+from .words import counted, duration, listed, one_line, since, size, visible
 
 EXIT_CODES = {"completed": 0, "failed": 1, "paused": 3, "waiting": 4, "sleeping": 5, "cancelled": 7}
 _RESULT_SHOWN = 2000  # characters
@@ -34,7 +34,6 @@ class Ending:
     after: Moment
     steps: int  # kept by this process
     seconds: float
-    was_over: bool  # it had completed before
 
     @property
     def code(self) -> int:
@@ -43,7 +42,7 @@ class Ending:
 
 def as_json(ending: Ending) -> dict[str, Any]:
     outcome, after = ending.outcome, ending.after
-    progress = after.plan.progress
+    progress = after.root.plan.progress
     return {
         "status": outcome.status,
         "exit_code": ending.code,
@@ -59,7 +58,8 @@ def as_json(ending: Ending) -> dict[str, Any]:
         "steps_kept": ending.steps,
         "seconds": round(ending.seconds, 3),
         "open_items": outcome.open_items,
-        "outputs": sorted(f"outputs/{name}" for name in after.outputs),
+        "until": outcome.until or None,
+        "outputs": sorted(after.outputs),
         "edits_noticed": outcome.noticed,
         "report": [{"kind": remark.kind, "text": remark.text} for remark in outcome.report.remarks],
     }  # fmt: skip
@@ -96,27 +96,29 @@ def as_words(ending: Ending, *, for_programs: bool, quiet: bool, with_traceback:
         click.echo("\n".join(fold(asked(ending.after, id, place), columns(sys.stdout))))
     if outcome.status in ("paused", "failed") and not quiet:
         _aside(f"next: {place.command('resume')}")
+    if outcome.status == "sleeping" and not quiet:
+        _aside(f"next: {place.command('run')} when it is time, {place.command('resume')} to go on at once")
 
 
 def _tell_result(ending: Ending) -> None:
     outcome, after = ending.outcome, ending.after
-    if ending.was_over:
+    if not outcome.entered and outcome.status == "completed":
         click.echo(f"{_status('completed')}: {after.run_id} was completed before, nothing is left to do")
         return
-    progress = after.plan.progress
+    progress = after.root.plan.progress
     did = []
     if progress.leaves:
         did.append(f"{progress.settled} of {counted(progress.leaves, 'item')} done")
-    did.append(f"{counted(ending.steps, 'step')} in {duration(ending.seconds)}")
-    line = f"{outcome.status}{_why(ending)}: {', '.join(did)}"
-    if spared := not_repeated(outcome):
+    if outcome.entered:
+        did.append(f"{counted(ending.steps, 'step')} in {duration(ending.seconds)}")
+    line = f"{outcome.status}{_why(ending)}{': ' if did else ''}{', '.join(did)}"
+    if outcome.entered and (spared := not_repeated(outcome)):
         line += f"; {spared}"
     folded = "\n".join(fold(line, columns(sys.stdout)))
     click.echo(folded.replace(outcome.status, _status(outcome.status), 1))
     if outcome.status == "completed":
-        for name, output in sorted(after.outputs.items()):
-            path = os.path.join(ending.place.typed, "outputs", name)
-            click.echo(f"  {visible(path)} ({size(output.bytes)})")
+        for path, output in sorted(after.outputs.items()):
+            click.echo(f"  {visible(os.path.join(ending.place.typed, path))} ({size(output.bytes)})")
         if outcome.result is not None:
             text = msgspec.json.encode(_plain(outcome.result)).decode()
             click.echo(f"  result: {one_line(text, _RESULT_SHOWN)}")
@@ -140,6 +142,8 @@ def _why(ending: Ending) -> str:
             return " by a signal" if ending.after.reason == "signal" else f" ({one_line(ending.after.reason, 200)})"
         case "waiting":
             return f" for a person ({counted(len(ending.after.doubts), 'question')})"
+        case "sleeping":
+            return f" until {since(ending.after.until)} ({one_line(ending.after.reason, 200)})"
         case _:
             return ""
 

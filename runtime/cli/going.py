@@ -60,7 +60,7 @@ def _run(place: Place, resuming: bool, quiet: bool) -> Ending:
     began = time.monotonic()
     with watching(quiet=quiet) as watch:
         try:
-            outcome = running.run(place.store, watch=watch)
+            outcome = running.run(place.store, watch=watch, wake=resuming)
         except SystemExit as error:
             raise AgentError(
                 f"the agent ended the process (sys.exit({error.code!r}))",
@@ -68,8 +68,7 @@ def _run(place: Place, resuming: bool, quiet: bool) -> Ending:
                 remedy=f"let it raise an exception or return; `{place.command('resume')}` goes on from its last step",
             ) from error  # fmt: skip
     after = look(place.store).moment
-    return Ending(place, outcome, after, after.usage.steps - before.usage.steps, time.monotonic() - began,
-                  was_over=not watch.was_opened)  # fmt: skip
+    return Ending(place, outcome, after, after.usage.steps - before.usage.steps, time.monotonic() - began)
 
 
 def refused(error: SatchelError) -> dict[str, object]:

@@ -10,10 +10,12 @@ from typing import Any
 
 import click
 
-from ...workspace.errors import AgentError, LeaseHeld, SatchelError, StorageFailed
+from ...workspace.errors import AgentError, Conflicting, LeaseHeld, SatchelError, StorageFailed
 from .words import visible
 
-COMMANDS = ("new", "run", "resume", "status", "log", "check", "recover", "resolve", "ls", "schema", "completion")
+COMMANDS = (
+    "new", "run", "resume", "status", "log", "check", "recover", "resolve", "merge", "ls", "schema", "completion",
+)  # fmt: skip
 INTERRUPTED = 130
 """What a shell expects of a command that ended by Ctrl-C. A run that is interrupted is paused, which is 3."""
 
@@ -68,9 +70,11 @@ def main() -> None:
 
 
 def code_of(error: SatchelError) -> int:
-    """1: it failed. 2: refused, and a person can mend it. 6: another process has the workspace."""
+    """1: it failed. 2: refused, and a person can mend it. 4: a person has to decide. 6: another process has it."""
     if isinstance(error, LeaseHeld):
         return 6
+    if isinstance(error, Conflicting):
+        return 4
     return 1 if isinstance(error, StorageFailed | AgentError) else 2
 
 

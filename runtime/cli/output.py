@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 _GAP = 2  # columns between those of a table
 _LEAST = 8  # columns that the flexible one keeps
-_TITLE = 7  # columns of `found`, `done` and `wanted`
-_MARKS = {"found": "cyan", "done": "green", "wanted": "yellow"}
+_TITLE = 8  # columns of the marks
+_MARKS = {"found": "cyan", "edited": "magenta", "done": "green", "wanted": "yellow"}
 
 
 def print_json(value: Any) -> None:

@@ -11,7 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from ...workspace.errors import UsageError
-from ...workspace.looking import DEFINITION
+from ...workspace.names import DEFINITION
 from ...workspace.store import Store, open_store
 
 F = TypeVar("F", bound=Callable[..., Any])

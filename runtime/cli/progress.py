@@ -21,10 +21,9 @@ if TYPE_CHECKING:
 
 
 class Quiet:
-    """Shows nothing. What the others have in common: whether a run was begun at all, and what goes on in it."""
+    """Shows nothing. What the others have in common: what goes on in the run."""
 
     def __init__(self) -> None:
-        self.was_opened = False
         self.item = ""
         self.number = self.of = 0
         self.step = ""
@@ -32,28 +31,34 @@ class Quiet:
         self.characters = 0
 
     def opened(self, report: Report) -> None:
-        self.was_opened = True
+        """The run begins, or a finished one has taken note of edits."""
 
-    def item_begun(self, text: str, finished: int, of: int) -> None:
+    def agent_begun(self, agent: str) -> None:
+        """A sub-agent begins. Its items and steps are told with its path before them."""
+
+    def agent_ended(self, agent: str) -> None: ...
+
+    def item_begun(self, agent: str, text: str, finished: int, of: int) -> None:
+        text = named(agent, text)
         self.item, self.number, self.of = one_line(text), finished + 1, of
         self.item_began = time.monotonic()
         self.step, self.characters = "", 0
 
-    def item_ended(self, text: str, finished: int, of: int) -> None:
+    def item_ended(self, agent: str, text: str, finished: int, of: int) -> None:
         self.item, self.step, self.characters = "", "", 0
 
-    def step_begun(self, name: str) -> None:
-        self.step, self.characters, self.step_began = one_line(name, 40), 0, time.monotonic()
+    def step_begun(self, agent: str, name: str) -> None:
+        self.step, self.characters, self.step_began = one_line(named(agent, name), 40), 0, time.monotonic()
 
-    def streamed(self, name: str, characters: int) -> None:
-        self.step, self.characters = name, characters
+    def streamed(self, agent: str, name: str, characters: int) -> None:
+        self.step, self.characters = named(agent, name), characters
 
     def close(self) -> None:
         """The run has stopped, in whichever way."""
 
-    def _ended(self, text: str, width: int = 0) -> str:
+    def _ended(self, text: str, finished: int, of: int, width: int = 0) -> str:
         took = f"  ({duration(time.monotonic() - self.item_began)})"
-        line = f"{_number(self.number, self.of)}  {one_line(text)}"
+        line = f"{_number(finished, of)}  {one_line(text)}"
         return (cut(line, max(20, width - len(took))) if width else line) + took
 
 
@@ -65,13 +70,13 @@ class Lines(Quiet):
         for line in remarks(report.remarks, columns(sys.stderr)):
             click.echo(line, err=True)
 
-    def item_begun(self, text: str, finished: int, of: int) -> None:
-        super().item_begun(text, finished, of)
+    def item_begun(self, agent: str, text: str, finished: int, of: int) -> None:
+        super().item_begun(agent, text, finished, of)
         click.echo(f"begin  {_number(self.number, self.of)}  {self.item}", err=True)
 
-    def item_ended(self, text: str, finished: int, of: int) -> None:
-        click.echo(f"end    {self._ended(text)}", err=True)
-        super().item_ended(text, finished, of)
+    def item_ended(self, agent: str, text: str, finished: int, of: int) -> None:
+        click.echo(f"end    {self._ended(named(agent, text), finished, of)}", err=True)
+        super().item_ended(agent, text, finished, of)
 
 
 class Moving(Lines):
@@ -94,16 +99,18 @@ class Moving(Lines):
         self._live.start()
         self._live.console.show_cursor(True)  # a kill must not leave a terminal without one
 
-    def item_begun(self, text: str, finished: int, of: int) -> None:
-        Quiet.item_begun(self, text, finished, of)
+    def item_begun(self, agent: str, text: str, finished: int, of: int) -> None:
+        Quiet.item_begun(self, agent, text, finished, of)
 
-    def item_ended(self, text: str, finished: int, of: int) -> None:
+    def item_ended(self, agent: str, text: str, finished: int, of: int) -> None:
         from rich.text import Text
 
         if self._live:
             console = self._live.console
-            console.print(Text.assemble(("[x] ", "green"), self._ended(text, console.width - 4)))
-        Quiet.item_ended(self, text, finished, of)
+            console.print(
+                Text.assemble(("[x] ", "green"), self._ended(named(agent, text), finished, of, console.width - 4))
+            )
+        Quiet.item_ended(self, agent, text, finished, of)
 
     def close(self) -> None:
         if self._live:
@@ -142,6 +149,10 @@ def watching(*, quiet: bool) -> Iterator[Quiet]:
         yield watch
     finally:
         watch.close()
+
+
+def named(agent: str, text: str) -> str:
+    return f"{agent}: {text}" if agent else text
 
 
 def _number(number: int, of: int) -> str:

@@ -8,19 +8,22 @@ from typing import Any, Literal
 import msgspec
 
 from ...workspace import lease, record
+from ...workspace.agentmoment import ROOT, Scope
 from ...workspace.definition import Definition
+from ...workspace.edits import Noticed, notice
 from ...workspace.errors import SatchelError
 from ...workspace.journal import Tail
 from ...workspace.lease import Lease
 from ...workspace.looking import define, look
-from ...workspace.moment import ROOT, Moment, Scope
+from ...workspace.moment import Moment
 from ...workspace.projection import TODO
+from ...workspace.rebuilding import begun
 from ...workspace.record import BadLine
 from ...workspace.stamp import read_markdown
 from ...workspace.store import Store
 from ...workspace.todo import Plan, Task
 
-State = Literal["new", "running", "interrupted", "waiting", "paused", "failed", "completed", "damaged"]
+State = Literal["new", "running", "interrupted", "waiting", "paused", "sleeping", "failed", "completed", "damaged"]
 
 
 @dataclass(slots=True)
@@ -36,6 +39,8 @@ class Standing:
     at: str = ""  # of the last record
     plan: Plan | None = None
     complaints: list[str] = field(default_factory=list)
+    noticed: Noticed | None = None  # what an opening would make of the readable files, of a run that is not running
+    begun: SatchelError | None = None  # what is asked because the journal is gone
     problem: SatchelError | None = None
 
     @property
@@ -46,12 +51,13 @@ class Standing:
     @property
     def scope(self) -> tuple[str, Scope] | None:
         """What has begun and not committed, besides the agent's own calls."""
-        scopes = self.moment.scopes.items() if self.moment else ()
+        scopes = self.moment.root.scopes.items() if self.moment else ()
         return next(((key, scope) for key, scope in scopes if key != ROOT), None)
 
 
-def stand(store: Store) -> Standing:
-    """Never raises for what is wrong with the workspace, except that there is none."""
+def stand(store: Store, *, with_edits: bool = False) -> Standing:
+    """Never raises for what is wrong with the workspace, except that there is none. `with_edits` looks for what people
+    have changed in the files, too."""
     standing = Standing(store.url)
     definition_problem: SatchelError | None = None
     try:
@@ -74,8 +80,15 @@ def stand(store: Store) -> Standing:
     standing.moment, standing.complaints = seen.moment, seen.complaints
     standing.at = _last_time(seen.tail)
     standing.state = _state(standing, seen.moment)
-    if seen.moment.has_plan:
-        standing.plan = seen.moment.plan
+    if standing.state != "running" and with_edits:
+        try:
+            standing.noticed = notice(store, seen.moment, seen.definition, is_rebuilt=seen.is_rebuilt)
+        except SatchelError as error:
+            standing.problem = error
+        if seen.is_rebuilt:
+            standing.begun = begun(seen.moment)
+    if seen.moment.root.has_plan:
+        standing.plan = seen.moment.root.plan
     else:
         _read_plan(store, standing)
     return standing

@@ -15,26 +15,25 @@ import msgspec
 from ... import schemas
 from ...schemas import Where, dotted
 from ...workspace import blobs, checkpoint, jsontext, lease, messagefile, partial, projection, salvage
+from ...workspace.agentmoment import Kept
 from ...workspace.errors import Damaged, InvalidFile, NewerFormat, SatchelError
-from ...workspace.messagefile import Row
-from ...workspace.moment import Kept, Moment
+from ...workspace.moment import Moment
+from ...workspace.names import SCHEMAS
 from ...workspace.record import StepCompleted
 from ...workspace.store import Store
 from .finding import Finding, of_error, of_problem
 
-_DATA_SCHEMA = ".satchel/schemas/data.json"
 _READ_LIMIT = 1 << 30
 _BACKUP = "Take the file from a backup"
 
 
 def files(store: Store, moment: Moment | None) -> Iterator[Finding]:
     """What is wrong with the files, the journal aside. Without a moment, what can be said without one."""
-    yield from _guarded(_state, store)
     yield from _guarded(_checkpoints, store)
     yield from _guarded(_lease, store)
-    yield from _guarded(_steps, store)
-    yield from _guarded(_messages, store)
-    yield from _guarded(_recovered, store)
+    for folder in [agent.folder for agent in moment.agents.values()] if moment else [""]:
+        for look in (_state, _steps, _messages, _recovered):
+            yield from _guarded(look, store, folder)
     if moment is not None:
         yield from _guarded(_partials, store, moment)
         yield from _guarded(_outputs, store, moment)
@@ -67,16 +66,17 @@ def json_file(
         yield of_problem(path, problem)
 
 
-def _state(store: Store) -> Iterator[Finding]:
+def _state(store: Store, folder: str) -> Iterator[Finding]:
+    path = f"{SCHEMAS}/{folder}data.json"
     try:
-        text = jsontext.decode(store.read(_DATA_SCHEMA).data, _DATA_SCHEMA)
-        own = jsontext.load(text, _DATA_SCHEMA)
+        text = jsontext.decode(store.read(path).data, path)
+        own = jsontext.load(text, path)
     except FileNotFoundError:
         own = None
     except InvalidFile as error:
         yield from of_error(error)
         own = None
-    yield from json_file(store, projection.STATE, "state", own if isinstance(own, dict | bool) else None)
+    yield from json_file(store, folder + projection.STATE, "state", own if isinstance(own, dict | bool) else None)
 
 
 def _checkpoints(store: Store) -> Iterator[Finding]:
@@ -99,9 +99,9 @@ def _lease(store: Store) -> Iterator[Finding]:
     yield from json_file(store, lease.PATH, "lease")
 
 
-def _steps(store: Store) -> Iterator[Finding]:
-    for folder in store.folders(projection.STEPS):
-        for entry in store.list(folder):
+def _steps(store: Store, folder: str) -> Iterator[Finding]:
+    for of_scope in store.folders(folder + projection.STEPS):
+        for entry in store.list(of_scope):
             yield from json_file(store, entry.path, "step")
 
 
@@ -111,9 +111,9 @@ def _partials(store: Store, moment: Moment) -> Iterator[Finding]:
             yield from _plain("partial", leftover.path, asdict(leftover.head))
 
 
-def _recovered(store: Store) -> Iterator[Finding]:
-    for folder in store.folders(partial.RECOVERED):
-        for entry in store.list(folder):
+def _recovered(store: Store, folder: str) -> Iterator[Finding]:
+    for of_scope in store.folders(folder + partial.RECOVERED):
+        for entry in store.list(of_scope):
             if entry.path.endswith("-damaged.md"):
                 continue  # kept for people; it never had a head
             parsed = partial.parse_recovered(store.read(entry.path, limit=_READ_LIMIT).data)
@@ -124,25 +124,30 @@ def _recovered(store: Store) -> Iterator[Finding]:
                 yield from _plain("recovered", entry.path, asdict(parsed[0]))
 
 
-def _messages(store: Store) -> Iterator[Finding]:
-    path = messagefile.PATH
+def _messages(store: Store, folder: str) -> Iterator[Finding]:
+    path = folder + messagefile.NAME
     try:
         data = store.read(path, limit=_READ_LIMIT).data
     except FileNotFoundError:
         return
+    remedy = "Move the file away: it is rebuilt from the journal"
     for number, row in enumerate(data.split(b"\n")[:-1], 1):  # a last line without an end is what a crash leaves
         try:
-            msgspec.json.decode(row, type=Row)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            remedy = "Move the file away; it is rebuilt from the journal"
-            yield Finding(path, f"line {number}", f"what is not a message ({error})", "one message", remedy)
+            value = msgspec.json.decode(row)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            yield Finding(path, f"line {number}", f"what is not JSON ({error})", "one message", remedy)
+            return
+        problems = schemas.problems("message", value)
+        for problem in problems:
+            yield Finding(path, f"line {number} ({problem.place})", problem.found, problem.expected, remedy)
+        if problems:
             return
 
 
 def _outputs(store: Store, moment: Moment) -> Iterator[Finding]:
-    at_work = len(moment.scopes) > 1  # it may have written the file and not have committed yet
-    for name, output in moment.outputs.items():
-        path = f"outputs/{name}"
+    # One that is at work may have written the file and not have committed yet.
+    at_work = any(len(agent.scopes) > 1 for agent in moment.agents.values())
+    for path, output in moment.outputs.items():
         try:
             data = store.read(path, limit=_READ_LIMIT).data
         except FileNotFoundError:
@@ -154,8 +159,14 @@ def _outputs(store: Store, moment: Moment) -> Iterator[Finding]:
 
 
 def _blobs(store: Store, moment: Moment) -> Iterator[Finding]:
-    kept_results: list[Kept | StepCompleted] = [*moment.results.values()]
-    kept_results += (step for scope in moment.scopes.values() for step in scope.done.values())
+    kept_results: list[Kept | StepCompleted] = []
+    for agent in moment.agents.values():
+        kept_results += agent.results.values()
+        kept_results += [agent.result] if agent.result else []
+        for scope in agent.scopes.values():
+            kept_results += scope.done.values()
+        for past in agent.past.values():
+            kept_results += past.done.values()
     for kept in kept_results:
         if kept.blob:
             try:

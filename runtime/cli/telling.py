@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...workspace.record import (
+    AgentBegun,
+    AgentEnded,
     AnyRecord,
     Closed,
     Doubt,
+    Edited,
     Message,
     OfCall,
     Opened,
@@ -16,6 +19,7 @@ from ...workspace.record import (
     Resolved,
     ScopeBegun,
     ScopeCommitted,
+    ScopeFailed,
     StepCompleted,
     StepFailed,
     StepProgress,
@@ -54,14 +58,29 @@ def tell(record: AnyRecord) -> Told:
             return Told(f"failed      {_call(record)} attempt {record.attempt}: {said}{fate}", "red")
         case StepProgress():
             return Told(f"progress    {_call(record)}: {_json(bytes(record.value))}", None)
+        case AgentBegun():
+            return Told(f"agent       {record.agent} begins{record.call}", "yellow")
+        case AgentEnded():
+            how = (
+                f"has failed: {record.error.kind}: {one_line(record.error.message, 120)}"
+                if record.error
+                else "has ended"
+            )
+            return Told(f"agent       {record.agent} {how}", "red" if record.error else "green")
+        case ScopeFailed():
+            said = f"{record.error.kind}: {one_line(record.error.message, 120)}"
+            return Told(f"failed      {_scope(record)}: {said}", "red")
+        case Edited():
+            return Told(f"edited      {record.file} by {record.by}: {'; '.join(record.says)}", "magenta")
         case ScopeBegun():
-            return Told(f"begun       {_scope(record.scope)}  {record.title}", "yellow")
+            return Told(f"begun       {_scope(record)}  {record.title}", "yellow")
         case ScopeCommitted():
-            return Told(f"committed   {_scope(record.scope)}{_commit(record)}", "green")
+            return Told(f"committed   {_scope(record)}{_commit(record)}", "green")
         case PlanChanged():
-            return Told(f"plan        changed by the {record.by}: {record.why}".rstrip(": "), None)
+            whose = f"of {record.agent} " if record.agent else ""
+            return Told(f"plan        {whose}changed by the {record.by}: {record.why}".rstrip(": "), None)
         case Message():
-            return Told(f"message     {_scope(record.scope)}  {record.role}: {_json(bytes(record.content))}", None)
+            return Told(f"message     {_scope(record)}  {record.role}: {_json(bytes(record.content))}", None)
         case Doubt():
             why = {
                 "unknown_outcome": f"has it happened? {record.cause}",
@@ -80,12 +99,15 @@ def tell(record: AnyRecord) -> Told:
             )
 
 
-def _scope(key: str) -> str:
-    return f"^{key}" if key and not key.startswith("_") else key or "the agent"
+def _scope(record: ScopeBegun | ScopeFailed | ScopeCommitted | Message | OfCall) -> str:
+    key = record.scope
+    said = f"^{key}" if key and not key.startswith("_") else key or "the agent"
+    return f"{record.agent}:{said}" if record.agent else said
 
 
 def _call(record: OfCall) -> str:
-    return f"{_scope(record.scope)}  {record.step}{record.call}"
+    prompts = "".join(f" [prompt {name}@{version}]" for name, version in record.prompts.items())
+    return f"{_scope(record)}  {record.step}{record.call}{prompts}"
 
 
 def _result(record: StepCompleted) -> str:
@@ -93,7 +115,8 @@ def _result(record: StepCompleted) -> str:
     result = f" -> {text}" if text else ""
     took = f" ({duration(record.ms / 1000)})" if record.ms >= 1000 else ""
     how = "" if record.how == "returned" else f" [{record.how}]"
-    return f"{result}{took}{how}"
+    model = f" [by {record.model}]" if record.model else ""
+    return f"{result}{took}{how}{model}"
 
 
 def _commit(record: ScopeCommitted) -> str:

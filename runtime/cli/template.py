@@ -14,7 +14,7 @@ from ...schemas import Where
 from ...schemas.problem import nearest
 from ...workspace import definition, stamp, yamltext
 from ...workspace.errors import InvalidFile, UsageError
-from ...workspace.looking import DEFINITION
+from ...workspace.names import DEFINITION
 from ...workspace.projection import TODO
 
 _SAMPLES = "satchel.sample_workspaces"

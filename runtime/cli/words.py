@@ -78,7 +78,7 @@ def since(at: str) -> str:
     if then.tzinfo is None:
         then = then.replace(tzinfo=UTC)
     ago = (datetime.now(UTC) - then).total_seconds()
-    told = f" ({duration(ago)} ago)" if ago >= 0 else ""
+    told = f" ({duration(ago)} ago)" if ago >= 0 else f" (in {duration(-ago)})"
     return f"{then.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC{told}"
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from .conftest import ASKING, SLOW, Cli, Make, contents, data_of
+from .conftest import ASKING, PLAIN, SLOW, Cli, Make, contents, data_of
 
 Started = Callable[..., subprocess.Popen[str]]
 
@@ -49,7 +51,7 @@ def test_after_a_kill_it_foresees_nothing(make: Make, started: Started, cli: Cli
     assert contents(folder) == before
 
 
-Spoil = Callable[[Path], None]
+Spoil = Callable[[Path], object]
 
 
 def _edit(name: str, old: str, new: str) -> Spoil:
@@ -67,10 +69,14 @@ def _edit(name: str, old: str, new: str) -> Spoil:
     [
         (_edit("workspace.yaml", "agent: ", "agnet: "), "workspace.yaml", "line 3"),
         (_edit("workspace.yaml", "demo-1a2b", "a: b: c"), "workspace.yaml", "line 2"),
-        (_edit("state.json", '"status": "waiting"', '"status": "asleep"'), "state.json", "Did you mean sleeping?"),
+        (
+            _edit("state.json", '"status": "waiting"', '"status": "asleep"'),
+            "state.json",
+            "`status` can't be changed here",
+        ),
         (_edit("state.json", '"data": {}', '"data": {]'), "state.json", "line"),
-        (_edit("todo.md", "mail the report", "mail nothing"), "todo.md", "edited by hand (line 1)"),
-        (_edit("steps/*/*.json", '"in_doubt"', '"dunno"'), "steps/", "expected completed or in_doubt"),
+        (_edit("todo.md", "[/] mail", "[?] mail"), "todo.md", "line 1: found the mark"),
+        (_edit("steps/*/*.json", '"in_doubt"', '"dunno"'), "steps/", "`status` can't be changed here"),
         (_edit("journal/*.jsonl", '"scope.begun"', '"scope.begum"'), "journal/", "checksum"),
         (_edit("checkpoints/*.json", '"attempt":1', '"attempt":2'), "checkpoints/", "hash does not match"),
     ],
@@ -118,6 +124,23 @@ async def main(run):
     assert "data.count" in out and "whole number" in out
 
 
+def test_a_line_that_is_not_a_message_is_named(make: Make, cli: Cli) -> None:
+    folder = make()
+    cli("run", folder)
+    good = '{"seq":1,"at":"2026-01-01T00:00:00.000Z","role":"user","content":[]}\n'
+    for bad, said in (
+        ('{"seq":"2","at":"2026-01-01T00:00:00.000Z","role":"user","content":1}', "line 2 (seq)"),
+        ('{"seq":2,"at":"2026-01-01T00:00:00.000Z","role":"user"}', "content"),
+        ('{"seq":2,"at":"yesterday","role":"user","content":1}', "line 2 (at)"),
+        ("[" * 100_000, "line 2"),
+    ):
+        (folder / "messages.jsonl").write_text(f"{good}{bad}\n")
+        out = cli("check", folder).stdout
+        assert said in out and "messages.jsonl" in out, out
+    (folder / "messages.jsonl").write_text(good + '{"seq":2,"at"')
+    assert "messages.jsonl, line" not in cli("check", folder).stdout, "an unfinished last line is what a crash leaves"
+
+
 def test_a_hostile_workspace_ends_it(make: Make, cli: Cli) -> None:
     folder = make()
     cli("run", folder)
@@ -134,3 +157,53 @@ def test_a_hostile_workspace_ends_it(make: Make, cli: Cli) -> None:
     for said in ("messages.jsonl", "recovered/x/1.md", "steps/x/1.json", "symbolic link", "data.json"):
         assert said in result.stdout, result.stdout
     assert "root:" not in result.output
+
+
+def tree_hash(folder: Path) -> str:
+    found = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        found.update(f"{path} {path.lstat().st_mtime_ns} {path.lstat().st_mode}\0".encode())
+        found.update(path.read_bytes() if path.is_file() else b"")
+    return found.hexdigest()
+
+
+EDITS: list[tuple[str, Spoil, int, str]] = [
+    ("an untick", _edit("todo.md", "[x] say a", "[ ] say a"), 0, "note todo.md: item 1 ('say a') will be done again"),
+    ("data", _edit("state.json", '"data": {}', '"data": {"a": 1}'), 0, "note    state.json: data.a is now 1"),
+    ("settings", _edit("workspace.yaml", "agent.py:main\n", "agent.py:main\nsettings: {a: 1}\n"), 0,
+     "note    workspace.yaml: settings.a is now 1"),
+    ("a missing file", lambda folder: (folder / "todo.md").unlink(), 0, "note    todo.md was missing; it is restored"),
+    ("a refused one", _edit("state.json", '"attempt": 1', '"attempt": 2'), 2, "wrong   state.json: `attempt` can't be"),
+    ("a contradiction", lambda folder: (folder / "todo.md").write_text("# Nothing\n"), 2, "satchel merge"),
+    ("no journal", lambda folder: shutil.rmtree(folder / "journal"), 0, "note    the journal is gone; the run goes on"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", ["check", "status", "merge"])
+@pytest.mark.parametrize(("spoil", "code", "said"), [each[1:] for each in EDITS], ids=[each[0] for each in EDITS])
+def test_an_edit_is_not_foreseen_or_something_is_changed(
+    make: Make, cli: Cli, spoil: Spoil, code: int, said: str, command: str
+) -> None:
+    folder = make(PLAIN + '\n__import__("pathlib").Path(__file__).with_name("imported").write_text("")\n')
+    cli("run", folder)
+    (folder / "imported").unlink()
+    spoil(folder)
+    before = tree_hash(folder)
+    result = cli(command, folder)
+    assert tree_hash(folder) == before and not (folder / "imported").exists()
+    if command == "check":
+        told = " ".join(result.stdout.split())
+        assert result.exit_code == code and " ".join(said.split()) in told, result.output
+
+
+def test_a_begun_item_without_its_journal_is_called_in_order(make: Make, cli: Cli) -> None:
+    folder = make(ASKING)
+    cli("run", folder)
+    for name in ("journal", "checkpoints"):
+        shutil.rmtree(folder / name)
+    before = tree_hash(folder)
+    result = cli("check", folder)
+    assert result.exit_code == 2 and "was begun, and the journal" in result.stdout
+    assert "was begun, and the journal" in " ".join(cli("status", folder).stdout.split())
+    assert tree_hash(folder) == before
+    assert cli("resume", folder).exit_code == 4

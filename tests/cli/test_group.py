@@ -134,7 +134,7 @@ def test_completion_knows_no_commands_or_folders() -> None:
 
 
 def test_a_bug_is_shown_as_a_traceback(cli: Cli, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("oops")
 
     monkeypatch.setattr("satchel.runtime.cli.cmd_status.stand", broken, raising=False)
@@ -143,7 +143,7 @@ def test_a_bug_is_shown_as_a_traceback(cli: Cli, make: Make, monkeypatch: pytest
 
 
 def test_ctrl_c_while_looking_is_a_traceback(cli: Cli, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object) -> None:
+    def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("satchel.runtime.cli.cmd_status.stand", interrupted, raising=False)

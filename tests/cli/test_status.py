@@ -52,7 +52,7 @@ def test_a_question_is_not_shown(make: Make, cli: Cli) -> None:
     cli("run", folder)
     out = cli("status", folder).stdout
     assert "waiting for a person: 1 open question" in out and f"satchel resolve {folder} d1 --redo" in out
-    assert "opening   found  a new run" in out
+    assert "opening   found   a new run" in out
     assert data_of(cli("status", "--json", folder))["open_questions"] == ["d1"]
 
 
@@ -141,3 +141,34 @@ def test_files_in_wrong_shapes_break_it(make: Make, cli: Cli) -> None:
     assert result.exit_code in (0, 2) and "run       demo-1a2b" in result.stdout
     os.mkfifo(folder / "outputs/pipe")
     assert cli("status", folder).exit_code in (0, 2)
+
+
+def test_an_edit_is_not_told(make: Make, cli: Cli) -> None:
+    folder = make()
+    cli("run", folder)
+    text = (folder / "todo.md").read_text()
+    (folder / "todo.md").write_text(text.replace("[x] say b", "[ ] say b"))
+    (folder / "state.json").write_text("[")
+    told = " ".join(cli("status", folder).stdout.split())
+    assert "edited todo.md: item 2 ('say b') will be done again: 1 step anew" in told
+    assert "edited refused: state.json" in told and f"next satchel resume {folder}" in told
+    assert len(data_of(cli("status", "--json", folder))["edits"]) >= 2
+
+
+def test_a_contradiction_is_not_told(make: Make, cli: Cli) -> None:
+    folder = make()
+    cli("run", folder)
+    (folder / "todo.md").write_text("- [x] say a\n")
+    told = cli("status", folder).stdout
+    assert "asked     todo.md" in told and f"satchel merge {folder}" in told
+    assert data_of(cli("status", "--json", folder))["conflicts"][0]["file"] == "todo.md"
+
+
+def test_a_finished_run_with_an_edit_does_not_say_so(make: Make, cli: Cli) -> None:
+    folder = make()
+    cli("run", folder)
+    path = folder / "state.json"
+    path.write_text(path.read_text().replace('"data": {}', '"data": {"a": 1}'))
+    result = cli("resume", folder)
+    assert result.exit_code == 0 and "edited  state.json: data.a is now 1" in result.stderr
+    assert "edited" in cli("log", folder).stdout and "data.a is now 1" in cli("log", folder).stdout

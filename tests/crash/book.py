@@ -21,6 +21,7 @@ class Book:
 
     lines: list[bytes] = field(default_factory=list)  # lines[n] is record n + 1
     kinds: list[str] = field(default_factory=list)
+    run_id: str = ""
     epochs: list[int] = field(default_factory=list)  # of the openings
     data: Any = None
     plan: str | None = None
@@ -44,6 +45,7 @@ class Book:
         key = (record["scope"], record["step"], record["args"], record["n"]) if "step" in record else ("", "", "", 0)
         match kind:
             case "opened":
+                self.run_id = record["run_id"]
                 self.epochs.append(record["epoch"])
                 self._pending.clear()
             case "step.started":

@@ -46,7 +46,7 @@ def check(before: Tree, after: Tree, witness: Witness, report: Report) -> None:
     _blobs(journal, after)
     _outputs(journal, after, witness)
     _partials(before, after, journal, witness)
-    _nobody_is_blamed(before, after, report)
+    _nobody_is_blamed(before, after, journal, report)
 
 
 def _journal(journal: Book, witness: Witness) -> None:
@@ -118,7 +118,7 @@ def _todo(journal: Book, tree: Tree) -> None:
     if not match:
         raise Violation("todo.md has no stamp", "todo.md")
     _stamped("todo.md", int(match[2]), journal)
-    if hashlib.sha256(match[1]).hexdigest()[:8] != match[3].decode():
+    if hashlib.sha256(f"{journal.run_id}/\n".encode() + match[1]).hexdigest()[:8] != match[3].decode():
         raise Violation("the hash of todo.md is not its own", "todo.md")
     if match[1].decode() != journal.plan:
         raise Violation(f"todo.md shows {match[1].decode()!r}, and the journal says {journal.plan!r}", "todo.md")
@@ -218,11 +218,14 @@ def _recovered(after: Tree, path: str, characters: int) -> str:
     return body.decode()[:characters]
 
 
-def _nobody_is_blamed(before: Tree, after: Tree, report: Report) -> None:
+def _nobody_is_blamed(before: Tree, after: Tree, journal: Book, report: Report) -> None:
     """A crash must not be taken for a person's edit."""
     for remark in report.remarks:
-        if "by hand" in remark.text or "edited" in remark.text:
+        if remark.kind == "edited" or "by hand" in remark.text or "edited" in remark.text:
             raise Violation(f"the report blames a person for a crash: {remark.text}")
+    if "edited" in journal.kinds:
+        edit = journal.lines[journal.kinds.index("edited")]
+        raise Violation(f"the journal takes a crash for a person's edit: {edit.decode()}")
     for path in after:
-        if ".rejected." in path and path not in before:
+        if (".rejected." in path or path.startswith("conflicts/")) and path not in before:
             raise Violation(f"{path} keeps as somebody's what a crash has left", path)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple
@@ -232,6 +233,10 @@ class Memory(Syscalls):
         if isinstance(self.nodes[number], Folder):
             raise _error(errno.EISDIR, path)
         return self._file(number).data[: limit + 1], self._status(number)
+
+    def read_end(self, path: str, size: int) -> bytes:
+        data, status = self.read(path, sys.maxsize - 1)
+        return data[max(0, status.st_size - size) :]
 
     def stat(self, path: str) -> os.stat_result:
         return self._status(self._number(path))

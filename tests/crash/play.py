@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from satchel.workspace import blobs
 from satchel.workspace import partial as partial_file
-from satchel.workspace.moment import ROOT, Scope
+from satchel.workspace.agentmoment import ROOT
 from satchel.workspace.opening import Why, Workspace, opened
 from satchel.workspace.partial import PartialHead
 from satchel.workspace.record import (
@@ -50,17 +50,17 @@ class Play:
 
     def start(self) -> None:
         """What an agent does first: its initial state, and a plan if nobody has written one."""
-        if not self.moment.has_data:
+        if not self.moment.root.has_data:
             patch: list[dict[str, object]] = [{"op": "add", "path": "", "value": {"items": {}}}]
             self.journal.add(ScopeCommitted(scope=ROOT, patch=patch))
             self.journal.flush()
-        if not self.moment.has_plan:
+        if not self.moment.root.has_plan:
             self._replan(lambda plan: plan.write("Work", ITEMS))
             for text in ITEMS:
                 self._told("plan", text)
 
     def add_item(self, text: str) -> None:
-        if not any(task.text == text for task in self.moment.plan.tasks):
+        if not any(task.text == text for task in self.moment.root.plan.tasks):
             self._replan(lambda plan: plan.add([text]))
             self._told("plan", text)
 
@@ -70,7 +70,7 @@ class Play:
         self.project("todo")
 
     def _plan(self) -> Plan:
-        return Plan(self.moment.plan.text)
+        return Plan(self.moment.root.plan.text)
 
     def begin(self) -> str | None:
         """The scope of the next item; None if all are done."""
@@ -78,10 +78,10 @@ class Play:
         task = plan.next_leaf()
         if task is None:
             return None
-        splices = plan.begin(task, self.moment.highest_id)
+        splices = plan.begin(task, self.moment.root.highest_id)
         scope = plan.tasks[task.index].id
         assert scope is not None
-        if scope not in self.moment.scopes or splices:
+        if scope not in self.moment.root.scopes or splices:
             self.journal.add(ScopeBegun(scope=scope, title=task.text, plan=tuple(splices)))
         return scope
 
@@ -115,7 +115,7 @@ class Play:
         if self._done(scope, name) is not None:
             return
         call = self._call(scope, name)
-        if (name, call["args"], 0) in self.moment.scopes[scope].started:
+        if (name, call["args"], 0) in self.moment.root.scopes[scope].started:
             self._ask(scope, name)
             return
         self.journal.add(StepStarted(**call, idempotency_key=f"key-{scope}-{name}"))
@@ -148,10 +148,10 @@ class Play:
             return
         call = self._call(scope, name)
         self.journal.flush()  # of a scope that nobody knows, a partial can't be promoted
-        recorded = self.moment.scopes[scope]
+        recorded = self.moment.root.scopes[scope]
         promoted = recorded.promoted.get((name, call["args"], 0), [])
         attempt = promoted[-1].attempt + 1 if promoted else 1
-        path = partial_file.partial_path(scope, Scope(title=recorded.title), call["no"], name)
+        path = partial_file.partial_path("", scope, recorded.title, call["no"], name)
         head = PartialHead(run_id=self.moment.run_id, attempt=attempt, at="2026", **call)
         text = ""
         for number in range(pieces):
@@ -167,10 +167,11 @@ class Play:
             self.project("steps")
 
     def _done(self, scope: str, name: str) -> StepCompleted | None:
-        return self.moment.scopes[scope].done.get((name, _args(name), 0)) if scope in self.moment.scopes else None
+        recorded = self.moment.root.scopes.get(scope)
+        return recorded.done.get((name, _args(name), 0)) if recorded else None
 
     def _call(self, scope: str, name: str) -> dict[str, Any]:
-        recorded = self.moment.scopes.get(scope)
+        recorded = self.moment.root.scopes.get(scope)
         key = (name, _args(name), 0)
         last = max(recorded.last_number if recorded else 0, self._numbered.get(scope, 0))
         no = recorded.numbers.get(key) if recorded else None
@@ -218,7 +219,7 @@ class Play:
 
     def project(self, *names: str) -> None:
         for name in names:
-            self.workspace.projector.mark(getattr(self.workspace.files, name))
+            self.workspace.projector.mark(getattr(self.workspace.files[""], name))
 
     def _told(self, kind: Any, key: Any, value: Any = None) -> None:
         self.system.acknowledge(Fact(kind, key, value))

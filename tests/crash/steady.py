@@ -17,6 +17,7 @@ from unittest import mock
 from satchel.runtime import effects, scope
 from satchel.runtime import partial as streaming
 from satchel.workspace import journal, opening, record
+from satchel.workspace.edits import look
 from satchel.workspace.journal import Journal
 from satchel.workspace.projector import Projector
 from satchel.workspace.store import disk
@@ -59,6 +60,7 @@ def steady() -> Iterator[None]:
             (scope, "time", stopped),
             (effects, "time", stopped),
             (disk.os, "getpid", lambda: 4242),
+            (look, "LOOK_AGAIN", 0.0),  # nobody is in the middle of saving
         ):
             patches.enter_context(mock.patch.object(target, name, value))
         new_process()

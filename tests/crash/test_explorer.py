@@ -15,7 +15,7 @@ from .legal import Chain, Crash, Torn
 from .memory import ROOT, Memory
 from .workloads import WORKLOADS
 
-_SHARES = ("growth", "outputs", "effects"), ("agent", "commits", "streams", "persons-plan")
+_SHARES = ("growth", "outputs", "effects"), ("agent", "commits", "streams", "persons-plan", "pipelined")
 _TESTS = Path(__file__).parent.parent
 
 

@@ -22,7 +22,7 @@ from .memory import ROOT, Memory
 PATHS = st.sampled_from(["a", "b", "d", "e", "d/a", "d/b", "d/f", "d/f/a", "e/a", "gone/a"])
 CALLS = st.one_of(
     st.tuples(st.sampled_from(["open_new", "open_append"]), PATHS),
-    st.tuples(st.sampled_from(["unlink", "mkdir", "rmdir", "sync_folder", "stat", "read", "scan"]), PATHS),
+    st.tuples(st.sampled_from(["unlink", "mkdir", "rmdir", "sync_folder", "stat", "read", "read_end", "scan"]), PATHS),
     st.tuples(st.sampled_from(["rename", "link"]), PATHS, PATHS),
     st.tuples(st.just("write"), st.integers(0, 5), st.binary(max_size=12)),
     st.tuples(st.sampled_from(["sync_data", "sync", "close"]), st.integers(0, 5)),
@@ -67,7 +67,8 @@ class _Applied:
                 self._fds.remove(fd)
             return call(fd, *rest)
         paths = [f"{self._root}/{path}" for path in arguments]
-        return call(*paths, 100) if name == "read" else call(*paths)
+        limits = {"read": 100, "read_end": 4}
+        return call(*paths, *([limits[name]] if name in limits else []))
 
 
 def _on_disk(root: str) -> dict[str, bytes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from . import agents
+from . import agents, pipelined
 from .memory import Memory
 from .play import Play, playing
 from .witness import Witness
@@ -144,6 +144,7 @@ WORKLOADS = {
         Workload("outputs", {}, _outputs),
         Workload("persons-plan", {"todo.md": _PLAN}, _plan_of_a_person),
         Workload("agent", {}, agents.live, agents.finish),
+        Workload("pipelined", {}, pipelined.live, pipelined.finish),
     )
 }
 """Each is a run of another name, so no two share a state."""

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from satchel import Run, agent, effect, run, step
-from satchel.workspace.errors import Edited, LeaseHeld, StorageFailed, UsageError
+from satchel.workspace.errors import LeaseHeld, Refused, StorageFailed, UsageError
 from satchel.workspace.store import DiskStore, Syscalls
 
 
@@ -154,17 +154,17 @@ def test_a_completed_run_is_not_started_again(workspace: Path) -> None:
     assert calls == [1]
 
 
-def test_an_edited_file_is_refused_and_left_as_it_is(workspace: Path) -> None:
+def test_an_edit_that_means_nothing_is_refused_and_kept(workspace: Path) -> None:
     run(workspace, doubling)
     path = workspace / "state.json"
     edited = path.read_text().replace('"completed"', '"running"')
     path.write_text(edited)
-    with pytest.raises(Edited, match=r"state.json: was edited by hand \(status\)"):
+    with pytest.raises(Refused, match=r"state.json: `status` can't be changed here.*state.rejected.json"):
         run(workspace, doubling)
-    assert path.read_text() == edited
-    path.rename(workspace / "state.json.mine")
-    assert run(workspace, doubling).status == "completed"
+    assert (workspace / "state.rejected.json").read_text() == edited
+    assert "`status` can't be changed here" in (workspace / "state.rejected.txt").read_text()
     assert '"completed"' in path.read_text()
+    assert run(workspace, doubling).status == "completed"
 
 
 def test_a_save_while_the_run_is_going_is_not_overwritten(workspace: Path) -> None:

@@ -52,7 +52,7 @@ def test_state_is_kept_with_the_commit_and_undone_with_a_failure(workspace: Path
     async def work(run: Run[Any], item: Item) -> None:
         names(run.state)[item.text] = run.attempt
         if item.text == "b" and run.attempt == 1:
-            raise ValueError("in the middle")
+            raise LookupError("in the middle")
 
     @agent(state=kind)
     async def main(run: Run[Any]) -> None:
@@ -243,7 +243,7 @@ def test_remaining_is_the_rest_of_the_plan(workspace: Path) -> None:
 def test_messages_and_outputs_come_with_the_commit(workspace: Path, crash: Any) -> None:
     async def work(run: Run[Any], item: Item) -> None:
         run.messages.add("user", f"question {item.text}")
-        assert run.messages.last(1) == [{"role": "user", "content": f"question {item.text}"}]
+        assert run.messages.slice(last=1) == [{"role": "user", "content": f"question {item.text}"}]
         run.messages.add("assistant", {"text": "answer", "tokens": 3})
         await run.output(f"deep/{item.text}.txt", item.text * 3)
         if item.text == "b" and run.attempt == 1:
@@ -360,7 +360,7 @@ def test_a_step_of_the_agent_itself_may_make_the_plan(workspace: Path, calls: li
 
     async def work(run: Run[Any], item: Item) -> None:
         if item.text == "b" and run.attempt == 1:
-            raise ValueError
+            raise LookupError
 
     @agent
     async def main(run: Run[Any]) -> None:

@@ -29,10 +29,10 @@ import os, signal, sys, satchel
 class Watch:
     item = 0
 
-    def item_begun(self, text, finished, of):
+    def item_begun(self, agent, text, finished, of):
         self.item = finished + 1
 
-    def streamed(self, name, characters):
+    def streamed(self, agent, name, characters):
         if self.item == int(sys.argv[2]) and characters >= int(sys.argv[3]):
             os.kill(os.getpid(), signal.SIGKILL)
 

@@ -9,10 +9,10 @@ import pytest
 from msgspec import Raw
 
 from satchel.schemas import problems, schema
-from satchel.workspace import checkpoint, lease, partial, projection, record, yamltext
-from satchel.workspace.checkpoint import MessagesAt
+from satchel.workspace import checkpoint, lease, messagefile, partial, projection, record, yamltext
 from satchel.workspace.moment import Moment
 from satchel.workspace.record import Line
+from satchel.workspace.todo import Splice
 
 AT = "2025-11-21T09:30:00.123Z"
 CALL: dict[str, Any] = {"scope": "3", "no": 1, "step": "send", "args": "0" * 16, "n": 0}
@@ -26,30 +26,61 @@ CUT: dict[str, Any] = {
 DOUBT = record.Doubt(**CALL, id="d1", why="unclaimed", others=(("send", "1" * 16, 0),), cause="x")
 STARTED = record.StepStarted(**CALL, call="send(...)", idempotency_key="k", arguments=Raw(b'["a"]'))
 COMPLETED = record.StepCompleted(**CALL, result=Raw(b'{"a":1}'), ms=3, effect=True, how="verified")
+OPENED = record.Opened(
+    format=1, run_id="digest-7f3a", satchel="0.1.0", python="3.11.7", host="h", pid=1, why="merge", found="files",
+    definition={"format": 1, "run_id": "digest-7f3a", "agent": "agent.py:main"},
+)  # fmt: skip
+BLOB = "0" * 64 + "-3"
 FAILURE = record.Failure("ValueError", "no", ("agent.py:3",))
 
 RECORDS: list[record.AnyRecord] = [
     record.Opened(format=1, run_id="a", satchel="0.1.0", python="3.11.7", host="h", pid=1, why="run", found="new"),
     record.Closed(),
+    OPENED,
     record.Closed(status="failed", reason="x", error=FAILURE),
+    record.Closed(status="sleeping", reason="x", until=AT),
     STARTED,
     record.StepStarted(**CALL, idempotency_key="k"),
     COMPLETED,
     record.StepCompleted(**CALL, result=Raw(b"null")),
-    record.StepCompleted(**CALL, blob="0" * 64 + "-3"),
+    record.StepCompleted(**CALL, agent="a/b", result=Raw(b"1"), prompts={"brief": "0" * 12}, model="smaller"),
+    record.StepCompleted(**CALL, result=Raw(b"1"), how="edited"),
+    record.StepCompleted(**CALL, blob=BLOB),
     record.StepFailed(**CALL, error=FAILURE, attempt=2, effect=True, not_done=True),
     record.StepFailed(**CALL, error=record.Failure("E", "")),
     record.StepProgress(**CALL, value=Raw(b"3")),
     record.ScopeBegun(scope="3", title="A"),
+    record.ScopeFailed(scope="3", error=FAILURE),
     record.ScopeCommitted(scope="", patch=[{"op": "add", "path": "", "value": {}}]),
     record.ScopeCommitted(scope="3", result=Raw(b"1"), outputs={"a.md": record.Output("0" * 64, 3)}, cancelled="x"),
     record.PlanChanged(plan=(), by="agent"),
+    record.PlanChanged(agent="a", plan=(Splice(0, 0, "- [ ] a\n"),), outline=[[0, 3, -1, 0, 1]], by="person", why="x"),
     record.Message(scope="3", role="user", content=Raw(b'"hi"')),
     DOUBT,
     record.Resolved(id="d1", outcome="done", by="alice", result=Raw(b"1")),
     record.Resolved(id="d1", outcome="not_done", by="alice"),
     record.PartialPromoted(**CALL, **CUT, file="recovered/3/01-send-1.md"),
-]
+    record.AgentBegun(agent="a/b", scope="", args="0" * 16),
+    record.AgentBegun(agent="a", scope="3", args="0" * 16, call="('x')"),
+    record.AgentEnded(agent="a/b"),
+    record.AgentEnded(agent="a/b", result=Raw(b"1")),
+    record.AgentEnded(agent="a/b", blob=BLOB),
+    record.AgentEnded(agent="a/b", error=FAILURE),
+    record.Edited(file="workspace.yaml", by="alice", sha=""),
+    record.Edited(
+        agent="a", file="agents/a/todo.md", by="alice", sha="0" * 64, saved=AT, base=5, outline=[[0, 3, -1, 0, 1]],
+        plan=(Splice(0, 0, "- [ ] a\n"),), redone=("1", "_notes"), dropped=("2",), says=("one is to be done again",),
+    ),
+    record.Edited(file="state.json", by="alice", sha="0" * 64, patch=[{"op": "remove", "path": "/a"}]),
+    record.Edited(
+        file="steps/3/01-send.json", by="alice", sha="0" * 64,
+        step=record.StepEdit(scope="3", key=("send", "0" * 16, 0), redo=True),
+    ),
+    record.Edited(
+        file="steps/3/01-send.json", by="alice", sha="0" * 64,
+        step=record.StepEdit(scope="3", key=("send", "0" * 16, 0), result=Raw(b"1")),
+    ),
+]  # fmt: skip
 
 
 def head_of(data: bytes) -> Any:
@@ -70,24 +101,53 @@ def test_a_kind_of_record_has_no_schema() -> None:
 
 
 def moment() -> Moment:
+    """The root and a sub-agent of a sub-agent, each with an effect under way; one has failed, the run sleeps."""
     found = Moment(run_id="digest-7f3a")
-    written: tuple[record.AnyRecord, ...] = (record.ScopeBegun(scope="3", title="Send it"), STARTED)
+    written: tuple[record.AnyRecord, ...] = (
+        OPENED,
+        record.ScopeBegun(scope="3", title="Send it"),
+        STARTED,
+        COMPLETED,
+        record.StepStarted(**CALL | {"n": 1}, idempotency_key="k"),
+        record.AgentBegun(agent="a", scope="3", args="0" * 16, call="('x')"),
+        record.AgentBegun(agent="a/b", scope="", args="0" * 16),
+        record.PlanChanged(agent="a/b", plan=(Splice(0, 0, "- [ ] a\n"),), by="agent"),
+        record.ScopeBegun(agent="a/b", scope="3", title="Send it", plan=(Splice(0, 1, "- [/] a ^3\n"),)),
+        record.StepCompleted(**CALL, agent="a/b", result=Raw(b"1"), effect=True),
+        record.Doubt(**CALL | {"n": 1}, agent="a/b", id="d1", why="unclaimed", others=(("send", "0" * 16, 0),)),
+        record.ScopeFailed(agent="a/b", scope="3", error=FAILURE),
+        record.AgentEnded(agent="a/b", error=FAILURE),
+        record.AgentBegun(agent="c", scope="", args="0" * 16),
+        record.ScopeBegun(agent="c", scope="_x", title="x"),
+        record.StepCompleted(**CALL | {"scope": "_x"}, agent="c", result=Raw(b"1"), effect=True),
+        record.ScopeCommitted(agent="c", scope="_x", outputs={"a.md": record.Output("0" * 64, 3)}),
+        record.AgentEnded(agent="c", result=Raw(b"1")),
+        record.Edited(file="state.json", by="alice", sha="0" * 64, patch=[{"op": "add", "path": "", "value": {}}]),
+        record.Closed(status="sleeping", reason="x", until=AT),
+    )
     found.apply([Line(seq, seq, AT, 1, item) for seq, item in enumerate(written, 1)])
+    assert set(found.agents) == {"", "a", "a/b", "c"} and found.agents["c"].past and found.root.edits
     return found
 
 
-def test_a_state_file_is_written_that_its_schema_refuses() -> None:
-    assert problems("state", json.loads(projection.state_file(moment()))) == []
+@pytest.mark.parametrize("agent", ["", "a", "a/b", "c"])
+def test_a_state_file_is_written_that_its_schema_refuses(agent: str) -> None:
+    found = moment()
+    assert problems("state", json.loads(projection.state_file(found, found.agents[agent]))) == []
 
 
-@pytest.mark.parametrize("of", [STARTED, COMPLETED, record.StepCompleted(**CALL, blob="0" * 64 + "-3")])
+@pytest.mark.parametrize(
+    "of", [STARTED, COMPLETED, *(record.StepCompleted(**CALL, **more) for more in ({"blob": BLOB}, {"agent": "a/b"}))]
+)
 def test_a_step_file_is_written_that_its_schema_refuses(of: record.OfCall) -> None:
-    assert problems("step", json.loads(projection.step_file(moment(), of))) == []
+    written = json.loads(projection.step_file(moment(), of))
+    assert problems("step", written) == [] == problems("step", written | {"redo": True})
+    assert problems("step", written | {"redo": "yes"})
 
 
 def test_a_checkpoint_is_written_that_its_schema_refuses() -> None:
     for found in (Moment(run_id="a"), moment()):
-        assert problems("checkpoint", json.loads(checkpoint.encode(found, MessagesAt()))) == []
+        assert problems("checkpoint", json.loads(checkpoint.encode(found, {}))) == []
 
 
 def test_a_lease_is_written_that_its_schema_refuses() -> None:
@@ -96,7 +156,13 @@ def test_a_lease_is_written_that_its_schema_refuses() -> None:
 
 
 def test_a_front_matter_is_written_that_its_schema_refuses() -> None:
-    head = partial.PartialHead(run_id="a", **CALL, attempt=1, at=AT, call='x: "y" # z')
+    head = partial.PartialHead(run_id="a", agent="a/b", **CALL, attempt=1, at=AT, call='x: "y" # z')
     assert problems("partial", head_of(partial.encode_partial(head, "abc"))) == []
-    recovered = partial.RecoveredHead(run_id="a", **CALL, **CUT, crc="0" * 8)
+    recovered = partial.RecoveredHead(run_id="a", agent="a/b", **CALL, **CUT, crc="0" * 8)
     assert problems("recovered", head_of(partial.encode_recovered(recovered, "abc"))) == []
+
+
+@pytest.mark.parametrize("content", [b'"hi"', b'[{"type":"text"}]', b"null"])
+def test_a_line_of_messages_jsonl_is_written_that_its_schema_refuses(content: bytes) -> None:
+    said = record.Message(scope="3", role="user", content=Raw(content))
+    assert problems("message", json.loads(messagefile.encode([Line(7, 6, AT, 2, said)]))) == []

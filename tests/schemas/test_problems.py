@@ -41,8 +41,16 @@ RECORDS: dict[str, dict[str, Any]] = {
         **IDENTITY, "attempt": 1, "file": "recovered/3-a/01-x-1.md", "characters": 5, "damaged": False,
         "cut_off_at": "2025-11-21T09:30:00Z", "cut_off_by": "crash",
     },
-    "edited": {"anything": 1},
-    "approval.asked": {},
+    "scope.failed": {"scope": "3-a", "error": {"kind": "E", "message": "m", "where": ["agent.py:3"]}},
+    "agent.begun": {"agent": "a/b", "scope": "3-a", "args": "0" * 16, "call": "('x')"},
+    "agent.ended": {"agent": "a/b", "error": {"kind": "E", "message": "m"}},
+    "edited": {
+        "file": "todo.md", "by": "alice", "sha": "0" * 64, "saved": "2025-11-21T09:30:00Z", "base": 7,
+        "patch": [{"op": "add", "path": "", "value": 1}], "plan": [[0, 1, "- [x] A ^3\n"]],
+        "outline": [[0, 3, -1, 0, 1]], "redone": ["3"], "dropped": ["_notes"], "says": ["x"],
+        "step": {"scope": "3", "key": ["send", "0" * 16, 0], "redo": True},
+    },
+    "approval.asked": {"anything": 1},
     "pruned": {"scope": 3},
 }  # fmt: skip
 
@@ -86,7 +94,7 @@ def test_one_wrong_field_is_reported_as_22_schemas_that_do_not_fit() -> None:
 
 def test_an_unknown_record_type_gets_no_suggestion() -> None:
     (only,) = said("record", {**COMMON, "type": "step.complete"})
-    assert only == 'type: found "step.complete", expected one of 24 known values. Did you mean step.completed?'
+    assert only == 'type: found "step.complete", expected one of 27 known values. Did you mean step.completed?'
 
 
 def test_result_and_blob_exclude_each_other() -> None:

@@ -33,7 +33,7 @@ def registry() -> Registry[Any]:
 
 def test_every_file_format_has_its_schema() -> None:
     assert names() == (
-        "checkpoint", "data", "lease", "partial", "record", "recovered", "state", "step", "workspace",
+        "checkpoint", "data", "lease", "message", "partial", "record", "recovered", "state", "step", "workspace",
     )  # fmt: skip
 
 

@@ -16,15 +16,19 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from satchel.workspace import checkpoint, patch, record
+from satchel.workspace.agentmoment import ROOT, AgentMoment, Past, Scope
 from satchel.workspace.checkpoint import MessagesAt
 from satchel.workspace.errors import InvalidFile, NewerFormat
 from satchel.workspace.looking import look
-from satchel.workspace.moment import ROOT, Moment
+from satchel.workspace.moment import Moment
 from satchel.workspace.record import (
     NOTHING,
+    AgentBegun,
+    AgentEnded,
     AnyRecord,
     Closed,
     Doubt,
+    Edited,
     Failure,
     Line,
     Message,
@@ -35,19 +39,24 @@ from satchel.workspace.record import (
     Resolved,
     ScopeBegun,
     ScopeCommitted,
+    ScopeFailed,
     StepCompleted,
+    StepEdit,
     StepFailed,
     StepProgress,
     StepStarted,
 )  # fmt: skip
 from satchel.workspace.store import DiskStore
+from satchel.workspace.todo import Plan
 
 RUN = "run-1"
 AT = "2026-11-01T00:00:00.000Z"
+FAILURE = Failure("E", "ü", ("agent.py:1 in f",))
 
 
 class History:
-    """A run that takes one legal action after another, as the runtime would record them, in groups."""
+    """A run that takes one legal action after another, as the runtime would record them, in groups. Every action is one
+    agent's of a tree that grows."""
 
     def __init__(self, choose: random.Random):
         self.choose = choose
@@ -55,101 +64,149 @@ class History:
         self.groups: list[list[Line]] = []
         self.epoch = 0
         self.calls = 0
+        self.agent = self.moment.root
         self.open()
 
     def group(self, *records: AnyRecord) -> None:
         first = self.moment.seq + 1
-        lines = [Line(first + n, first, AT, self.epoch, found) for n, found in enumerate(records)]
+        lines = [Line(first + n, first, self.at(), self.epoch, found) for n, found in enumerate(records)]
         # What is applied at a re-opening comes from the file, so that is what is compared with.
         lines = [record.parse(record.encode(line)[:-1]) for line in lines]
         self.moment.apply(read_again(lines))
         self.groups.append(lines)
 
+    def at(self) -> str:
+        return f"2026-11-01T00:{self.moment.seq // 60 % 60:02d}:{self.moment.seq % 60:02d}.000Z"
+
     def act(self) -> None:
-        actions = [self.step, self.step, self.begin, self.commit, self.effect, self.effect, self.fail, self.plan,
-                   self.promote, self.progress, self.ask, self.answer, self.reopen, self.change]  # fmt: skip
+        actions = [self.step, self.step, self.begin, self.begin, self.commit, self.commit, self.effect, self.effect,
+                   self.effect, self.fail, self.fail_scope, self.plan, self.promote, self.progress, self.ask,
+                   self.answer, self.reopen, self.change, self.spawn, self.end_agent, self.edit_state, self.edit_plan,
+                   self.edit_step, self.edit_step, self.edit_definition]  # fmt: skip
+        others = [*self.moment.agents.values()][1:]
+        self.agent = self.choose.choice(others) if others and self.choose.random() < 0.5 else self.moment.root
         self.choose.choice(actions)()
 
+    def of(self) -> dict[str, Any]:
+        return {"agent": self.agent.path}
+
     def scope(self) -> str:
-        return self.choose.choice([*self.moment.scopes])
+        _, *begun = self.agent.scopes
+        return self.choose.choice(begun) if begun and self.choose.random() < 0.8 else ROOT
 
     def call(self, scope: str | None = None) -> dict[str, Any]:
         self.calls += 1
-        return {
+        prompts = {"brief": "0" * 12} if self.choose.random() < 0.2 else {}
+        return self.of() | {
             "scope": self.scope() if scope is None else scope, "no": self.calls,
             "step": self.choose.choice(["read", "send"]), "args": f"{self.choose.randrange(4):016x}", "n": self.calls,
-            "call": self.choose.choice(["", "('ü')"]),
+            "call": self.choose.choice(["", "('ü')"]), "prompts": prompts,
         }  # fmt: skip
+
+    # The run
 
     def open(self) -> None:
         self.epoch += 1
-        why = self.choose.choice(["run", "recover", "resolve"])
+        why = self.choose.choice(["run", "recover", "resolve", "merge"])
         found = "new" if not self.moment.seq else "clean" if self.moment.clean else "crash"
+        definition = None if self.moment.definition else {"run_id": RUN, "agent": "agent.py:main", "settings": {"n": 1}}
         self.group(
             Opened(
-                format=record.FORMAT, run_id=RUN, satchel="0", python="3", host="h", pid=1, why=why, found=found  # type: ignore[arg-type]
+                format=record.FORMAT, run_id=RUN, satchel="0", python="3", host="h", pid=1, why=why, found=found,  # type: ignore[arg-type]
+                definition=definition,
             )
         )  # fmt: skip
 
     def reopen(self) -> None:
         if self.choose.random() < 0.7:
-            status = self.choose.choice([None, "completed", "failed", "waiting", "paused"])
-            error = Failure("E", "ü", ("agent.py:1 in f",)) if status == "failed" else None
-            self.group(Closed(status=status, reason="because" if status else "", error=error))  # type: ignore[arg-type]
+            status = self.choose.choice([None, "completed", "failed", "waiting", "paused", "sleeping"])
+            error = FAILURE if status in ("failed", "paused") else None
+            until = AT if status == "sleeping" else ""
+            self.group(Closed(status=status, reason="because" if status else "", error=error, until=until))  # type: ignore[arg-type]
         self.open()
 
+    def spawn(self) -> None:
+        """A new agent below this one, or one that is there again."""
+        path = f"{self.agent.path}/{self.choose.choice(['reader', 'writer'])}".removeprefix("/")
+        if path.count("/") < 3:
+            args = f"{self.choose.randrange(2):016x}"
+            self.group(AgentBegun(agent=path, scope=self.scope(), args=args, call=self.choose.choice(["", "('ü')"])))
+
+    def end_agent(self) -> None:
+        if self.agent.path:
+            ends = [{"result": Raw(b'{"a": 1}')}, {"blob": "0" * 64 + "-1"}, {}, {"error": FAILURE}]
+            self.group(AgentEnded(**self.of(), **self.choose.choice(ends)))
+
+    # Scopes
+
     def begin(self) -> None:
-        number = self.moment.highest_id + 1
-        key = self.choose.choice([str(number), f"_scope {number}", f"setup-{number}"])
-        if not self.moment.has_plan and not key.startswith("_"):
+        number = self.agent.highest_id + 1
+        ended = [key for key in self.agent.past if key not in self.agent.results]  # to be done again
+        key = self.choose.choice([str(number), f"_scope {number}", f"setup-{number}", *ended * 3])
+        if not self.agent.has_plan and not key.startswith("_"):
             return  # items are of a plan
-        if key not in self.moment.scopes and key not in self.moment.results:
-            self.group(ScopeBegun(scope=key, title=f"Item {number} / ü"))
+        if key not in self.agent.scopes and key not in self.agent.results:
+            self.group(ScopeBegun(**self.of(), scope=key, title=f"Item {number} / ü"))
+
+    def fail_scope(self) -> None:
+        if (key := self.scope()) != ROOT:
+            self.group(ScopeFailed(**self.of(), scope=key, error=FAILURE))
 
     def commit(self) -> None:
         key = self.scope()
-        if key == ROOT or any(doubt.scope == key for doubt in self.moment.doubts.values()):
+        doubts = self.moment.doubts.values()
+        if key == ROOT or any((doubt.agent, doubt.scope) == (self.agent.path, key) for doubt in doubts):
             return
-        messages = [Message(scope=key, role="user", content=Raw(b'"hi"')) for _ in range(self.choose.randrange(3))]
-        splices = self.moment.plan.copy().add([f"after {key}"]) if self.choose.random() < 0.3 else ()
+        messages = [
+            Message(**self.of(), scope=key, role="user", content=Raw(b'"hi"')) for _ in range(self.choose.randrange(3))
+        ]
+        splices = self.agent.plan.copy().add([f"after {key}"]) if self.choose.random() < 0.3 else ()
         self.group(
             *messages,
             ScopeCommitted(
-                scope=key, patch=self.changes(), plan=tuple(splices), result=Raw(b"[1]"),
+                **self.of(), scope=key, patch=self.changes(), plan=tuple(splices), result=Raw(b"[1]"),
                 outputs={f"{key}.md": Output("0" * 64, 3)} if self.choose.random() < 0.3 else {},
                 cancelled=self.choose.choice([None, "not needed"]),
             ),
         )  # fmt: skip
 
     def change(self) -> None:
-        self.group(ScopeCommitted(scope=ROOT, patch=self.changes()))
+        self.group(ScopeCommitted(**self.of(), scope=ROOT, patch=self.changes()))
 
     def changes(self) -> record.Patch:
-        if not self.moment.has_data:
+        if not self.agent.has_data:
             return [{"op": "add", "path": "", "value": {"log": [], "a/b": {"~": 1}}}]
-        new = msgspec.json.decode(msgspec.json.encode(self.moment.data))
+        new = msgspec.json.decode(msgspec.json.encode(self.agent.data))
         new["log"] = (new["log"] + [self.calls])[-5:]
         new["a/b"] = self.choose.choice([{"~": True}, {"~": 1}, None, {"~": 1.0, "x": [{}]}])
-        return patch.diff(self.moment.data, new)
+        return patch.diff(self.agent.data, new)
+
+    def plan(self) -> None:
+        splices = self.agent.plan.copy().write("Plan ü", [f"do {self.calls}", "do\u2028it"])
+        by = self.choose.choice(["agent", "person"])
+        self.group(PlanChanged(**self.of(), plan=tuple(splices), by=by, why="planned"))
+
+    # Calls
 
     def step(self) -> None:
         result, blob = self.choose.choice([(Raw(b'{"a": 1}'), ""), (NOTHING, "0" * 64 + "-1"), (Raw(b"null"), "")])
-        self.group(StepCompleted(**self.call(), result=result, blob=blob, ms=self.calls))
+        model = self.choose.choice(["", "smaller"])
+        self.group(StepCompleted(**self.call(), result=result, blob=blob, ms=self.calls, model=model))
 
     def effect(self) -> None:
         call = self.call()
         self.group(StepStarted(**call, idempotency_key="k", arguments=self.choose.choice([NOTHING, Raw(b"[1]")])))
-        ending = self.choose.randrange(4)
-        if ending == 0:
+        ending = self.choose.randrange(5)
+        if ending <= 1:
             self.group(StepCompleted(**call, effect=True, result=Raw(b"1"), how="verified"))
-        elif ending == 1:
-            self.group(StepFailed(**call, effect=True, not_done=True, error=Failure("E", "x")))
         elif ending == 2:
+            self.group(StepFailed(**call, effect=True, not_done=True, error=Failure("E", "x")))
+        elif ending == 3:
             self.group(Doubt(**call, id=f"d{self.moment.doubts_asked + 1}", why="unknown_outcome", cause="a crash"))
 
     def ask(self) -> None:
         key = self.scope()
-        others = tuple(self.moment.scopes[key].started) + tuple(self.moment.scopes[key].done)[:1]
+        others = tuple(self.agent.scopes[key].started) + tuple(self.agent.scopes[key].done)[:1]
         self.group(
             Doubt(**self.call(key), id=f"d{self.moment.doubts_asked + 1}", why="unclaimed", others=others, cause="")
         )
@@ -163,10 +220,6 @@ class History:
 
     def fail(self) -> None:
         self.group(StepFailed(**self.call(), error=Failure("E", "x"), attempt=2))
-
-    def plan(self) -> None:
-        splices = self.moment.plan.copy().write("Plan ü", [f"do {self.calls}", "do\u2028it"])
-        self.group(PlanChanged(plan=tuple(splices), by=self.choose.choice(["agent", "person"]), why="planned"))
 
     def promote(self) -> None:
         call = self.call()
@@ -186,17 +239,73 @@ class History:
         if self.choose.random() < 0.3:
             self.group(StepCompleted(**call, result=Raw(b"1")))
 
+    # What a person does to the files
 
-def shown(moment: Moment) -> Any:
-    """All that a moment says, as plain values that can be compared. Messages whose scope has not committed with them
-    count for nothing, and `new_messages` is only what a file still lacks."""
-    facts = {name: getattr(moment, name) for name in moment.__struct_fields__ if name not in ("plan", "new_messages")}
-    facts["plan"] = (moment.plan.text, moment.plan.outline())
-    facts["scopes"] = {
-        key: {name: getattr(scope, name) for name in scope.__struct_fields__ if name != "messages"}
-        for key, scope in moment.scopes.items()
-    }
-    return facts
+    def edited(self, file: str, **changes: Any) -> None:
+        sha = f"{self.choose.randrange(9):064x}"
+        base = self.choose.choice([None, self.moment.seq])
+        self.group(Edited(**self.of(), file=f"{self.agent.folder}{file}", by="ann", sha=sha, base=base, **changes))
+
+    def edit_state(self) -> None:
+        if self.agent.has_data:
+            self.edited("state.json", patch=self.changes(), saved=AT, says=("data.log",))
+
+    def edit_plan(self) -> None:
+        plan = self.agent.plan.copy()
+        splices = plan.add([f"a person's {self.calls}"])
+        outline = plan.outline() if self.choose.random() < 0.5 else []
+        known = {*self.agent.scopes, *self.agent.results} - {ROOT}
+        some = [key for key in sorted(known) if self.choose.random() < 0.3]
+        redone = tuple(key for key in some if self.choose.random() < 0.6)
+        dropped = tuple(key for key in some if key not in redone)
+        self.edited("todo.md", plan=tuple(splices), outline=outline, redone=redone, dropped=dropped)
+
+    def edit_step(self) -> None:
+        """Of a call that has an outcome, or an effect in doubt: do it again, or take this for its result."""
+        scope = self.scope()
+        recorded = self.agent.scopes[scope]
+        effects = [key for key, call in recorded.done.items() if call.effect]
+        calls = [*recorded.done, *recorded.started, *effects * 3]
+        if calls:
+            wish: dict[str, Any] = self.choose.choice(
+                [{"redo": True}, {"result": Raw(b'"mine"')}, {"blob": "1" * 64 + "-1"}]
+            )
+            key = self.choose.choice(calls)
+            self.edited(f"steps/{len(calls)}.json", step=StepEdit(scope=scope, key=key, **wish))
+
+    def edit_definition(self) -> None:
+        patch: record.Patch = [{"op": "replace", "path": "/settings/n", "value": self.calls}]
+        self.group(Edited(file="workspace.yaml", by="ann", sha="0" * 64, patch=patch))
+
+
+_NOT_KEPT = {Scope: {"messages"}, AgentMoment: {"new_messages"}}
+"""Messages whose scope has not committed with them count for nothing, and `new_messages` is only what a file still
+lacks. Of everything else, each field of each struct is compared."""
+
+_IN_ANY_ORDER = {"numbers"}
+
+
+def shown(value: Any) -> Any:
+    """All that a moment says, as plain values that can be compared: with the order of what is in order, and the types
+    of numbers."""
+    match value:
+        case Plan():
+            return value.text, value.outline()
+        case msgspec.Struct():
+            left_out = _NOT_KEPT.get(type(value), set())
+            return {
+                name: dict(field) if name in _IN_ANY_ORDER else shown(field)
+                for name in value.__struct_fields__
+                if name not in left_out
+                for field in [getattr(value, name)]
+            }
+        case dict():
+            return [(key, shown(each)) for key, each in value.items()]
+        case list() | tuple():
+            return [shown(each) for each in value]
+        case set():
+            return sorted(value)
+    return type(value), value
 
 
 def read_again(lines: Iterable[Line]) -> list[Line]:
@@ -221,8 +330,12 @@ def test_a_moment_read_from_any_checkpoint_and_continued_is_the_uninterrupted_on
     early = Moment(run_id=RUN)
     for group in history.groups[:cut]:
         early.apply(read_again(group))
-    read, at = checkpoint.parse(checkpoint.encode(early, MessagesAt(early.messages, 7, "00000000")))
-    assert shown(read) == shown(early) and at == MessagesAt(early.messages, 7, "00000000")
+    messages = {
+        path: MessagesAt(agent.messages, number, "00000000")
+        for number, (path, agent) in enumerate(early.agents.items())
+    }
+    read, at = checkpoint.parse(checkpoint.encode(early, messages))
+    assert shown(read) == shown(early) and at == messages
     for group in history.groups[cut:]:
         read.apply(read_again(group))
     assert shown(read) == shown(history.moment)
@@ -234,17 +347,40 @@ def test_the_same_records_give_the_same_moment_however_they_are_cut_into_calls(s
     at_once = Moment(run_id=RUN)
     at_once.apply(read_again(line for group in history.groups for line in group))
     assert shown(at_once) == shown(history.moment)
-    assert at_once.new_messages == history.moment.new_messages
+    for path, agent in at_once.agents.items():
+        assert agent.new_messages == history.moment.agents[path].new_messages
 
 
 @given(st.integers(0, 2**32))
 def test_a_checkpoint_is_the_same_bytes_when_it_is_written_again(seed: int) -> None:
-    data = checkpoint.encode(grown(seed, 12).moment, MessagesAt())
+    data = checkpoint.encode(grown(seed, 25).moment, {})
     assert checkpoint.encode(*checkpoint.parse(data)) == data
 
 
+def test_no_field_of_a_moment_is_forgotten_by_a_checkpoint() -> None:
+    """Nor by the histories: each field says something in one of them, or that it is kept would go unseen."""
+    blank = {type(each): each for each in (Moment(run_id=""), AgentMoment(), Scope(), Past("", 0))}
+    silent = {(kind, name) for kind in blank for name in kind.__struct_fields__ if name not in _NOT_KEPT.get(kind, ())}
+    for seed in range(100):
+        moment = grown(seed, 60).moment
+        moment.root.forgotten = [ROOT, "1"][: seed % 3]  # no record says so: it is what a lost journal leaves to assume
+        messages = {path: MessagesAt(agent.messages) for path, agent in moment.agents.items()}
+        read, _ = checkpoint.parse(checkpoint.encode(moment, messages))
+        assert shown(read) == shown(moment)
+        agents = [*moment.agents.values()]
+        scopes = [scope for agent in agents for scope in agent.scopes.values()]
+        past = [past for agent in agents for past in agent.past.values()]
+        for each in (moment, *agents, *scopes, *past):
+            silent -= {
+                (kind, name)
+                for kind, name in silent
+                if kind is type(each) and shown(getattr(each, name)) != shown(getattr(blank[kind], name))
+            }
+    assert not silent
+
+
 SAMPLE = grown(1, 40).moment
-DATA = checkpoint.encode(SAMPLE, MessagesAt())
+DATA = checkpoint.encode(SAMPLE, {})
 
 
 def test_a_checkpoint_with_any_byte_changed_is_refused() -> None:
@@ -306,13 +442,15 @@ def test_an_id_of_many_digits_does_not_make_checkpoints_impossible() -> None:
     moment = Moment(run_id=RUN)
     key = "9" * 40
     moment.apply([Line(1, 1, AT, 1, ScopeBegun(scope=key, title="a"))])
-    moment.apply([Line(2, 2, AT, 1, PlanChanged(plan=tuple(moment.plan.copy().write(None, ["a"])), by="agent"))])
-    read, _ = checkpoint.parse(checkpoint.encode(moment, MessagesAt()))
+    splices = moment.root.plan.copy().write(None, ["a"])
+    moment.apply([Line(2, 2, AT, 1, PlanChanged(plan=tuple(splices), by="agent"))])
+    read, _ = checkpoint.parse(checkpoint.encode(moment, {}))
     assert shown(read) == shown(moment)
-    task = read.plan.next_leaf()
+    plan = read.root.plan
+    task = plan.next_leaf()
     assert task is not None
-    read.plan.begin(task, read.highest_id)
-    assert read.plan.tasks[0].id == "1"  # and not one too long to be an id
+    plan.begin(task, read.root.highest_id)
+    assert plan.tasks[0].id == "1"  # and not one too long to be an id
 
 
 # The files
@@ -333,7 +471,7 @@ def moment_at(seq: int) -> Moment:
 def test_only_the_newest_checkpoints_are_kept_and_nothing_else_is_removed(store: DiskStore) -> None:
     store.replace("checkpoints/notes.txt", b"mine")
     for seq in range(1, 10):
-        checkpoint.write(store, moment_at(seq), MessagesAt())
+        checkpoint.write(store, moment_at(seq), {})
     assert [path[12:24] for path in checkpoint.paths(store)] == [f"{seq:012d}" for seq in range(5, 10)]
     assert store.read("checkpoints/notes.txt").data == b"mine"
     assert checkpoint.newest(store)[0].seq == 9  # type: ignore[union-attr]
@@ -342,7 +480,7 @@ def test_only_the_newest_checkpoints_are_kept_and_nothing_else_is_removed(store:
 @pytest.mark.parametrize("damage", [b"", b"{}", DATA[:-9], b"\0" * 500, DATA.replace(b"run-1", b"run-2")])
 def test_a_broken_checkpoint_is_passed_over_and_complained_of(store: DiskStore, damage: bytes) -> None:
     for seq in (3, 4, 5):
-        checkpoint.write(store, moment_at(seq), MessagesAt())
+        checkpoint.write(store, moment_at(seq), {})
     store.replace(checkpoint.paths(store)[-1], damage)
     moment, _, complaints = checkpoint.newest(store)
     assert moment is not None and moment.seq == 4
@@ -351,12 +489,12 @@ def test_a_broken_checkpoint_is_passed_over_and_complained_of(store: DiskStore, 
     assert checkpoint.newest(store)[0].seq == 3  # type: ignore[union-attr]
     store.replace(checkpoint.paths(store)[0], b"x")
     moment, at, complaints = checkpoint.newest(store)
-    assert moment is None and at == MessagesAt() and len(complaints) == 3
+    assert moment is None and at == {} and len(complaints) == 3
 
 
 @pytest.mark.parametrize("kind", ["link", "folder"])
 def test_a_checkpoint_that_is_no_file_is_passed_over(store: DiskStore, tmp_path: Path, kind: str) -> None:
-    checkpoint.write(store, moment_at(3), MessagesAt())
+    checkpoint.write(store, moment_at(3), {})
     planted = tmp_path / "checkpoints/000000000009-x.json"
     planted.symlink_to("/etc/passwd") if kind == "link" else planted.mkdir()
     moment, _, complaints = checkpoint.newest(store)
@@ -364,7 +502,7 @@ def test_a_checkpoint_that_is_no_file_is_passed_over(store: DiskStore, tmp_path:
 
 
 def test_a_newer_checkpoint_is_never_passed_over(store: DiskStore) -> None:
-    checkpoint.write(store, moment_at(3), MessagesAt())
+    checkpoint.write(store, moment_at(3), {})
     store.replace("checkpoints/000000000009-x.json", signed(changed(format=2)))
     with pytest.raises(NewerFormat):
         checkpoint.newest(store)
@@ -376,7 +514,7 @@ def test_a_checkpoint_ahead_of_the_journal_is_refused_with_advice(store: DiskSto
     history = grown(3, 5)
     lines = [line for group in history.groups for line in group]
     store.replace("journal/000000000001.jsonl", b"".join(map(record.encode, lines[:-1])))
-    checkpoint.write(store, history.moment, MessagesAt())
+    checkpoint.write(store, history.moment, {})
     with pytest.raises(Damaged, match="checkpoint stands at") as refused:
         look(store)
     assert refused.value.remedy and "copy" in refused.value.remedy
@@ -387,7 +525,7 @@ def test_a_checkpoint_of_another_run_is_refused_with_advice(store: DiskStore) ->
 
     moment = moment_at(3)
     moment.run_id = "another"
-    checkpoint.write(store, moment, MessagesAt())
+    checkpoint.write(store, moment, {})
     with pytest.raises((Damaged, InvalidFile), match="another"):
         look(store)
 

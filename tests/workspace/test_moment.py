@@ -8,12 +8,14 @@ import pytest
 from msgspec import Raw
 
 from satchel.workspace import record
+from satchel.workspace.agentmoment import ROOT
 from satchel.workspace.errors import Damaged
-from satchel.workspace.moment import ROOT, Moment
+from satchel.workspace.moment import Moment
 from satchel.workspace.record import (
     AnyRecord,
     Closed,
     Doubt,
+    Edited,
     Failure,
     Line,
     Message,
@@ -24,10 +26,12 @@ from satchel.workspace.record import (
     ScopeBegun,
     ScopeCommitted,
     StepCompleted,
+    StepEdit,
     StepFailed,
     StepStarted,
 )  # fmt: skip
 from satchel.workspace.report import question
+from satchel.workspace.todo import Splice
 
 AT = "2026-11-01T00:00:00.000Z"
 OPENED = Opened(format=1, run_id="r", satchel="0", python="3", host="h", pid=1, why="run", found="new")
@@ -46,28 +50,29 @@ def call(scope: str = "1", step: str = "send", args: str = "a", n: int = 0, no: 
     return {"scope": scope, "no": no, "step": step, "args": args, "n": n}
 
 
-BEGUN = ScopeBegun(scope="1", title="One")
+BEGUN = ScopeBegun(scope="1", title="One", plan=(Splice(0, 0, "- [/] One ^1\n"),))
+BEGUN_AGAIN = ScopeBegun(scope="1", title="One")
 STARTED = StepStarted(**call(), idempotency_key="k")
 HI = Message(scope="1", role="user", content=Raw(b'"hi"'))
 KEY = ("send", "a", 0)
 
 
 def test_an_effect_that_began_stays_in_doubt_until_something_says_how_it_ended() -> None:
-    assert KEY in moment(BEGUN, STARTED, Closed(), OPENED).scopes["1"].started
+    assert KEY in moment(BEGUN, STARTED, Closed(), OPENED).root.scopes["1"].started
     failed = StepFailed(**call(), error=Failure("E", "x"), effect=True)
-    assert KEY in moment(BEGUN, STARTED, failed).scopes["1"].started, "a failure is not a denial"
+    assert KEY in moment(BEGUN, STARTED, failed).root.scopes["1"].started, "a failure is not a denial"
     denied = StepFailed(**call(), error=Failure("E", "x"), effect=True, not_done=True)
-    assert KEY not in moment(BEGUN, STARTED, denied).scopes["1"].started
-    done = moment(BEGUN, STARTED, StepCompleted(**call(), effect=True, result=Raw(b"1"))).scopes["1"]
+    assert KEY not in moment(BEGUN, STARTED, denied).root.scopes["1"].started
+    done = moment(BEGUN, STARTED, StepCompleted(**call(), effect=True, result=Raw(b"1"))).root.scopes["1"]
     assert KEY in done.done and KEY not in done.started
 
 
 def test_an_answer_that_it_was_done_is_the_result_and_one_that_it_was_not_frees_the_call() -> None:
     doubt = Doubt(**call(), id="d1", why="unknown_outcome")
     done = moment(BEGUN, STARTED, doubt, Resolved(id="d1", outcome="done", by="ann", result=Raw(b"7")))
-    assert done.scopes["1"].done[KEY].result == Raw(b"7") and not done.scopes["1"].started and not done.doubts
+    assert done.root.scopes["1"].done[KEY].result == Raw(b"7") and not done.root.scopes["1"].started and not done.doubts
     free = moment(BEGUN, STARTED, doubt, Resolved(id="d1", outcome="not_done", by="ann"))
-    assert not free.scopes["1"].done and not free.scopes["1"].started and not free.doubts
+    assert not free.root.scopes["1"].done and not free.root.scopes["1"].started and not free.doubts
 
 
 def test_an_answer_is_to_one_question_only() -> None:
@@ -80,33 +85,33 @@ def test_an_answer_is_to_one_question_only() -> None:
 def test_the_answer_to_an_unclaimed_effect_counts_for_one_call_of_it() -> None:
     doubt = Doubt(**call(args="b", no=2), id="d1", why="unclaimed", others=(KEY,))
     found = moment(BEGUN, STARTED, doubt, Resolved(id="d1", outcome="not_done", by="ann"))
-    scope = found.scopes["1"]
+    scope = found.root.scopes["1"]
     assert scope.settled == {KEY} and scope.answers["send"].outcome == "not_done" and not scope.started
     found.apply([Line(5, 5, AT, 1, StepStarted(**call(args="c", no=3), idempotency_key="k"))])
     assert not scope.answers
 
 
 def test_messages_count_only_with_the_commit_of_their_group() -> None:
-    assert moment(BEGUN, (HI, HI, ScopeCommitted(scope="1"))).messages == 2
-    assert moment(BEGUN, HI).messages == 0
-    assert moment(BEGUN, HI, OPENED, (HI, ScopeCommitted(scope="1"))).messages == 1
+    assert moment(BEGUN, (HI, HI, ScopeCommitted(scope="1"))).root.messages == 2
+    assert moment(BEGUN, HI).root.messages == 0
+    assert moment(BEGUN, HI, OPENED, (HI, ScopeCommitted(scope="1"))).root.messages == 1
 
 
 def test_messages_of_a_commit_that_was_given_up_do_not_come_back_with_the_next() -> None:
     """A commit too large for a record: its messages were added before it failed, and the scope was run again."""
     found = moment(BEGUN, (HI,), (HI, ScopeCommitted(scope="1")))
-    assert found.messages == len(found.new_messages) == 1
+    assert found.root.messages == len(found.root.new_messages) == 1
 
 
 def test_a_scope_begun_twice_keeps_what_it_has() -> None:
     found = moment(BEGUN, StepCompleted(**call(), result=Raw(b"1")), ScopeBegun(scope="1", title="Renamed"))
-    assert KEY in found.scopes["1"].done and found.scopes["1"].title == "One"
+    assert KEY in found.root.scopes["1"].done and found.root.scopes["1"].title == "One"
 
 
 def test_the_root_scope_keeps_its_steps_when_it_records_state() -> None:
     patch = [{"op": "add", "path": "", "value": {}}]
     found = moment(StepCompleted(**call(ROOT), result=Raw(b"1")), ScopeCommitted(scope=ROOT, patch=patch))  # type: ignore[arg-type]
-    assert KEY in found.scopes[ROOT].done and found.results == {} and found.data == {}
+    assert KEY in found.root.scopes[ROOT].done and found.root.results == {} and found.root.data == {}
 
 
 def test_only_a_run_is_an_attempt() -> None:
@@ -135,6 +140,48 @@ def test_a_record_that_does_not_fit_is_damage_that_names_it(bad: AnyRecord) -> N
     with pytest.raises(Damaged, match=r"record 2 \(") as damaged:
         moment(OPENED, bad)
     assert damaged.value.remedy and bad.__struct_config__.tag in str(damaged.value)  # type: ignore[operator]
+
+
+def edited(**changes: Any) -> Edited:
+    return Edited(file="todo.md", by="ann", sha="0" * 64, **changes)
+
+
+UNCLAIMED = Doubt(**call(args="b", no=2), id="d1", why="unclaimed", others=(KEY,))
+SENT = StepCompleted(**call(), effect=True, result=Raw(b"1"))
+
+
+@pytest.mark.parametrize("edit", [edited(dropped=("1",)), edited(redone=("1",))])
+def test_no_question_outlives_a_scope_that_a_person_has_ended(edit: Edited) -> None:
+    """Its answer would have nothing to fit, and the journal could not be read any more."""
+    assert moment(BEGUN, SENT, UNCLAIMED).doubts
+    ended = moment(BEGUN, SENT, UNCLAIMED, edit)
+    assert not ended.doubts and "1" not in ended.root.scopes and KEY in ended.root.past["1"].done
+
+
+@pytest.mark.parametrize("edit", [edited(dropped=("1",)), edited(redone=("1",))])
+def test_an_effect_in_doubt_outlives_what_a_person_does_to_its_item(edit: Edited) -> None:
+    asked = Doubt(**call(), id="d1", why="unknown_outcome")
+    found = moment(BEGUN, STARTED, StepCompleted(**call(step="read"), result=Raw(b"1")), asked, edit)
+    assert KEY in found.root.scopes["1"].started and "d1" in found.doubts
+
+
+def test_an_answer_that_no_call_has_taken_yet_outlives_that_its_item_is_done_again() -> None:
+    answer = Resolved(id="d1", outcome="done", by="ann")
+    found = moment(BEGUN, SENT, UNCLAIMED, answer, edited(redone=("1",)), BEGUN_AGAIN)
+    scope = found.root.scopes["1"]
+    assert scope.answers["send"].result == Raw(b"1") and scope.settled == {KEY} and KEY in scope.done
+
+
+def test_an_effect_that_a_person_wants_done_again_is_not_remembered_as_done() -> None:
+    again = edited(step=StepEdit(scope="1", key=KEY, redo=True))
+    found = moment(BEGUN, SENT, ScopeCommitted(scope="1"), edited(redone=("1",)), BEGUN_AGAIN)
+    assert KEY in found.root.scopes["1"].done, "an effect is kept when its item is done again"
+    found = moment(
+        BEGUN, SENT, ScopeCommitted(scope="1"), edited(redone=("1",)), BEGUN_AGAIN, again,
+        edited(redone=("1",)), BEGUN_AGAIN,
+    )  # fmt: skip
+    scope = found.root.scopes["1"]
+    assert KEY not in scope.done and scope.again == {KEY: 1}
 
 
 def test_a_question_can_be_put_when_its_scope_is_gone() -> None:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from satchel.workspace import projection, stamp
-from satchel.workspace.moment import ROOT, Moment, Scope
+from satchel.workspace.agentmoment import ROOT, AgentMoment, Scope
+from satchel.workspace.moment import Moment
 from satchel.workspace.names import ID, check_path
 from satchel.workspace.projection import folder_of
 from satchel.workspace.record import StepCompleted, StepStarted
@@ -61,13 +62,14 @@ def test_a_folder_is_named_for_people() -> None:
 
 
 def moment() -> Moment:
-    found = Moment(run_id="r", seq=42, epoch=3, data={"n": 1}, plan=Plan("- [ ] a\n"), has_plan=True)
-    found.scopes["3"] = Scope(title="Report")
+    root = AgentMoment(data={"n": 1}, plan=Plan("- [ ] a\n"), has_plan=True)
+    found = Moment(run_id="r", seq=42, epoch=3, agents={"": root})
+    found.root.scopes["3"] = Scope(title="Report")
     return found
 
 
 def test_state_is_json_with_the_stamp_near_its_top() -> None:
-    data = projection.state_file(moment())
+    data = projection.state_file(moment(), moment().root)
     facts = json.loads(data)
     assert facts["at"] == {"seq": 42, "epoch": 3, "sha": facts["at"]["sha"]} and facts["open"] == ["3-report"]
     assert stamp.read_json(data).untouched and data.index(b'"at"') < data.index(b'"data"')
@@ -75,11 +77,12 @@ def test_state_is_json_with_the_stamp_near_its_top() -> None:
 
 def test_data_that_look_like_a_stamp_do_not_break_it() -> None:
     found = moment()
-    found.data = {"at": {"seq": 1, "epoch": 1, "sha": "00000000"}}
-    read = stamp.read_json(projection.state_file(found))
+    found.root.data = {"at": {"seq": 1, "epoch": 1, "sha": "00000000"}}
+    read = stamp.read_json(projection.state_file(found, found.root))
     assert read.untouched and read.stamp is not None and read.stamp.seq == 42
     found.run_id = '"at": {"seq": 1, "epoch": 1, "sha": "00000000"}'
-    assert stamp.read_json(projection.state_file(found)).stamp == stamp.read_json(projection.state_file(found)).stamp
+    read = stamp.read_json(projection.state_file(found, found.root))
+    assert read.untouched and read.stamp is not None and read.stamp.seq == 42
 
 
 def done(no: int, effect: bool = False) -> StepCompleted:
@@ -88,11 +91,11 @@ def done(no: int, effect: bool = False) -> StepCompleted:
 
 def test_a_long_scope_shows_its_newest_steps_and_every_effect_in_doubt() -> None:
     found = moment()
-    scope = found.scopes["3"]
+    scope = found.root.scopes["3"]
     scope.done = {done(no).key: done(no) for no in range(1, 200)}
     started = StepStarted(scope="3", no=300, step="send", args="x", n=0, idempotency_key="k")
     scope.started = {started.key: started}
-    files = [*projection.step_files(found)]
+    files = [*projection.step_files(found.root)]
     assert len(files) == projection.STEPS_SHOWN + 1 and len({file.path for file in files}) == len(files)
     assert files[0].record is started and files[1].path == "steps/3-report/199-read-it.json"
     assert json.loads(projection.step_file(found, started))["status"] == "in_doubt"

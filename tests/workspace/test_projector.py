@@ -134,13 +134,13 @@ def working(workspace: Workspace) -> None:
     for no in (1, 2, 3):
         add(StepCompleted(scope="1", no=no, step="read", args=f"{no}", n=0))
     workspace.journal.flush()
-    workspace.files.mark_all(workspace.projector)
+    workspace.mark_all()
     workspace.projector.write_all()
 
 
 def stands_at(folder: Path, path: str) -> int:
     data = (folder / path).read_bytes()
-    found = stamp.read_markdown(data) if path.endswith(".md") else stamp.read_json(data)
+    found = stamp.read_markdown(data, "run-1/") if path.endswith(".md") else stamp.read_json(data)
     assert found.untouched and found.stamp is not None
     return found.stamp.seq
 
@@ -151,7 +151,7 @@ def test_a_save_while_the_run_is_going_is_left_alone_and_mentioned(folder: Path,
         working(workspace)
         (folder / path).write_bytes(b"mine")
         for _ in range(3):
-            workspace.files.mark_all(workspace.projector)
+            workspace.mark_all()
             workspace.projector.write_all()
         assert (folder / path).read_bytes() == b"mine"
         workspace.close("failed")
@@ -196,12 +196,12 @@ def test_a_file_deleted_while_the_run_is_going_is_restored_at_the_latest_at_its_
 def test_after_every_stop_all_files_show_one_moment(folder: Path) -> None:
     for _ in range(3):
         with opened(DiskStore(folder), "run", Report()) as workspace:
-            if not workspace.moment.has_plan:
+            if not workspace.moment.root.has_plan:
                 working(workspace)
             workspace.close("paused")
             moment = workspace.moment
         assert stands_at(folder, "state.json") == stands_at(folder, "todo.md") == moment.seq
-        assert (folder / "state.json").read_bytes() == projection.state_file(moment)
+        assert (folder / "state.json").read_bytes() == projection.state_file(moment, moment.root)
 
 
 def test_what_is_no_longer_of_interest_is_removed_unless_it_was_edited(folder: Path) -> None:

@@ -8,35 +8,45 @@ from hypothesis import strategies as st
 
 from satchel.workspace import stamp
 
+OF = "run-1/"
 SEQS, EPOCHS = st.integers(0, 10**12 - 1), st.integers(0, 10**9 - 1)
 
 
 @given(st.binary(max_size=200), SEQS, EPOCHS)
 def test_any_markdown_comes_back_whole_and_untouched(body: bytes, seq: int, epoch: int) -> None:
-    found = stamp.read_markdown(stamp.sign_markdown(body, seq, epoch))
+    found = stamp.read_markdown(stamp.sign_markdown(body, seq, epoch, OF), OF)
     assert found.body == body and found.untouched and found.stamp is not None and found.stamp[:2] == (seq, epoch)
 
 
 @given(st.binary(max_size=100), st.integers(0, 200), st.integers(1, 255))
 def test_a_changed_byte_of_markdown_is_never_untouched(body: bytes, at: int, flip: int) -> None:
-    data = bytearray(stamp.sign_markdown(body, 7, 1))
+    data = bytearray(stamp.sign_markdown(body, 7, 1, OF))
     at %= len(data) - 1
     data[at] ^= flip
-    found = stamp.read_markdown(bytes(data))
+    found = stamp.read_markdown(bytes(data), OF)
     assert not found.untouched or (found.body == body and found.stamp is not None)
 
 
-def test_a_stamp_is_only_the_last_line() -> None:
-    signed = stamp.sign_markdown(b"- [ ] a\n", 7, 1)
-    assert stamp.read_markdown(signed + b"- [ ] b\n").stamp is None
-    assert stamp.read_markdown(b"text " + signed.split(b"\n")[-2] + b"\n").stamp is None
-    assert stamp.read_markdown(signed.rstrip(b"\n")).untouched, "an editor took the last line break"
-    assert stamp.read_markdown(signed + b"\n  \n").untouched, "an editor added one"
+def test_another_runs_or_agents_file_is_not_untouched() -> None:
+    signed = stamp.sign_markdown(b"- [ ] a\n", 7, 1, OF)
+    assert stamp.read_markdown(signed, OF).untouched
+    for of in ("", "run-1", "run-2/", "run-1/reader"):
+        assert not stamp.read_markdown(signed, of).untouched
+
+
+def test_a_stamp_is_only_a_whole_line_and_untouched_only_the_last() -> None:
+    signed = stamp.sign_markdown(b"- [ ] a\n", 7, 1, OF)
+    appended = stamp.read_markdown(signed + b"- [ ] b\n", OF)
+    assert appended.stamp is not None and appended.stamp.seq == 7, "it still tells where the file stood"
+    assert appended.body == b"- [ ] a\n- [ ] b\n" and not appended.untouched
+    assert stamp.read_markdown(b"text " + signed.split(b"\n")[-2] + b"\n", OF).stamp is None
+    assert stamp.read_markdown(signed.rstrip(b"\n"), OF).untouched, "an editor took the last line break"
+    assert stamp.read_markdown(signed + b"\n  \n", OF).untouched, "an editor added one"
 
 
 def test_of_two_stamps_the_last_counts_and_the_first_is_text() -> None:
-    inner = stamp.sign_markdown(b"a", 3, 1)
-    found = stamp.read_markdown(stamp.sign_markdown(inner, 9, 2))
+    inner = stamp.sign_markdown(b"a", 3, 1, OF)
+    found = stamp.read_markdown(stamp.sign_markdown(inner, 9, 2, OF), OF)
     assert found.stamp is not None and found.stamp.seq == 9 and found.body == inner and found.untouched
 
 

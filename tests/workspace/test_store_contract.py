@@ -88,11 +88,30 @@ def test_a_file_beyond_the_limit_is_refused_and_one_at_the_limit_is_read(stores:
     assert refused.value.path == "a.txt" and "at most 9" in str(refused.value)
 
 
+def test_a_tail_is_the_end_of_the_file_and_never_more_than_there_is(stores: Stores, store: Store) -> None:
+    data = bytes(range(256)) * 1000
+    stores.put("f/a.txt", data)
+    for size in (0, 1, 255, 100_000, len(data) - 1, len(data), len(data) + 1, 1 << 40):
+        assert store.tail("f/a.txt", size) == data[max(0, len(data) - size) :], size
+    store.append("f/a.txt", b"more")
+    assert store.tail("f/a.txt", 6) == b"\xfe\xffmore"
+    stores.put("f/a.txt", b"")
+    assert store.tail("f/a.txt", 10) == b""
+
+
+def test_the_tail_of_a_missing_file_is_an_error_and_not_an_empty_one(stores: Stores, store: Store) -> None:
+    stores.put("file", b"x")
+    for path in ("a.txt", "no/folder/a.txt", "file/below.txt"):
+        with pytest.raises(FileNotFoundError):
+            store.tail(path, 10)
+
+
 def test_a_high_limit_does_not_reserve_that_much_memory(stores: Stores, store: Store) -> None:
     stores.put("a.txt", b"small")
     tracemalloc.start()
     try:
         store.read("a.txt", limit=1 << 30)
+        store.tail("a.txt", 1 << 30)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -295,7 +314,8 @@ OUT = [
 @pytest.mark.parametrize("path", OUT)
 def test_a_name_that_leads_out_is_refused_by_every_method(stores: Stores, store: Store, path: str) -> None:
     calls: list[Callable[[], object]] = [
-        lambda: store.read(path), lambda: store.version(path), lambda: store.replace(path, b"x"),
+        lambda: store.read(path), lambda: store.tail(path, 1), lambda: store.version(path),
+        lambda: store.replace(path, b"x"),
         lambda: store.create(path, b"x"), lambda: store.create_log(path, b"x"), lambda: store.append(path, b"x"),
         lambda: store.remove(path),
     ]  # fmt: skip
@@ -341,8 +361,9 @@ def test_a_place_that_is_no_folder_is_a_usage_error(url: str) -> None:
 def test_a_linked_file_is_not_read_and_not_written_through(folder: Path, outside: Path) -> None:
     (folder / "a.txt").symlink_to(outside / "secret.txt")
     store = DiskStore(folder)
-    with pytest.raises(InvalidFile, match="symbolic link"):
-        store.read("a.txt")
+    for read in (lambda: store.read("a.txt"), lambda: store.tail("a.txt", 6)):
+        with pytest.raises(InvalidFile, match="symbolic link"):
+            read()
     with pytest.raises(StorageFailed):
         store.append("a.txt", b"x")
     with pytest.raises(FileExistsError):
@@ -358,7 +379,8 @@ def test_a_linked_folder_is_no_way_out(folder: Path, outside: Path) -> None:
     (folder / "a").symlink_to(outside, target_is_directory=True)
     store = DiskStore(folder)
     for call in (
-        lambda: store.read("a/secret.txt"), lambda: store.replace("a/new", b""), lambda: store.append("a/new", b""),
+        lambda: store.read("a/secret.txt"), lambda: store.tail("a/secret.txt", 6),
+        lambda: store.replace("a/new", b""), lambda: store.append("a/new", b""),
         lambda: store.create("a/new", b""), lambda: store.create_log("a/new", b""),
         lambda: store.remove("a/secret.txt"),
         lambda: store.replace("a/deep/new", b""), lambda: store.version("a/secret.txt"),
@@ -395,7 +417,9 @@ def test_a_fifo_does_not_hang_its_reader_or_writer(folder: Path) -> None:
     outcomes: list[type[BaseException]] = []
 
     def use() -> None:
-        for call in (lambda: store.read("a.txt"), lambda: store.append("a.txt", b"x")):
+        for call in (
+            lambda: store.read("a.txt"), lambda: store.tail("a.txt", 1), lambda: store.append("a.txt", b"x"),
+        ):  # fmt: skip
             try:
                 call()
             except SatchelError as error:
@@ -404,14 +428,15 @@ def test_a_fifo_does_not_hang_its_reader_or_writer(folder: Path) -> None:
     thread = threading.Thread(target=use, daemon=True)
     thread.start()
     thread.join(10)
-    assert outcomes == [InvalidFile, StorageFailed]
+    assert outcomes == [InvalidFile, InvalidFile, StorageFailed]
 
 
 def test_a_folder_in_the_place_of_a_file_is_an_error_that_names_it(folder: Path) -> None:
     (folder / "a.txt").mkdir()
     store = DiskStore(folder)
-    with pytest.raises(InvalidFile, match=r"a\.txt"):
-        store.read("a.txt")
+    for read in (lambda: store.read("a.txt"), lambda: store.tail("a.txt", 1)):
+        with pytest.raises(InvalidFile, match=r"a\.txt"):
+            read()
     for call in (
         lambda: store.replace("a.txt", b""),
         lambda: store.append("a.txt", b""),

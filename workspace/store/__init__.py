@@ -1,10 +1,22 @@
 """Storage: one contract, one module per kind."""
 
-from .contract import Content, Entry, FileChanged, Log, Store, Sync, Version
+from .contract import Content, Entry, FileChanged, Log, Store, Sync, Trace, Version
 from .disk import DiskStore
 from .syscalls import Syscalls
 
-__all__ = ["Content", "DiskStore", "Entry", "FileChanged", "Log", "Store", "Sync", "Syscalls", "Version", "open_store"]
+__all__ = [
+    "Content",
+    "DiskStore",
+    "Entry",
+    "FileChanged",
+    "Log",
+    "Store",
+    "Sync",
+    "Syscalls",
+    "Trace",
+    "Version",
+    "open_store",
+]
 
 
 def open_store(url: str) -> Store:

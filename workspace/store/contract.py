@@ -30,6 +30,13 @@ class Entry(NamedTuple):
     size: int  # bytes
 
 
+class Trace(NamedTuple):
+    """Who has written a file and when (UTC, ISO 8601), as far as the storage tells; else empty."""
+
+    by: str
+    at: str
+
+
 class Log(Protocol):
     """An open file that only grows."""
 
@@ -50,8 +57,15 @@ class Store(Protocol):
     def read(self, path: str, *, limit: int = ...) -> Content:
         """The whole file. More than `limit` bytes is InvalidFile: what lies here is untrusted."""
 
+    def tail(self, path: str, size: int) -> bytes:
+        """The last `size` bytes of a file, or all of it if it has fewer: costs what it returns, however long the file
+        is. Of a file that is being written, where it ended a moment ago."""
+
     def version(self, path: str) -> Version | None:
         """The file's version, or None if there is no such file."""
+
+    def trace(self, path: str) -> Trace:
+        """Who has written a file last, for people; nothing may depend on it."""
 
     def replace(self, path: str, data: bytes, *, sync: Sync = "all", if_version: Version | None = None) -> Version:
         """Make `data` the file's whole content, atomically; folders are made as needed.

@@ -6,15 +6,18 @@ fsspec's local file system neither syncs nor creates exclusively, so this is wri
 from __future__ import annotations
 
 import errno
+import getpass
 import itertools
 import os
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 
 from ...schemas import Problem
 from ..errors import InvalidFile, LeaseHeld, StorageFailed, UsageError
 from ..names import check_path, is_name
-from .contract import Content, Entry, FileChanged, Log, Sync, Version
+from .contract import Content, Entry, FileChanged, Log, Sync, Trace, Version
 from .syscalls import Syscalls
 
 READ_LIMIT = 64 << 20
@@ -40,21 +43,16 @@ class DiskStore:
 
     def read(self, path: str, *, limit: int = READ_LIMIT) -> Content:
         full = self._inside(path)
-        try:
+        with _reading(path):
             data, status = self._os.read(full, limit)
-        except FileNotFoundError:
-            raise
-        except NotADirectoryError as error:
-            raise FileNotFoundError(errno.ENOENT, "no such file", path) from error
-        except OSError as error:
-            if error.errno in (errno.ELOOP, errno.EMLINK):
-                raise _invalid(path, "a symbolic link", "a file", "replace it by the file itself") from error
-            if error.errno in (errno.EINVAL, errno.EISDIR, errno.ENXIO):
-                raise _invalid(path, "a folder or a device", "a file", "move it away") from error
-            raise _failed("can't be read", path, error) from error
         if len(data) > limit:
             raise _invalid(path, f"more than {limit:,} bytes", f"at most {limit:,}", "move it away and look inside")
         return Content(data, _version(status))
+
+    def tail(self, path: str, size: int) -> bytes:
+        full = self._inside(path)
+        with _reading(path):
+            return self._os.read_end(full, size)
 
     def version(self, path: str) -> Version | None:
         try:
@@ -63,6 +61,14 @@ class DiskStore:
             return None
         except OSError as error:
             raise _failed("can't be looked at", path, error) from error
+
+    def trace(self, path: str) -> Trace:
+        try:
+            status = self._os.stat(self._inside(path))
+        except OSError:
+            return Trace("", "")
+        saved = datetime.fromtimestamp(status.st_mtime, UTC).isoformat(timespec="seconds")
+        return Trace(f"{_user(status.st_uid)}@{socket.gethostname()}", saved.replace("+00:00", "Z"))
 
     def list(self, folder: str) -> Iterator[Entry]:
         for name, is_folder, size in self._scan(folder):
@@ -261,6 +267,17 @@ def _version(status: os.stat_result) -> Version:
     return f"{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"
 
 
+def _user(number: int) -> str:
+    try:
+        import pwd
+    except ImportError:  # Windows
+        return getpass.getuser()
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
+
+
 def _reason(error: OSError) -> str:
     return error.strerror or str(error)
 
@@ -277,6 +294,22 @@ def _failed(what: str, path: str, error: OSError) -> StorageFailed:
     else:
         remedy = "check the disk, then run `satchel resume`: it trusts nothing it can't read back and write anew"
     return StorageFailed(what, path=path, why=_reason(error), remedy=remedy)
+
+
+@contextmanager
+def _reading(path: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except NotADirectoryError as error:
+        raise FileNotFoundError(errno.ENOENT, "no such file", path) from error
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EMLINK):
+            raise _invalid(path, "a symbolic link", "a file", "replace it by the file itself") from error
+        if error.errno in (errno.EINVAL, errno.EISDIR, errno.ENXIO):
+            raise _invalid(path, "a folder or a device", "a file", "move it away") from error
+        raise _failed("can't be read", path, error) from error
 
 
 @contextmanager

@@ -9,7 +9,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import BinaryIO
 
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
@@ -78,12 +80,15 @@ class Syscalls:
 
     def read(self, path: str, limit: int) -> tuple[bytes, os.stat_result]:
         """At most `limit` + 1 bytes, and what the file was when it was opened. ELOOP for a symbolic link."""
-        fd = os.open(path, os.O_RDONLY | _NOFOLLOW | _CLOEXEC | _NONBLOCK)
-        with open(fd, "rb") as file:  # buffered, as it goes on after a short read: half a journal looks like a torn one
-            status = os.fstat(fd)
-            if not stat.S_ISREG(status.st_mode):
-                raise OSError(errno.EINVAL, "not a regular file", path)
+        with _open_file(path) as (file, status):
             return file.read(min(limit, status.st_size) + 1), status
+
+    def read_end(self, path: str, size: int) -> bytes:
+        """At most the last `size` bytes. ELOOP for a symbolic link."""
+        with _open_file(path) as (file, status):
+            size = min(size, status.st_size)
+            file.seek(status.st_size - size)
+            return file.read(size)
 
     def stat(self, path: str) -> os.stat_result:
         return os.lstat(path)
@@ -104,3 +109,14 @@ class Syscalls:
         from filelock import FileLock  # takes 9 ms to import, and looking at a workspace needs no lock
 
         return FileLock(path, timeout=0)
+
+
+@contextmanager
+def _open_file(path: str) -> Iterator[tuple[BinaryIO, os.stat_result]]:
+    """A regular file for reading. Buffered, as it goes on after a short read: half a journal looks like a torn one."""
+    fd = os.open(path, os.O_RDONLY | _NOFOLLOW | _CLOEXEC | _NONBLOCK)
+    with open(fd, "rb") as file:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", path)
+        yield file, status

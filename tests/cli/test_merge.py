@@ -1,0 +1,111 @@
+"""`merge`: shows what a file and the run contradict each other in, and settles it each way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .conftest import Cli, Make, contents, data_of
+
+COUNTING = """
+from pathlib import Path
+from satchel import agent, step
+
+Path(__file__).with_name("imported").write_text("")
+
+@step
+def shout(text: str) -> str:
+    return text.upper()
+
+async def work(run, item):
+    run.state["said"] = [*run.state.get("said", ["nothing"]), await shout(item.text)]
+    run.state["n"] = run.state.get("n", 0) + 1
+    if item.text == "say b" and not Path(__file__).with_name("on").exists():
+        raise TypeError("stop")
+
+@agent
+async def main(run):
+    if not run.todo.items:
+        await run.plan("Demo", ["say a", "say b", "say c"])
+    await run.todo.each(work)
+"""
+
+
+@pytest.fixture
+def torn(make: Make, cli: Cli) -> Path:
+    """Stopped, copied, gone on with, and the edited copies put back: both files contradict the run."""
+    folder = make(COUNTING)
+    assert cli("run", folder).exit_code == 1
+    old = {name: (folder / name).read_text() for name in ("todo.md", "state.json")}
+    (folder / "on").touch()
+    assert cli("run", folder).exit_code == 0
+    (folder / "todo.md").write_text(old["todo.md"].replace("[ ] say c", "[-] say c"))
+    (folder / "state.json").write_text(old["state.json"].replace('"n": 1', '"n": 9'))
+    (folder / "imported").unlink()
+    return folder
+
+
+def test_a_run_over_a_contradiction_goes_on(torn: Path, cli: Cli) -> None:
+    result = cli("resume", torn)
+    assert result.exit_code == 4 and "contradict each other" in result.stderr and "satchel merge" in result.stderr
+    assert sorted(path.name for path in (torn / "conflicts").iterdir()) == sorted(
+        f"{stem}.{name}" for stem, extension in (("todo", "md"), ("state", "json"))
+        for name in (f"base.{extension}", f"ours.{extension}", f"theirs.{extension}", "txt")
+    )  # fmt: skip
+
+
+def test_showing_changes_something_or_runs_code(torn: Path, cli: Cli) -> None:
+    before = contents(torn)
+    result = cli("merge", torn)
+    assert result.exit_code == 4
+    for said in ("asked    todo.md", "asked    state.json", "data.n", "+- [-] say c", "2 files to settle"):
+        assert said in result.stdout, result.stdout
+    told = data_of(cli("merge", "--json", torn))
+    assert [each["file"] for each in told["questions"]] == ["state.json", "todo.md"] and not told["refused"]
+    assert contents(torn) == before and not (torn / "imported").exists()
+
+
+@pytest.mark.parametrize(("side", "n", "mark"), [("ours", 3, "x"), ("theirs", 9, "-"), ("edited", 9, "-")])
+def test_a_side_is_not_taken(torn: Path, cli: Cli, side: str, n: int, mark: str) -> None:
+    result = cli("merge", torn, "--use", side)
+    assert result.exit_code == 0, result.output
+    assert f'"n": {n}' in (torn / "state.json").read_text() and f"[{mark}] say c" in (torn / "todo.md").read_text()
+    assert not (torn / "conflicts").exists() and not (torn / "imported").exists()
+    rejected = sorted(path.name for path in torn.glob("*.rejected.*"))
+    assert rejected == (
+        ["state.rejected.json", "state.rejected.txt", "todo.rejected.md", "todo.rejected.txt"] if side == "ours" else []
+    )
+    assert cli("check", torn).exit_code == 0
+
+
+def test_one_file_can_not_be_settled_alone(torn: Path, cli: Cli) -> None:
+    mine = (torn / "todo.md").read_bytes()
+    result = cli("merge", torn, "--use", "theirs", "--file", "state.json")
+    assert result.exit_code == 4 and "asked    todo.md" in result.stdout
+    assert '"n": 9' in (torn / "state.json").read_text() and (torn / "todo.md").read_bytes() == mine
+    told = data_of(cli("merge", torn, "--use", "ours", "--file", "todo.md", "--json"))
+    assert (told["settled"], told["use"], told["still_asked"]) == (["todo.md"], "ours", [])
+    assert "nothing to merge" in cli("merge", torn).stdout
+
+
+def test_a_file_that_nothing_is_asked_about_is_taken(torn: Path, cli: Cli) -> None:
+    result = cli("merge", torn, "--use", "ours", "--file", "agent.py")
+    assert result.exit_code == 2 and "Asked about: state.json, todo.md" in result.stderr
+
+
+def test_nothing_to_merge_is_a_fault(make: Make, cli: Cli) -> None:
+    folder = make()
+    cli("run", folder)
+    for words in ((), ("--use", "ours")):
+        result = cli("merge", folder, *words)
+        assert (result.exit_code, result.stdout) == (0, "nothing to merge: the files and the run agree\n")
+
+
+def test_a_refused_file_is_overlooked(torn: Path, cli: Cli) -> None:
+    (torn / "state.json").write_text("{")
+    result = cli("merge", torn)
+    assert result.exit_code == 2 and "refused  state.json" in result.stdout
+    assert cli("merge", torn, "--use", "theirs").exit_code == 2
+    assert (torn / "state.rejected.json").read_text() == "{"
+    assert cli("merge", torn, "--use", "theirs").exit_code == 0

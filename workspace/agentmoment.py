@@ -1,0 +1,369 @@
+"""The state of one agent of the tree at one position of the journal, and how the records about it change it.
+
+Pure, like the moment it belongs to (moment.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from msgspec import Raw, Struct, field
+
+from . import patch as json_patch
+from .record import (
+    NOTHING,
+    AgentBegun,
+    AgentEnded,
+    Doubt,
+    Edited,
+    Failure,
+    Key,
+    Line,
+    Message,
+    OfCall,
+    Output,
+    PartialPromoted,
+    PlanChanged,
+    Resolved,
+    ScopeBegun,
+    ScopeCommitted,
+    ScopeFailed,
+    StepCompleted,
+    StepEdit,
+    StepFailed,
+    StepProgress,
+    StepStarted,
+)
+from .todo import Plan, Splice
+
+ROOT = ""
+"""The scope of calls that an agent makes outside every other; it never commits."""
+
+EVERY = "_"
+"""Among what is forgotten: every scope, because the plan itself was lost. No scope is called so."""
+
+
+class Kept(Struct, frozen=True, omit_defaults=True):
+    """A result: JSON, or the name of the blob that holds it. Of a scope also how many steps it took."""
+
+    result: Raw = NOTHING
+    blob: str = ""
+    steps: int = 0
+
+
+class Answer(Struct, frozen=True, omit_defaults=True):
+    """A person's word on an effect that an earlier attempt may have done under other arguments."""
+
+    key: Key  # the call that was asked about; the next attempt's arguments may differ again
+    outcome: str
+    result: Raw = NOTHING
+    blob: str = ""
+
+
+class Scope(Struct):
+    """A scope that has begun and not committed."""
+
+    title: str = ""
+    done: dict[Key, StepCompleted] = {}
+    started: dict[Key, StepStarted] = {}  # effects without an outcome
+    promoted: dict[Key, list[PartialPromoted]] = {}
+    progress: dict[Key, Raw] = {}
+    numbers: dict[Key, int] = {}  # `no` of every call ever recorded here
+    settled: set[Key] = set()  # recorded effects that a person has matched with a later call
+    answers: dict[str, Answer] = {}  # by effect, for the next call of it that has no record
+    when: dict[Key, str] = {}  # of effects: when they were recorded as done
+    again: dict[Key, int] = {}  # how often a person has asked for an effect to be done once more
+    last_number: int = 0
+    failures: int = 0  # since it began, or since a person has changed something about it
+    messages: list[Line] = []  # not yet committed
+
+    def knows(self, key: Key) -> bool:
+        """Whether there is a record of this call that counts."""
+        return key in self.done or key in self.started or key in self.promoted
+
+
+class Past(Struct):
+    """What stays of a scope that has ended, in case a person wants it done again: its effects, which are not."""
+
+    title: str
+    last_number: int
+    done: dict[Key, StepCompleted] = {}
+    settled: set[Key] = set()
+    when: dict[Key, str] = {}
+    again: dict[Key, int] = {}
+
+
+class AgentMoment(Struct, kw_only=True):
+    """Everything the journal says of one agent, up to and including the moment's record."""
+
+    path: str = ""
+    data: Any = None
+    has_data: bool = False  # its initial state is recorded
+    plan: Plan = field(default_factory=Plan)
+    has_plan: bool = False
+    adopted: str = ""  # SHA-256 of the plan that a person had written before the agent began
+    highest_id: int = 0  # the highest number ever given to an item
+    scopes: dict[str, Scope] = field(default_factory=lambda: {ROOT: Scope()})
+    past: dict[str, Past] = {}  # of the scopes that have ended and had effects
+    results: dict[str, Kept] = {}  # of committed scopes
+    outputs: dict[str, Output] = {}
+    edits: dict[str, str] = {}  # by file, the SHA-256 of the last edited one that was merged
+    messages: int = 0  # committed
+    new_messages: list[Line] = []  # committed since the checkpoint this was read from, or since it was emptied
+    forgotten: list[str] = []  # the journal was lost, and with it what these scopes had done; see `forgets`
+    spawned_in: str = ROOT  # the scope of the agent above
+    args: str = ""
+    call: str = ""
+    result: Kept | None = None  # it has returned
+    error: Failure | None = None  # it has raised
+
+    @property
+    def folder(self) -> str:
+        """Where its files are: empty for the root, else `agents/NAME/` for each name of the path."""
+        return folder_of_agent(self.path)
+
+    @property
+    def is_finished(self) -> bool:
+        """It has returned, and nothing of its plan is left to do. Of the root only the plan tells."""
+        settled, leaves = self.plan.progress
+        return settled == leaves and (not self.path or self.result is not None)
+
+    def forgets(self, key: str) -> bool:
+        """Whether this scope may have done more than is recorded of it; of a named one nobody knows if it had begun."""
+        known = self.forgotten
+        return bool(known) and (key in known or key.startswith("_") or EVERY in known)
+
+    @property
+    def has_ended(self) -> bool:
+        """Of a sub-agent: it has returned or raised."""
+        return self.result is not None or self.error is not None
+
+    def scope(self, key: str, title: str) -> Scope:
+        """The open scope of this name, or what one begins as: with its effects, if it had ended before."""
+        found = self.scopes.get(key)
+        if found is not None:
+            return found
+        past = self.past.get(key)
+        if past is None:
+            return Scope(title=title)
+        return Scope(
+            title=title, done=dict(past.done), settled=set(past.settled), when=dict(past.when),
+            again=dict(past.again), last_number=past.last_number,
+            numbers={key: record.no for key, record in past.done.items()},
+        )  # fmt: skip
+
+    # One method a record type
+
+    def began(self, record: AgentBegun) -> None:
+        self.spawned_in, self.args, self.call = record.scope, record.args, record.call
+        self.result = self.error = None
+
+    def ended(self, record: AgentEnded) -> None:
+        self.error = record.error
+        self.result = None if record.error else Kept(record.result, record.blob)
+
+    def opened(self) -> None:
+        for scope in self.scopes.values():
+            scope.messages.clear()
+
+    def started(self, record: StepStarted) -> None:
+        scope = self._numbered(record)
+        scope.started[record.key] = record
+        scope.answers.pop(record.step, None)
+
+    def completed(self, line: Line, record: StepCompleted) -> None:
+        scope = self._numbered(record)
+        key = record.key
+        scope.done[key] = record
+        scope.started.pop(key, None)
+        scope.progress.pop(key, None)
+        scope.promoted.pop(key, None)
+        if record.effect:
+            scope.when[key] = line.at
+            scope.answers.pop(record.step, None)
+
+    def failed(self, record: StepFailed) -> None:
+        scope = self._numbered(record)
+        if record.not_done:
+            scope.started.pop(record.key, None)
+
+    def progressed(self, record: StepProgress) -> None:
+        self._numbered(record).progress[record.key] = record.value
+
+    def promoted(self, record: PartialPromoted) -> None:
+        self._numbered(record).promoted.setdefault(record.key, []).append(record)
+
+    def scope_begun(self, record: ScopeBegun) -> None:
+        if record.scope not in self.scopes:
+            self.scopes[record.scope] = self.scope(record.scope, record.title)
+        if record.scope.isdecimal() and len(record.scope) <= 15:  # a longer one is a word to the plan, too
+            self.highest_id = max(self.highest_id, int(record.scope))
+        self._replan(record.plan)
+
+    def scope_failed(self, record: ScopeFailed) -> None:
+        self.scopes[record.scope].failures += 1
+
+    def committed(self, line: Line, record: ScopeCommitted) -> None:
+        self._change_data(record.patch)
+        self._replan(record.plan)
+        scope = self.scopes[record.scope]
+        fresh = [message for message in scope.messages if message.commit == line.commit]
+        self.messages += len(fresh)  # others are of a commit that was begun and given up
+        self.new_messages.extend(fresh)
+        if record.scope == ROOT:
+            scope.messages = []
+        else:
+            self._end(record.scope)
+            steps = sum(not step.effect for step in scope.done.values())
+            self.results[record.scope] = Kept(record.result, record.blob, steps)
+        self.outputs.update(record.outputs)
+
+    def plan_changed(self, record: PlanChanged) -> None:
+        if record.by == "person" and not self.has_plan:
+            self.adopted = hashlib.sha256(record.plan[0].text.encode()).hexdigest()
+        self._replan(record.plan)
+        self._outline(record.outline)
+        if record.by == "person" and self._has_work:
+            self.result = None
+
+    def message(self, line: Line, record: Message) -> None:
+        self.scopes[record.scope].messages.append(line)
+
+    def asked(self, record: Doubt) -> None:
+        self._numbered(record).answers.pop(record.step, None)
+
+    def resolved(self, doubt: Doubt, record: Resolved) -> None:
+        scope = self.scopes[doubt.scope]
+        if doubt.why == "unclaimed":
+            scope.answers[doubt.step] = _answer(scope, doubt, record)
+            for key in doubt.others:
+                scope.settled.add(key)
+                scope.started.pop(key, None)
+            return
+        scope.started.pop(doubt.key, None)
+        scope.done.pop(doubt.key, None)  # an earlier answer that was of no use
+        scope.settled.add(doubt.key)
+        if record.outcome == "done":
+            scope.done[doubt.key] = StepCompleted(
+                agent=doubt.agent, scope=doubt.scope, no=doubt.no, step=doubt.step, args=doubt.args, n=doubt.n,
+                call=doubt.call, effect=True, result=record.result, blob=record.blob, how="resolved",
+            )  # fmt: skip
+        self._end_if_dropped(doubt.scope)
+
+    def edited(self, line: Line, record: Edited) -> None:
+        self._change_data(record.patch)
+        self._replan(record.plan)
+        self._outline(record.outline)
+        for key in record.redone:
+            if key != ROOT:
+                self._begin_anew(key)
+        for key in record.dropped:
+            if key in self.scopes and not self.scopes[key].started:  # a doubt outlives its item
+                self._end(key)
+        if record.redone or record.step is not None or (record.plan and self._has_work):
+            self.result = None  # it is entered again, to do what is open now
+        if record.plan or record.patch:
+            for scope in self.scopes.values():
+                scope.failures = 0
+        if record.step is not None:
+            self._step_edited(line, record.step)
+        if record.sha:
+            self.edits[record.file] = record.sha
+
+    # What several of them do
+
+    @property
+    def _has_work(self) -> bool:
+        settled, leaves = self.plan.progress
+        return settled < leaves
+
+    def _step_edited(self, line: Line, edit: StepEdit) -> None:
+        scope, key = self.scopes[edit.scope], edit.key
+        scope.failures = 0
+        was: OfCall | None = scope.done.pop(key, None)
+        if edit.redo and isinstance(was, StepCompleted) and was.effect:
+            scope.again[key] = scope.again.get(key, 0) + 1
+        started = scope.started.pop(key, None)
+        was = started or was
+        scope.settled.discard(key)
+        if edit.redo:
+            if started is not None:
+                scope.settled.add(key)  # a person has said that it has not happened
+            scope.promoted.pop(key, None)
+            scope.progress.pop(key, None)
+            self._end_if_dropped(edit.scope)
+            return
+        if was is None:
+            raise ValueError(f"there is no call {key} in scope {edit.scope!r}")
+        is_effect = isinstance(was, StepStarted) or (isinstance(was, StepCompleted) and was.effect)
+        scope.done[key] = StepCompleted(
+            agent=was.agent, scope=was.scope, no=was.no, step=was.step, args=was.args, n=was.n, call=was.call,
+            effect=is_effect, result=edit.result, blob=edit.blob, how="edited",
+        )  # fmt: skip
+        if is_effect:
+            scope.when[key] = line.at
+        self._end_if_dropped(edit.scope)
+
+    def _end_if_dropped(self, key: str) -> None:
+        """The last doubt of a scope is settled, whose item a person had taken out of the plan."""
+        scope = self.scopes[key]
+        if key[:1] not in ("", "_") and not scope.started and not self.plan.is_to_do(key):
+            self._end(key)
+
+    def _begin_anew(self, key: str) -> None:
+        self.results.pop(key, None)
+        scope = self.scopes.get(key)
+        if scope is None or not (scope.started or scope.answers):
+            self._end(key)
+            return
+        scope.done = {call: step for call, step in scope.done.items() if step.effect}
+        scope.promoted, scope.progress = {}, {}
+
+    def _end(self, key: str) -> None:
+        """Close a scope; of what it has done the effects are remembered."""
+        scope = self.scopes.pop(key, None)
+        if scope is None:
+            return
+        effects = {call: record for call, record in scope.done.items() if record.effect}
+        if effects or scope.again:
+            self.past[key] = Past(
+                title=scope.title, last_number=scope.last_number, done=effects, settled=scope.settled,
+                when=scope.when, again=scope.again,
+            )  # fmt: skip
+        else:
+            self.past.pop(key, None)  # what it had begun with, a person has taken back
+
+    def _numbered(self, record: OfCall) -> Scope:
+        scope = self.scopes[record.scope]
+        scope.numbers[record.key] = record.no
+        scope.last_number = max(scope.last_number, record.no)
+        return scope
+
+    def _change_data(self, patch: list[dict[str, object]]) -> None:
+        if patch:
+            self.data = json_patch.apply(self.data if self.has_data else None, patch)
+            self.has_data = True
+
+    def _replan(self, splices: tuple[Splice, ...]) -> None:
+        if splices:
+            self.plan.apply(splices)
+            self.has_plan = True
+
+    def _outline(self, outline: list[list[int]]) -> None:
+        if outline:
+            self.plan = Plan.restore(self.plan.text, outline)
+
+
+def folder_of_agent(path: str) -> str:
+    return "".join(f"agents/{name}/" for name in path.split("/")) if path else ""
+
+
+def _answer(scope: Scope, doubt: Doubt, record: Resolved) -> Answer:
+    """`--done` without a result means: what the earlier call returned."""
+    result, blob = record.result, record.blob
+    if record.outcome == "done" and not len(result) and not blob:
+        for earlier in (scope.done[key] for key in doubt.others if key in scope.done):
+            result, blob = earlier.result, earlier.blob
+            break
+    return Answer(doubt.key, record.outcome, result, blob)

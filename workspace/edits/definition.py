@@ -1,0 +1,37 @@
+"""workspace.yaml: a person's file from the beginning. It counts as it is; what has changed in it is recorded."""
+
+from __future__ import annotations
+
+from ...schemas import short
+from .. import patch
+from ..definition import Definition, parse
+from ..errors import Refused
+from ..names import DEFINITION
+from ..record import Edited
+from .found import Edit, Looking
+from .look import sha, steady
+
+
+def look(looking: Looking, definition: Definition) -> None:
+    says: dict[str, object] = {"agent": definition.agent, "settings": definition.settings}
+    known = looking.moment.definition
+    if known is None:
+        looking.noticed.definition = says
+        return
+    change = patch.diff(known, says)
+    if not change:
+        return
+    found = steady(looking.store, DEFINITION)
+    if found is None or parse(found.data) != definition:
+        raise Refused(
+            "is being changed at this moment", path=DEFINITION, remedy="run again when it is saved"
+        )  # fmt: skip
+    trace = looking.store.trace(DEFINITION)
+    told = []
+    for each in change:
+        value = f" is now {short(each['value'])}" if "value" in each else " is removed"
+        told.append(str(each["path"])[1:].replace("/", ".") + value)
+    record = Edited(
+        file=DEFINITION, by=trace.by, saved=trace.at, sha=sha(found.data), patch=change, says=tuple(told)
+    )  # fmt: skip
+    looking.noticed.edits.append(Edit(record))

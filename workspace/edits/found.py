@@ -1,0 +1,114 @@
+"""What can be found out about the readable files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from ..agentmoment import AgentMoment
+from ..errors import SatchelError
+from ..history import History
+from ..moment import Moment
+from ..record import Doubt, Edited, OfCall
+from ..store import Store, Version
+from ..todo import Plan
+
+Side = Literal["ours", "theirs", "edited"]
+"""Who wins where a file and the run contradict each other: the run, the file, or the file in every respect."""
+
+CheckData = Callable[[str, Any], None]
+"""Called with an agent's path and its edited data; raises UsageError if its state type does not take them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One file's edit, as it will be recorded."""
+
+    record: Edited
+    after: Plan | None = None  # the plan it leads to
+    doubts: tuple[Doubt, ...] = ()  # without ids: effects of which nobody knows, in items that won't be entered again
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A file that can't be honoured. It is kept aside, if `data` is given; else it is left where it is."""
+
+    path: str
+    error: SatchelError
+    data: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A file that contradicts the run, or may have lost something: a person has to say what holds."""
+
+    path: str
+    places: tuple[str, ...]
+    base: bytes | None
+    ours: bytes
+    theirs: bytes
+
+
+class Finding(NamedTuple):
+    path: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path} {self.text}"
+
+
+@dataclass(slots=True)
+class Noticed:
+    """What looking has found. The lists are in the order of the files."""
+
+    versions: dict[str, Version] = field(default_factory=dict)  # of every file that was looked at
+    shown: dict[str, dict[str, OfCall]] = field(default_factory=dict)  # by agent: step files that are as they should be
+    leftovers: list[str] = field(default_factory=list)  # step files of scopes that are no longer open
+    findings: list[Finding] = field(default_factory=list)  # what was put right, or will be, without asking
+    edits: list[Edit] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
+    questions: list[Question] = field(default_factory=list)
+    overruled: list[Refusal] = field(default_factory=list)  # files that a person has settled in favour of the run
+    plans: dict[str, str] = field(default_factory=dict)  # by agent: a plan that a person wrote where there was none
+    definition: dict[str, object] | None = None  # what workspace.yaml says, if the journal doesn't know yet
+
+    @property
+    def handled(self) -> set[str]:
+        """The files that are not simply as the runtime wrote them."""
+        asked = {question.path for question in self.questions} | {refusal.path for refusal in self.refusals}
+        return asked | {edit.record.file for edit in self.edits} | {finding.path for finding in self.findings}
+
+    @property
+    def reopens(self) -> bool:
+        """Whether something is to be done that was not before."""
+        open_plans = (edit.after for edit in self.edits if edit.after is not None)
+        is_open = any(plan.progress.settled < plan.progress.leaves for plan in open_plans)
+        return is_open or bool(self.plans) or any(edit.record.step or edit.record.redone for edit in self.edits)
+
+
+@dataclass(slots=True)
+class Looking:
+    """What the looks at the single files share."""
+
+    store: Store
+    moment: Moment
+    history: History
+    noticed: Noticed
+    choices: Mapping[str, Side]
+    check_data: CheckData | None
+    is_rebuilt: bool = False  # the moment was made of these files, edits and all
+
+    def choice(self, path: str) -> Side | None:
+        return self.choices.get(path, self.choices.get(""))
+
+    def refuse(self, path: str, error: SatchelError, data: bytes | None = None) -> None:
+        self.noticed.refusals.append(Refusal(path, error, data))
+
+    def find(self, path: str, text: str) -> None:
+        self.noticed.findings.append(Finding(path, text))
+
+    def is_merged(self, agent: AgentMoment, path: str, sha: str) -> bool:
+        """Whether this very edit counts already: the file is as it was, because a crash has kept it from being
+        written anew."""
+        return agent.edits.get(path) == sha

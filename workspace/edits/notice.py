@@ -1,0 +1,116 @@
+"""Looks at all readable files of a run, and works out what an edit of one agent means for those above it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..agentmoment import ROOT
+from ..definition import Definition
+from ..errors import InvalidFile, Refused
+from ..history import History
+from ..moment import Moment
+from ..names import DEFINITION
+from ..projection import TODO
+from ..record import Edited
+from ..store import Store
+from ..todo import Plan, Task, between
+from . import definition, state, steps, todo
+from .found import CheckData, Edit, Looking, Noticed, Side
+
+
+def notice(
+    store: Store, moment: Moment, defined: Definition,
+    choices: Mapping[str, Side] | None = None, check_data: CheckData | None = None, *, is_rebuilt: bool = False,
+) -> Noticed:  # fmt: skip
+    """What lies in the files, compared with the moment. Changes nothing.
+
+    `choices` settle questions, by path; the empty path stands for all. `check_data` asks the agent's own type.
+    `is_rebuilt` says that the moment was made of these very files.
+    """
+    looking = Looking(store, moment, History(store, moment), Noticed(), choices or {}, check_data, is_rebuilt)
+    for agent in moment.agents.values():
+        for look in (state.look, todo.look, steps.look):
+            try:
+                look(looking, agent)
+            except (InvalidFile, Refused) as error:  # what can't even be read: too large, a folder
+                looking.refuse(error.path or agent.folder, error)
+    try:
+        definition.look(looking, defined)
+    except (InvalidFile, Refused) as error:
+        looking.refuse(DEFINITION, error)
+    _check_steps(looking)
+    _reach(looking)
+    return looking.noticed
+
+
+def _check_steps(looking: Looking) -> None:
+    """A step is edited, and its item begun anew or left at the same time: which of the two is meant can't be told."""
+    noticed = looking.noticed
+    ended = {
+        (edit.record.agent, key)
+        for edit in noticed.edits
+        for key in (*edit.record.redone, *edit.record.dropped)
+    }  # fmt: skip
+    for edit in [*noticed.edits]:
+        record = edit.record
+        if record.step is None or (record.agent, record.step.scope) not in ended:
+            continue
+        agent = looking.moment.agents[record.agent]
+        noticed.edits.remove(edit)
+        error = Refused(
+            f"is of item {record.step.scope}, which {agent.folder}{TODO} has begin anew or leaves out",
+            path=record.file, why="then none of its steps counts any more",
+            remedy="change either the item's mark or its steps",
+        )  # fmt: skip
+        looking.refuse(record.file, error, looking.store.read(record.file).data)
+
+
+def _reach(looking: Looking) -> None:
+    """Work that an edit gives to a sub-agent that has ended is only reached through the scope it was spawned in: if
+    that has committed, it is gone through again, and so on upwards."""
+    moment, noticed = looking.moment, looking.noticed
+    plans = {edit.record.agent: edit.after for edit in noticed.edits if edit.after is not None}
+    plans |= {path: Plan(text) for path, text in noticed.plans.items()}
+    waiting = [path for path, plan in plans.items() if plan.progress.settled < plan.progress.leaves]
+    waiting += [edit.record.agent for edit in noticed.edits if edit.record.step is not None]
+    reached: set[tuple[str, str]] = set()
+    while waiting:
+        path = waiting.pop()
+        if not path:
+            continue
+        agent = moment.agents[path]
+        above = moment.agents[path.rpartition("/")[0]]
+        key = agent.spawned_in
+        if (above.path, key) in reached:
+            continue
+        reached.add((above.path, key))
+        plan = plans.get(above.path, above.plan)
+        task = plan.task(key) if key != ROOT and not key.startswith("_") else None
+        if key == ROOT:
+            needs, says = above.result is not None, f"{above.path} is entered again, since {path} was spawned by it"
+        elif key.startswith("_"):
+            needs, says = key in above.results, f"{key[1:]} will be gone through again, since {path} was spawned in it"
+        elif task is None or _is_newly_left(task, plan, above.plan):
+            needs = False
+            looking.find(agent.folder + TODO, f"gives work to {path}, but its item {key} of the plan above is left out")
+        else:
+            needs = not plan.is_to_do(key)
+            says = f"item {key} ({task.text!r}) will be gone through again, since {path} was spawned in it"
+        if needs:
+            after = plan.copy()
+            if task is not None:
+                after.reopen(task)
+            plans[above.path] = after
+            record = Edited(
+                agent=above.path, file=f"{agent.folder}{TODO}", by="the runtime", sha="", redone=(key,),
+                plan=tuple(between(list(plan.lines), list(after.lines))), says=(says,),
+            )  # fmt: skip
+            noticed.edits.append(Edit(record, after))
+        waiting.append(above.path)
+
+
+def _is_newly_left(task: Task, plan: Plan, before: Plan) -> bool:
+    """Whether a person has just dropped an item or one above it, or marked it as done."""
+    if task.is_finished and (was := before.task(task.id or "")) is not None and was.mark != task.mark:
+        return True
+    return task.parent is not None and _is_newly_left(plan.at(task.parent), plan, before)
