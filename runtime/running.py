@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from ..workspace import lease, opening
+from ..workspace import opening
 from ..workspace.errors import SatchelError, StorageFailed
-from ..workspace.looking import define, look
+from ..workspace.looking import Look, define, look
 from ..workspace.record import Doubt, EndStatus
 from ..workspace.report import Report
 from ..workspace.store import Store, open_store
@@ -74,7 +74,8 @@ async def _run(
     wake: bool,
 ) -> Outcome:  # fmt: skip
     store = open_store(os.fspath(workspace)) if isinstance(workspace, str | os.PathLike) else workspace
-    if not wake and (asleep := _asleep(store)):
+    seen = look(store)
+    if not wake and (asleep := _asleep(seen)):
         return asleep
     report = Report()
 
@@ -88,7 +89,7 @@ async def _run(
             return  # told when it is to be run
         Codec(kind, "the state").decode(encode(data, "data"))
 
-    with opening.opened(store, "run", report, check_data=check_data) as opened:
+    with opening.opened(store, "run", report, seen=seen, check_data=check_data) as opened:
         if opened.was_finished:
             if watch and report.has("edited"):
                 watch.opened(report)
@@ -107,11 +108,9 @@ async def _run(
         return await _Runner(Context(opened, interruption, watch), root, report).run()
 
 
-def _asleep(store: Store) -> Outcome | None:
-    """What there is to say of a run that sleeps and whose time has not come. Changes nothing."""
-    if store.version(lease.PATH) is not None:
-        return None  # a process has it, or has died with it: so much is cheap to know
-    moment = look(store).moment
+def _asleep(seen: Look) -> Outcome | None:
+    """What there is to say of a run that sleeps and whose time has not come."""
+    moment = seen.moment
     if moment.status != "sleeping" or not moment.clean or datetime.fromisoformat(moment.until) <= datetime.now(UTC):
         return None
     settled, leaves = moment.root.plan.progress

@@ -101,16 +101,18 @@ class Workspace:
 
 @contextmanager
 def opened(
-    store: Store, why: Why, report: Report, *,
+    store: Store, why: Why, report: Report, *, seen: Look | None = None,
     choices: Mapping[str, Side] | None = None, check_data: CheckData | None = None,
 ) -> Iterator[Workspace]:  # fmt: skip
     """Open for the body. The body calls `close`; leaving without it is what a crash is, and is repaired as one.
+
+    `seen` is a look at it that was taken just now, if there is one.
 
     Edits by people are merged, recorded and reported. Refused or InvalidFile for one that can't be honoured,
     Conflicting for one that a person has to decide about, by `choices`; see edits/notice.py for these and `check_data`.
     To `merge`, what nobody has settled yet is left as it is, and asked about again by the next opening.
     """
-    seen = look(store)  # refuse before anything is touched
+    seen = seen or look(store)  # refuse before anything is touched
     with lease.held(store):
         _clear_temporary(store)
         if signature(store) != seen.signature:
@@ -209,8 +211,8 @@ def _project(workspace: Workspace, noticed: Noticed) -> None:
     for overruled in noticed.overruled:
         keeping.reject(store, overruled)
     keeping.clear_questions(store, noticed.questions)
-    for finding in noticed.findings:
-        workspace.report.add("done", str(finding))
+    for text in noticed.told:
+        workspace.report.add("done", text)
     for path in noticed.leftovers:
         store.remove(path)
     for agent in moment.agents.values():

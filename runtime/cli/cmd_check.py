@@ -110,7 +110,7 @@ def _foresee(store: Store, seen: Look, checked: _Checked) -> None:
         ]
     for edit in noticed.edits:
         checked.planned += [f"{edit.record.file}: {say}" for say in edit.record.says]
-    checked.planned += map(str, noticed.findings)
+    checked.planned += noticed.told
     if noticed.leftovers:
         checked.planned.append(f"{counted(len(noticed.leftovers), 'step file')} of finished items would be removed")
     for path in noticed.plans:

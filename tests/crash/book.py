@@ -19,6 +19,7 @@ Key = tuple[str, str, str, int]
 class Book:
     """What the records say, taken together."""
 
+    agent: str = ""  # whose records count here
     lines: list[bytes] = field(default_factory=list)  # lines[n] is record n + 1
     kinds: list[str] = field(default_factory=list)
     run_id: str = ""
@@ -28,6 +29,7 @@ class Book:
     open: set[str] = field(default_factory=set)  # scopes
     done: dict[Key, dict[str, Any]] = field(default_factory=dict)  # of open scopes
     started: dict[Key, dict[str, Any]] = field(default_factory=dict)
+    past: dict[str, dict[Key, dict[str, Any]]] = field(default_factory=dict)  # effects of scopes that have ended
     ever_started: set[tuple[str, str]] = field(default_factory=set)
     results: dict[str, dict[str, Any]] = field(default_factory=dict)
     outputs: dict[str, str] = field(default_factory=dict)  # hashes
@@ -42,7 +44,10 @@ class Book:
         self.lines.append(line)
         kind = record["type"]
         self.kinds.append(kind)
-        key = (record["scope"], record["step"], record["args"], record["n"]) if "step" in record else ("", "", "", 0)
+        if kind not in ("opened", "resolved") and record.get("agent", "") != self.agent:
+            return
+        is_of_call = "step" in record and kind != "edited"
+        key = (record["scope"], record["step"], record["args"], record["n"]) if is_of_call else ("", "", "", 0)
         match kind:
             case "opened":
                 self.run_id = record["run_id"]
@@ -61,6 +66,8 @@ class Book:
             case "step.failed" if record.get("not_done"):
                 self.started.pop(key, None)
             case "scope.begun":
+                if record["scope"] not in self.open:
+                    self.done |= self.past.pop(record["scope"], {})
                 self.open.add(record["scope"])
             case "scope.committed":
                 self._commit(record)
@@ -72,6 +79,8 @@ class Book:
                 self.doubts[record["id"]] = record
             case "resolved":
                 self._resolve(record)
+            case "edited":
+                self._edited(record)
         for change in record.get("plan", []):
             self._replan(*change)
 
@@ -83,13 +92,37 @@ class Book:
         self.messages += self._pending.pop(scope, [])
         if scope:
             self.results[scope] = record
-            self.open.discard(scope)
-            self.done = {key: each for key, each in self.done.items() if key[0] != scope}
-            self.started = {key: each for key, each in self.started.items() if key[0] != scope}
+            self._end(scope)
+
+    def _end(self, scope: str) -> None:
+        """Of what it has done only the effects are remembered."""
+        if scope in self.open:
+            self.past[scope] = {key: each for key, each in self.done.items() if key[0] == scope and each.get("effect")}
+        self.open.discard(scope)
+        self.done = {key: each for key, each in self.done.items() if key[0] != scope}
+        self.started = {key: each for key, each in self.started.items() if key[0] != scope}
+
+    def _edited(self, record: dict[str, Any]) -> None:
+        if record["file"] == "workspace.yaml":
+            return
+        for change in record.get("patch", []):
+            self.data = _patched(self.data, change)
+        for scope in record.get("redone", []):
+            self.results.pop(scope, None)
+            self._end(scope)
+        for scope in record.get("dropped", []):
+            self._end(scope)
+        if edit := record.get("step"):
+            key: Key = (edit["scope"], *edit["key"])
+            was = self.done.pop(key, None) or self.started.pop(key)
+            if not edit.get("redo"):
+                self.done[key] = was | {"result": edit.get("result"), "blob": edit.get("blob", "")}
 
     def _resolve(self, record: dict[str, Any]) -> None:
-        doubt = self.doubts.pop(record["id"])
         self.settled.add(record["id"])
+        if record["id"] not in self.doubts:
+            return  # another agent's
+        doubt = self.doubts.pop(record["id"])
         if doubt["why"] == "unclaimed":
             for step, args, n in doubt.get("others", []):
                 self.started.pop((doubt["scope"], step, args, n), None)

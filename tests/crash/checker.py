@@ -34,7 +34,7 @@ def check(before: Tree, after: Tree, witness: Witness, report: Report) -> None:
         journal = book.read(after)
     except book.Unreadable as error:
         raise Violation(f"the journal was not mended: {error}") from error
-    _journal(journal, witness)
+    journal_is_kept(journal, witness)
     _each_is_true(before, journal)
     for fact in witness.facts:
         if not _holds(fact, journal, after):
@@ -49,7 +49,8 @@ def check(before: Tree, after: Tree, witness: Witness, report: Report) -> None:
     _nobody_is_blamed(before, after, journal, report)
 
 
-def _journal(journal: Book, witness: Witness) -> None:
+def journal_is_kept(journal: Book, witness: Witness) -> None:
+    """Every record that was acknowledged is there, and none that nobody has written."""
     for seq, line in witness.acknowledged.items():
         if seq > len(journal.lines):
             raise Violation(f"record {seq} was acknowledged and is gone: {line.decode()}", "journal")

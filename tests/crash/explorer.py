@@ -9,15 +9,17 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import blake2b
 from typing import Literal, NamedTuple
 
+from satchel.workspace.errors import Conflicting, InvalidFile, Refused, SatchelError
 from satchel.workspace.opening import Why
 from satchel.workspace.report import Report
 
 from . import legal, memory
 from .checker import Violation, check
+from .edited import Judge
 from .legal import Chain, Crash
 from .memory import ROOT, Memory, Step, files
 from .play import playing
@@ -95,9 +97,10 @@ class Explorer:
 
     def __init__(self, workload: Workload, seed: int, per_call: int, *, every: int = 1, shuffled: bool = False):
         self.tally = Tally()
-        self._workload, self._seed, self._per_call, self._every = workload, seed, per_call, every
+        self._workload, self._seed, self._per_call, self._every = workload, seed, per_call, every * workload.every
         self._shuffled = shuffled
         self._rng = random.Random(f"{workload.name}-{seed}")
+        self._judge: Judge | None = None
 
     def explore(self) -> Tally:
         with steady():
@@ -111,12 +114,17 @@ class Explorer:
 
     def _record(self) -> _Past:
         new_process()
-        system = Memory(memory.planted(self._workload.files))
+        editing = self._workload.editing
+        planted = editing.files() if editing else self._workload.files
+        self._judge = editing.judge() if editing else None
+        new_process()
+        system, witness = Memory(memory.planted(planted)), Witness()
+        witness.knows_of(planted)
         try:
             self._workload.live(system)
         except Exception as error:
             raise Found(f"{self._workload.name} fails without any crash: {error!r}") from error
-        return _Past(system.log, Witness())
+        return _Past(system.log, witness)
 
     def _crash_at(self, past: _Past, at: int) -> None:
         for crash in legal.kills(past.log, at):
@@ -189,22 +197,36 @@ class Explorer:
         self.tally.openings += 1
         first = past.first + crash.at + 1
         system, report = Memory(nodes, first), Report()
+        check_opened = self._judge.opened if self._judge else partial(check, report=report)
         try:
+            if self._judge:
+                self._judge.left(before)
             with playing(system, stage.why, report) as play:
-                check(before, files(system.nodes), witness, report)
+                check_opened(before, files(system.nodes), witness)
                 if stage.then == "close":
                     play.workspace.close("paused")
                 elif stage.then == "work" and not self._workload.finish:
                     go_on(play)
-            if stage.then == "work" and self._workload.finish:
-                self._workload.finish(system, witness)
-            if stage.then == "close" or self._workload.finish:
-                check(files(system.nodes), files(system.nodes), _seen(witness, system.log), report)
+            if stage.then == "close":
+                check_opened(files(system.nodes), files(system.nodes), _seen(witness, system.log))
         except Violation:
             raise
         except Exception as error:
-            raise Violation(f"{stage.why} was refused: {type(error).__name__}: {error}") from error
+            if not (self._judge and isinstance(error, Refused | InvalidFile | Conflicting)):
+                raise Violation(f"{stage.why} was refused: {type(error).__name__}: {error}") from error
+            self._judge.turned_away(before, files(system.nodes), error)
+        if stage.then == "work" and self._workload.finish:
+            self._finish(system, witness, report)
         return _Past(system.log, witness, first)
+
+    def _finish(self, system: Memory, witness: Witness, report: Report) -> None:
+        assert self._workload.finish
+        try:
+            self._workload.finish(system, witness)
+        except SatchelError as error:
+            raise Violation(f"the run can't go on: {type(error).__name__}: {error}") from error
+        if not self._judge:
+            check(files(system.nodes), files(system.nodes), _seen(witness, system.log), report)
 
     # When something is wrong
 

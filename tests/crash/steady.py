@@ -18,6 +18,7 @@ from satchel.runtime import effects, scope
 from satchel.runtime import partial as streaming
 from satchel.workspace import journal, opening, record
 from satchel.workspace.edits import look
+from satchel.workspace.edits import look
 from satchel.workspace.journal import Journal
 from satchel.workspace.projector import Projector
 from satchel.workspace.store import disk
@@ -60,6 +61,7 @@ def steady() -> Iterator[None]:
             (scope, "time", stopped),
             (effects, "time", stopped),
             (disk.os, "getpid", lambda: 4242),
+            (look, "LOOK_AGAIN", 0),
             (look, "LOOK_AGAIN", 0.0),  # nobody is in the middle of saving
         ):
             patches.enter_context(mock.patch.object(target, name, value))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -65,6 +66,7 @@ class Witness:
     latest: dict[int, bytes] = field(default_factory=dict)
     acknowledged: dict[int, bytes] = field(default_factory=dict)
     facts: list[Fact] = field(default_factory=list)
+    others: list[object] = field(default_factory=list)  # facts of a workload's own kinds
     streams: dict[tuple[str, str, int], tuple[str, str]] = field(default_factory=dict)  # handed over, kept
     outputs: dict[str, set[bytes]] = field(default_factory=dict)
     power_failed: bool = False
@@ -88,6 +90,8 @@ class Witness:
                 self.streams[scope, step, attempt] = text, text if kept else before
             case Fact():
                 self.facts.append(fact)
+            case _:
+                self.others.append(fact)
 
     def seen_file(self, nodes: Nodes, call: Call) -> None:
         """Remember what an output held, once it has its name."""
@@ -96,8 +100,15 @@ class Witness:
             assert isinstance(file, File)
             self.outputs.setdefault(call.other.removeprefix(f"{ROOT}/"), set()).add(file.data)
 
+    def knows_of(self, tree: Mapping[str, bytes]) -> None:
+        """What lies in the journal already is durable."""
+        for path, data in tree.items():
+            if path.startswith("journal/"):
+                self.see(Call("write", f"{ROOT}/{path}", data=data))
+        self.acknowledged = dict(self.latest)
+
     def copy(self) -> Witness:
         return Witness(
-            set(self.written), dict(self.latest), dict(self.acknowledged), list(self.facts), dict(self.streams),
-            {path: set(versions) for path, versions in self.outputs.items()}, self.power_failed, self.seen,
+            set(self.written), dict(self.latest), dict(self.acknowledged), list(self.facts),
+            list(self.others), dict(self.streams), {path: set(versions) for path, versions in self.outputs.items()}, self.power_failed, self.seen,
         )  # fmt: skip

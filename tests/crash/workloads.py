@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from . import agents, pipelined
+from .editing import EDITINGS, Editing
 from .memory import Memory
 from .play import Play, playing
 from .witness import Witness
@@ -16,12 +17,17 @@ def _definition(run_id: str) -> bytes:
 
 
 class Workload(NamedTuple):
-    """`finish`, in place of `go_on`, is what a later process does that has opened the workspace itself."""
+    """`finish`, in place of `go_on`, is what a later process does that has opened the workspace itself.
+
+    Of an `editing` people have edited the files, or several agents are at work: these files and its own judge count.
+    """
 
     name: str
     files: dict[str, bytes]
     live: Callable[[Memory], None]
     finish: Callable[[Memory, Witness], None] | None = None
+    editing: Editing | None = None
+    every: int = 1  # of its calls, this many are gone over for one that is crashed at
 
 
 def go_on(play: Play) -> None:
@@ -134,6 +140,8 @@ def _plan_of_a_person(system: Memory) -> None:
 
 _PLAN = b"# Mail\r\n\r\n- [ ] Call back\r\n- [ ] Call back\r\n  - [ ] Find the number\r\n\r\nThanks.\r\n"
 
+_EVERY = {"tree": 12, "tree-pipelined": 12}
+
 WORKLOADS = {
     each.name: each._replace(files={"workspace.yaml": _definition(each.name), **each.files})
     for each in (
@@ -146,5 +154,5 @@ WORKLOADS = {
         Workload("agent", {}, agents.live, agents.finish),
         Workload("pipelined", {}, pipelined.live, pipelined.finish),
     )
-}
+} | {name: Workload(name, {}, each.live, each.finish, each, _EVERY.get(name, 2)) for name, each in EDITINGS.items()}
 """Each is a run of another name, so no two share a state."""

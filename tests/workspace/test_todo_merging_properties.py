@@ -18,7 +18,7 @@ from satchel.workspace.todo.splice import apply, body, ending, split
 COMMON = settings(deadline=None, max_examples=4000, suppress_health_check=[HealthCheck.too_slow])
 
 WORDS = ["read a.txt", "read b.txt", "check", "send", "write"]
-PROSE = ["# Plan ", "## Later ", "some words ", "", "```", "> a quote ", "<!-- x -->", "lazy "]
+PROSE = ["# Plan ", "## Later ", "some words ", "", "```", "> a quote ", "<!-- x --> ", "lazy "]
 MARKS = " x-/X"
 
 
@@ -113,21 +113,31 @@ def edited(draw: st.DrawFn, text: str) -> str:
 
 @st.composite
 def versions(draw: st.DrawFn, twins: bool = False, strange: bool = True) -> tuple[str | None, str, str]:
-    """Base, ours, theirs: mostly two edits of one plan. Theirs may be written anew; and ours, if `strange`."""
+    """Base, ours, theirs: two edits of one plan; if `strange`, now and then a plan that was written anew, or an edit of
+    an edit, which may hold ids that the base has never seen."""
     base = draw(plans(twins))
-    kind = draw(st.integers(0, 9))
+    kind = draw(st.integers(0 if strange else 3, 9))
     ours = draw(plans(twins)) if strange and kind == 0 else draw(run_on(base))
     if kind == 1:
         ours = draw(edited(ours))
     theirs = draw(edited(base)) if kind != 2 else draw(plans(twins))
     if kind == 3:
-        theirs = draw(edited(ours))
+        return None, ours, draw(edited(ours))
     return (None if draw(st.integers(0, 3)) == 0 else base), ours, theirs
 
 
 def parsed(texts: tuple[str | None, str, str]) -> tuple[Plan | None, Plan, Plan]:
     base, ours, theirs = texts
     return None if base is None else Plan(base), Plan(ours), Plan(theirs)
+
+
+def plainly(plan: Plan) -> str:
+    """The text, for an `x` of either size, and for parents begun or open: nothing depends on those."""
+    lines = [line.replace("[X]", "[x]", 1) for line in plan.lines]
+    for task in plan.tasks:
+        if not task.is_leaf:
+            lines[task.line] = lines[task.line].replace("[/]", "[ ]", 1)
+    return "".join(lines)
 
 
 def words(plan: Plan) -> Counter[str]:
@@ -177,7 +187,7 @@ def test_the_same_edit_merged_twice_is_merged_once(texts: tuple[str | None, str,
     if not found.conflicts:
         again = merge_plans(base, found.plan, theirs)
         assert again.conflicts == ()
-        assert again.plan.text.replace("[X]", "[x]") == found.plan.text.replace("[X]", "[x]")
+        assert plainly(again.plan) == plainly(found.plan)
 
 
 @COMMON

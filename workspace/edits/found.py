@@ -50,9 +50,13 @@ class Question:
     theirs: bytes
 
 
+_FEW = 4
+
+
 class Finding(NamedTuple):
     path: str
     text: str
+    is_lag: bool = False  # it is of an earlier moment, as after every crash
 
     def __str__(self) -> str:
         return f"{self.path} {self.text}"
@@ -78,6 +82,14 @@ class Noticed:
         """The files that are not simply as the runtime wrote them."""
         asked = {question.path for question in self.questions} | {refusal.path for refusal in self.refusals}
         return asked | {edit.record.file for edit in self.edits} | {finding.path for finding in self.findings}
+
+    @property
+    def told(self) -> list[str]:
+        """The findings for a person: of many files that lag, as a tree of agents has, only how many."""
+        lagging = [finding for finding in self.findings if finding.is_lag]
+        few = len(lagging) <= _FEW
+        said = [str(finding) for finding in self.findings if few or not finding.is_lag]
+        return said if few else [f"{len(lagging)} files lagged behind; they are brought to this moment", *said]
 
     @property
     def reopens(self) -> bool:
@@ -107,6 +119,10 @@ class Looking:
 
     def find(self, path: str, text: str) -> None:
         self.noticed.findings.append(Finding(path, text))
+
+    def lags(self, path: str, seq: int) -> None:
+        text = f"stood at record {seq}; it is brought to {self.moment.seq}"
+        self.noticed.findings.append(Finding(path, text, is_lag=True))
 
     def is_merged(self, agent: AgentMoment, path: str, sha: str) -> bool:
         """Whether this very edit counts already: the file is as it was, because a crash has kept it from being

@@ -40,6 +40,9 @@ def notice(
         looking.refuse(DEFINITION, error)
     _check_steps(looking)
     _reach(looking)
+    # Parents first: of a group that a crash cuts short, a sub-agent's new work must not be left without its way there.
+    place = {path: number for number, path in enumerate(moment.agents)}
+    looking.noticed.edits.sort(key=lambda edit: place[edit.record.agent])
     return looking.noticed
 
 

@@ -46,7 +46,7 @@ def look(looking: Looking, agent: AgentMoment) -> None:
     elif is_ours:
         assert stamped.stamp is not None
         if stamped.stamp.seq < moment.seq:
-            looking.find(path, f"stood at record {stamped.stamp.seq}; it is brought to {moment.seq}")
+            looking.lags(path, stamped.stamp.seq)
     elif looking.is_merged(agent, path, sha(data)):
         looking.find(path, "holds an edit that was merged before; it is written anew")
     else:

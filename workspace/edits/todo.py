@@ -51,7 +51,7 @@ def look(looking: Looking, agent: AgentMoment) -> None:
         elif stamped.untouched:
             assert stamped.stamp is not None
             if stamped.stamp.seq < moment.seq:
-                looking.find(path, f"stood at record {stamped.stamp.seq}; it is brought to {moment.seq}")
+                looking.lags(path, stamped.stamp.seq)
         elif looking.is_merged(agent, path, sha(data)):
             looking.find(path, "holds an edit that was merged before; it is written anew")
         else:
@@ -218,11 +218,11 @@ def _again(agent: AgentMoment, task: Task) -> str:
     effects = [record for record in scope.done.values() if record.effect]
     known = agent.results.get(key)
     steps = known.steps if known else len(scope.done) - len(effects)
-    said = f": {steps} step{'' if steps == 1 else 's'} anew"
+    said = f": {steps} step{'' if steps == 1 else 's'} anew" if steps else ""
     kept = [_kept(scope, record) for record in effects[:_TOLD]]
     if kept:
         more = f" and {len(effects) - _TOLD} more effects" if len(effects) > _TOLD else ""
-        said += f"; {', '.join(kept)}{more} {'is' if len(effects) == 1 else 'are'} kept"
+        said += f"{';' if said else ':'} {', '.join(kept)}{more} {'is' if len(effects) == 1 else 'are'} kept"
     return said
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 from .conflicts import PlanConflict, Questions, Side
@@ -49,9 +50,11 @@ def _changed_by_both(joined: Joined) -> set[int]:
     """What theirs has finished, or is no longer finished in theirs, though the run has done the same meanwhile."""
     found: set[int] = set()
     for place, number in enumerate(joined.numbers):
-        finished = [version.tasks[number].is_finished for version in joined.versions if number in version.tasks]
-        if finished in ([True, False, False], [False, True, True]):
-            found.add(place)
+        if all(number in version.tasks for version in joined.versions):
+            was, mine, its = (version.tasks[number] for version in joined.versions)
+            is_finished = its.is_finished and was.mark != its.mark == mine.mark
+            if is_finished or (was.is_finished and not mine.is_finished and not its.is_finished):
+                found.add(place)
     return found
 
 
@@ -104,7 +107,8 @@ class _Marks:
         self.base, self.ours, self.theirs = versions
         self.has_base, self.questions = has_base, questions
         self.left = unsettled(self.theirs.plan)
-        self.busy = _with_new_work(self.ours, self.theirs)
+        self.holding = _with_work(self.theirs)
+        self.growing = _with_work(self.theirs, self.ours.tasks)
 
     def choose(self, number: int) -> Mark:
         mine, its = self.ours.tasks[number], self.theirs.tasks[number]
@@ -125,10 +129,12 @@ class _Marks:
 
     def _choose_without_base(self, number: int, mine: Task, its: Task) -> Mark:
         if mine.is_finished and not its.is_finished:
-            if self._is_only_late(its) or number in self.busy:
+            if self._is_only_late(its) or number in self.growing:
                 return mine.mark
             return self._ask(PlanConflict(its.line + 1, its.text, "untick_without_base", mine.mark, its.mark))
-        return mine.mark if (mine.mark, its.mark) == ("begun", "open") else its.mark
+        if not mine.is_finished and not its.is_finished and (its.mark == "open" or not its.is_leaf):
+            return mine.mark
+        return its.mark
 
     def _yields(self, was: Mark, its: Task) -> bool:
         """Whether theirs has only begun an item; or a parent is begun or not, which says nothing of its own."""
@@ -139,8 +145,7 @@ class _Marks:
         the parent reopened for the new work that the edit brings. Then nothing else in the two plans differs.
         """
         mine, its = self.ours.tasks[number], self.theirs.tasks[number]
-        is_new = not self.has_base and its.is_finished and not mine.is_finished
-        return is_new and any(self.left[child] for child in its.children)
+        return not self.has_base and its.is_finished and not mine.is_finished and number in self.holding
 
     def _is_only_late(self, its: Task) -> bool:
         """Whether a parent would be finished, had it been marked as what is below it says."""
@@ -152,12 +157,11 @@ class _Marks:
         return mark
 
 
-def _with_new_work(ours: Version, theirs: Version) -> set[int]:
-    """The items of theirs that have one below them that is not finished and not in ours."""
+def _with_work(version: Version, known: Container[int] = ()) -> set[int]:
+    """The items that have one below them that is not finished, and not `known`."""
     found: set[int] = set()
-    for number, task in reversed(theirs.tasks.items()):
-        if number in found or (number not in ours.tasks and task.mark not in FINISHED):
-            parent = theirs.parent(number)
-            if parent is not None:
-                found.add(parent)
+    for number, task in reversed(version.tasks.items()):
+        parent = version.parent(number)
+        if parent is not None and (number in found or not (task.is_finished or number in known)):
+            found.add(parent)
     return found
