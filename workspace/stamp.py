@@ -46,8 +46,8 @@ def sha_of_markdown(body: bytes, of: str) -> bytes:
 
 
 def read_markdown(data: bytes, of: str = "") -> Stamped:
-    """A stamp that is not in the last line any more, since something was appended, still tells where the file stood. One
-    that was cut short tells nothing, but is no prose either: what comes after it would be read as its comment."""
+    """A stamp that is not in the last line any more, since something was appended, still tells where the file stood.
+    One that was cut short tells nothing, but is no prose either: what comes after it would be read as its comment."""
     match = _MARKDOWN.search(data)
     if match:
         body = data[: match.start()]

@@ -11,14 +11,15 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
+from turns import person
+from turns.tree import Acted, Committed, Process, answer, make, was_done
+
 from satchel import run
 from satchel.workspace.edits import Side
 from satchel.workspace.errors import Conflicting, InvalidFile, Refused
 from satchel.workspace.opening import opened
 from satchel.workspace.report import Report
 from satchel.workspace.store import DiskStore
-from turns import person
-from turns.tree import Acted, Committed, Process, answer, make, was_done
 
 from . import memory
 from .checker import Violation

@@ -18,7 +18,6 @@ from satchel.runtime import effects, scope
 from satchel.runtime import partial as streaming
 from satchel.workspace import journal, opening, record
 from satchel.workspace.edits import look
-from satchel.workspace.edits import look
 from satchel.workspace.journal import Journal
 from satchel.workspace.projector import Projector
 from satchel.workspace.store import disk

@@ -110,5 +110,6 @@ class Witness:
     def copy(self) -> Witness:
         return Witness(
             set(self.written), dict(self.latest), dict(self.acknowledged), list(self.facts),
-            list(self.others), dict(self.streams), {path: set(versions) for path, versions in self.outputs.items()}, self.power_failed, self.seen,
+            list(self.others), dict(self.streams),
+            {path: set(versions) for path, versions in self.outputs.items()}, self.power_failed, self.seen,
         )  # fmt: skip

@@ -8,8 +8,8 @@ import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from itertools import count
-from typing import Any, Literal, cast
+from itertools import count, pairwise
+from typing import Any, Literal
 from unittest import mock
 
 from crash import legal, memory
@@ -371,7 +371,7 @@ class Turns(RuleBasedStateMachine):
                 self.model.forget_agent(path)
             else:
                 self._known(path, "data").pop("log", None)
-        self._open("merge", crash, {path: side for path in self.conflicted})
+        self._open("merge", crash, dict.fromkeys(self.conflicted, side))
 
     def _answer(self, crash: tuple[int, str] | None, pick: int, wants_it_again: bool) -> None:
         doubts = self._doubts()
@@ -517,7 +517,7 @@ def _is_readable(path: str, *names: str) -> bool:
 
 
 def _parents(rows: list[person.Row]) -> set[str]:
-    return {above.name for above, below in zip(rows, rows[1:], strict=False) if below.depth > above.depth}
+    return {above.name for above, below in pairwise(rows) if below.depth > above.depth}
 
 
 def _stamped_at(data: bytes) -> int | None:

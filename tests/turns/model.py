@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from . import person
@@ -189,9 +190,10 @@ class Model:
                 missing = Counter(value) - Counter(now.get("log", []))
                 if missing:
                     raise Lost(f"{path}: the log has lost {missing}")
-            elif ("data", key) not in wishes and marks.get(key.removeprefix("did-"), "x") in ("x", "-"):
-                if now.get(key, GONE) != value:
-                    raise Lost(f"{path}: {key} was {value!r} and is {now.get(key, GONE)!r}")
+                continue
+            stays = ("data", key) not in wishes and marks.get(key.removeprefix("did-"), "x") in ("x", "-")
+            if stays and now.get(key, GONE) != value:
+                raise Lost(f"{path}: {key} was {value!r} and is {now.get(key, GONE)!r}")
         for (kind, name), value in wishes.items():
             if kind == "data" and now.get(name, GONE) != value:
                 raise Lost(f"{path}: {name} is {now.get(name, GONE)!r}, and a person has made it {value!r}")
@@ -275,7 +277,7 @@ def _shown(agent: str, tree: Tree, seq: int) -> dict[str, Any]:
 def _nested(rows: list[person.Row]) -> set[str]:
     """Items below or above others: what is marked there may have a meaning for both."""
     found = set()
-    for above, below in zip(rows, rows[1:], strict=False):
+    for above, below in pairwise(rows):
         if below.depth > above.depth:
             found |= {above.name, below.name}
         elif below.depth and above.name in found:

@@ -9,7 +9,6 @@ from typing import Any, Literal, NamedTuple
 
 from crash import memory
 from crash.memory import Memory
-
 from msgspec import Raw
 
 from satchel import Item, NotDone, Run, agent, effect, step
