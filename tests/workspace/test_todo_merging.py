@@ -118,6 +118,10 @@ def test_an_id_is_the_same_in_any_case() -> None:
         ("- [ ] a", "- [ ] a\n- [ ] o\n", "- [ ] A", "- [ ] A\n- [ ] o\n"),
         # ours in the ways of the file it goes into
         ("- [ ] a\n", "- [/] a ^1\n- [ ] o\n", "- [ ] a\r\n- [ ] t\r\n", "- [/] a ^1\r\n- [ ] t\r\n- [ ] o\r\n"),
+        ("\ufeff- [ ] a\n- [ ] b\n", "\ufeff- [x] a\n- [ ] o\n- [ ] b\n", "\ufeff- [ ] b\n- [ ] a\n",
+         "\ufeff- [ ] b\n- [x] a\n- [ ] o\n"),
+        # what the run finished meanwhile stays so
+        ("- [ ] p\n  - [ ] a ^1\n", "- [x] p\n  - [x] a ^1\n", "- [ ] p\n  - [ ] a\n", "- [x] p\n  - [x] a ^1\n"),
         # one side only
         ("p\n\nq\n- [ ] a\n", "p2\n\nq\n- [ ] a\n", "p\n\nq2\n- [ ] a\n", "p2\n\nq2\n- [ ] a\n"),
         ("p\n- [ ] a\n- [ ] b\n", "p2\n- [ ] a\n- [ ] b\n", "p\n- [ ] b\n- [ ] a\n", "p2\n- [ ] b\n- [ ] a\n"),

@@ -15,7 +15,7 @@ from satchel.workspace.todo.conflicts import Side
 from satchel.workspace.todo.matching import match
 from satchel.workspace.todo.splice import apply, body, ending, split
 
-COMMON = settings(deadline=None, max_examples=4000, suppress_health_check=[HealthCheck.too_slow])
+COMMON = settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
 
 WORDS = ["read a.txt", "read b.txt", "check", "send", "write"]
 PROSE = ["# Plan ", "## Later ", "some words ", "", "```", "> a quote ", "<!-- x --> ", "lazy "]
@@ -113,10 +113,9 @@ def edited(draw: st.DrawFn, text: str) -> str:
 
 @st.composite
 def versions(draw: st.DrawFn, twins: bool = False, strange: bool = True) -> tuple[str | None, str, str]:
-    """Base, ours, theirs: two edits of one plan; if `strange`, now and then a plan that was written anew, or an edit of
-    an edit, which may hold ids that the base has never seen."""
+    """Base, ours, theirs: mostly two edits of one plan. Theirs may be written anew; and ours, if `strange`."""
     base = draw(plans(twins))
-    kind = draw(st.integers(0 if strange else 3, 9))
+    kind = draw(st.integers(0, 9))
     ours = draw(plans(twins)) if strange and kind == 0 else draw(run_on(base))
     if kind == 1:
         ours = draw(edited(ours))
