@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 _MARKDOWN = re.compile(rb"(?:\n|\A)<!-- satchel (\d{1,15})\.(\d{1,9})\.([0-9a-f]{8}) -->\s*\Z")
 _MOVED = re.compile(rb"(?:\n|\A)<!-- satchel (\d{1,15})\.(\d{1,9})\.([0-9a-f]{8}) -->[ \t]*(?:\r?\n|\Z)")
-_TORN = re.compile(rb"(?:\n|\A)<!--(?: (?:s(?:a(?:t(?:c(?:h(?:e(?:l(?: [0-9a-f. ]*-{0,2})?)?)?)?)?)?)?)?)?\Z")
 _JSON = re.compile(rb'"at": ?\{\s*"seq": ?(\d{1,15}),\s*"epoch": ?(\d{1,9}),\s*"sha": ?"([0-9a-f]{8})"\s*\}')
 _BLANK = b"00000000"
 
@@ -46,8 +45,7 @@ def sha_of_markdown(body: bytes, of: str) -> bytes:
 
 
 def read_markdown(data: bytes, of: str = "") -> Stamped:
-    """A stamp that is not in the last line any more, since something was appended, still tells where the file stood.
-    One that was cut short tells nothing, but is no prose either: what comes after it would be read as its comment."""
+    """A stamp that is not in the last line any more, since something was appended, still tells where the file stood."""
     match = _MARKDOWN.search(data)
     if match:
         body = data[: match.start()]
@@ -56,8 +54,7 @@ def read_markdown(data: bytes, of: str = "") -> Stamped:
         return found if found.untouched else found._replace(body=body.removesuffix(b"\r"))
     *_, match = (None, *_MOVED.finditer(data))
     if not match:
-        torn = _TORN.search(data)
-        return Stamped(None, data[: torn.start()] if torn else data, False)
+        return Stamped(None, data, False)
     body = data[: match.start()].removesuffix(b"\r")
     end = b"" if not body or body.endswith(b"\n") else b"\n"
     return _stamped(match, body + end + data[match.end() :], b"")

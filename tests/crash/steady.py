@@ -60,7 +60,6 @@ def steady() -> Iterator[None]:
             (scope, "time", stopped),
             (effects, "time", stopped),
             (disk.os, "getpid", lambda: 4242),
-            (look, "LOOK_AGAIN", 0),
             (look, "LOOK_AGAIN", 0.0),  # nobody is in the middle of saving
         ):
             patches.enter_context(mock.patch.object(target, name, value))
