@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
@@ -25,6 +26,7 @@ from . import memory
 from .checker import Violation
 from .edited import Judge, Tree, Wanted
 from .memory import ROOT, Memory
+from .pipelined import never_in_time
 from .steady import new_process
 from .witness import Witness
 
@@ -91,11 +93,19 @@ class Editing:
         finish(system, [*self.base.world, *acted], self._side)
 
 
+class Obeying(Editing):
+    """Goes on to the end, so that what a power failure brings back has been obeyed long ago."""
+
+    def live(self, system: Memory) -> None:
+        finish(system, self.base.world, self._side)
+
+
 class Working(Editing):
     """No edit: the whole tree at work from its first start, two agents at once."""
 
     def __init__(self, durability: Durability):
         self._durability: Durability = durability
+        self._time = never_in_time if durability == "pipelined" else nullcontext
 
     def files(self) -> dict[str, bytes]:
         return {"workspace.yaml": DEFINITION}
@@ -104,10 +114,12 @@ class Working(Editing):
         return Judge(self.files(), self.files(), _nothing)
 
     def live(self, system: Memory) -> None:
-        finish(system, [], durability=self._durability)
+        with self._time():
+            finish(system, [], durability=self._durability)
 
     def finish(self, system: Memory, witness: Witness) -> None:
-        finish(system, [fact for fact in witness.others if isinstance(fact, Acted)], durability=self._durability)
+        with self._time():
+            finish(system, [fact for fact in witness.others if isinstance(fact, Acted)], durability=self._durability)
 
 
 def finish(
@@ -274,6 +286,13 @@ EDITINGS: dict[str, Editing] = {
     ),
     "merges-upwards": Editing(
         _plan(f"{DEEP}todo.md", _marked("Dig", " "), _ADDED), _shows(f"{DEEP}todo.md", "Extra, says a person"), None,
+    ),
+    "obeys-once": Obeying(
+        _all(
+            _plan("agents/left/todo.md", _marked("Read", " "), _ADDED),
+            _data("agents/left/state.json", mine=1), _plan("agents/right/todo.md", _marked("Cook", " ")),
+        ),
+        _log_has("agents/left/state.json", 1),
     ),
     "merges-steps": Editing(
         _all(_step("-look.json", result="looked at by a person"), _step("-weigh.json", redo=True)), _nothing,

@@ -29,7 +29,7 @@ ITEMS = ("First", "Second")
 
 
 @contextmanager
-def _never_in_time() -> Iterator[None]:
+def never_in_time() -> Iterator[None]:
     with mock.patch.object(context, "time", SimpleNamespace(monotonic=lambda: -1000.0)):
         yield
 
@@ -95,7 +95,7 @@ def _agent(system: Memory, watcher: Watcher) -> Any:
 def live(system: Memory) -> None:
     """Run the agent once, from the beginning to the end."""
     watcher = Watcher(system)
-    with _never_in_time():
+    with never_in_time():
         outcome = run(DiskStore(ROOT, system), _agent(system, watcher), watch=watcher)
     if outcome.status != "completed":
         raise outcome.error or AssertionError(outcome.status)
@@ -105,7 +105,7 @@ def finish(system: Memory, witness: Witness) -> None:
     """Run the agent until it is done, a person answering its questions truthfully. Violation if a promise breaks."""
     for _ in range(2 * len(ITEMS)):
         watcher = Watcher(system)
-        with _never_in_time():
+        with never_in_time():
             outcome = run(DiskStore(ROOT, system), _agent(system, watcher), watch=watcher)
         if outcome.status == "completed":
             break

@@ -140,7 +140,7 @@ def _plan_of_a_person(system: Memory) -> None:
 
 _PLAN = b"# Mail\r\n\r\n- [ ] Call back\r\n- [ ] Call back\r\n  - [ ] Find the number\r\n\r\nThanks.\r\n"
 
-_EVERY = {"tree": 12, "tree-pipelined": 12}
+_EVERY = {"obeys-once": 8, "tree": 12, "tree-pipelined": 12}
 
 WORKLOADS = {
     each.name: each._replace(files={"workspace.yaml": _definition(each.name), **each.files})
@@ -154,5 +154,5 @@ WORKLOADS = {
         Workload("agent", {}, agents.live, agents.finish),
         Workload("pipelined", {}, pipelined.live, pipelined.finish),
     )
-} | {name: Workload(name, {}, each.live, each.finish, each, _EVERY.get(name, 2)) for name, each in EDITINGS.items()}
+} | {name: Workload(name, {}, each.live, each.finish, each, _EVERY.get(name, 1)) for name, each in EDITINGS.items()}
 """Each is a run of another name, so no two share a state."""

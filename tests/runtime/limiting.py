@@ -98,6 +98,7 @@ class _Handler(BaseHTTPRequestHandler):
 class _Server(ThreadingHTTPServer):
     limits: Limits
     daemon_threads = True
+    request_queue_size = 64  # ten calls at once must not wait for one another to be let in
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that was killed is no fault of the server."""

@@ -100,9 +100,13 @@ class Turns(RuleBasedStateMachine):
         how=st.sampled_from(
             ["tick", "untick", "cancel", "add", "add below", "remove", "reword", "move", "prose", "heading", "untick"]
         ),
+        keeps_stamp=st.sampled_from([True, True, True, False]),
     )  # fmt: skip
-    def a_person_edits_a_plan(self, file: int, item: int, to: int, how: str) -> None:
-        self._edit_plan(_pick(self._files("todo.md"), file), item, to, how)
+    def a_person_edits_a_plan(self, file: int, item: int, to: int, how: str, keeps_stamp: bool) -> None:
+        path = _pick(self._files("todo.md"), file)
+        self._edit_plan(path, item, to, how)
+        if not keeps_stamp:
+            self._lose_the_stamp(path)
 
     @precondition(lambda self: self._files("state.json"))
     @rule(file=PICKS, key=PICKS, how=st.sampled_from(["add", "change", "remove", "note"]))
@@ -152,21 +156,12 @@ class Turns(RuleBasedStateMachine):
         path = _pick(self._files("state.json") + self._files("todo.md"), file)
         data, is_plan = self.tree[path], path.endswith("todo.md")
         if how == "no stamp":
-            saved = self._begin(path)
-            saved.is_unstamped, saved.is_exact = True, False
-            if is_plan:
-                self.ticked |= {(agent_of(path), row.name) for row in person.rows(data.decode()) if row.mark == "x"}
-                self._save(path, person.split(data)[0].encode() + b"\n")
-                if not saved.wishes:
-                    self.model.prose[agent_of(path)] = []  # it may be older than they are
-            else:
-                self._save(path, person.changed_json(data, lambda state: state.pop("at", None)))
-            return
+            return self._lose_the_stamp(path)
         self.model.forget(path)
         if how == "delete":
             del self.tree[path]
             return
-        saved = self.model.saved[path] = Saved(b"", is_spoiled=True)
+        self.model.saved[path] = Saved(b"", is_spoiled=True)
         if is_plan:
             self.model.prose[agent_of(path)] = []
         named = [line for line in data.decode().splitlines() if "] " in line and " ^" in line] if is_plan else []
@@ -181,6 +176,17 @@ class Turns(RuleBasedStateMachine):
 
     # How they are done
 
+    def _lose_the_stamp(self, path: str) -> None:
+        data, saved = self.tree[path], self._begin(path)
+        saved.is_unstamped, saved.is_exact = True, False
+        if path.endswith("todo.md"):
+            self.ticked |= {(agent_of(path), row.name) for row in person.rows(data.decode()) if row.mark == "x"}
+            if not saved.wishes:
+                self.model.prose[agent_of(path)] = []  # it may be older than they are
+            self._save(path, person.split(data)[0].encode() + b"\n")
+        else:
+            self._save(path, person.changed_json(data, lambda state: state.pop("at", None)))
+
     def _files(self, name: str) -> list[str]:
         return sorted(path for path in self.tree if _is_readable(path, name) and self._is_whole(path))
 
@@ -189,8 +195,9 @@ class Turns(RuleBasedStateMachine):
         try:
             if path.endswith(".json"):
                 return isinstance(json.loads(self.tree[path])["data"], dict)
-            names = [row.name for row in person.rows(self.tree[path].decode())]
-            return len(names) == len(set(names)) > 0 and b"\0" not in self.tree[path]
+            text = person.split(self.tree[path])[0]
+            names = [row.name for row in person.rows(text)]
+            return len(names) == len(set(names)) > 0 and "\0" not in text and "<!--" not in text
         except (ValueError, KeyError, TypeError):
             return False
 
@@ -209,13 +216,14 @@ class Turns(RuleBasedStateMachine):
         taken = model.taken.get(path)
         saved = Saved(data)
         if taken is not None and taken.data == data:  # a crash has kept it from being written anew
-            saved = Saved(data, dict(taken.wishes), is_unstamped=taken.is_unstamped, loses=taken.loses)
+            saved = Saved(data, dict(taken.wishes), is_unstamped=taken.is_unstamped)
             model.saved[path] = saved
             known = model.known
             model.forget(path)
             assert known is model.known
         else:
-            saved.is_exact = _stamped_at(data) == len(list(records(self.tree)))
+            newest = self.tree["state.json"] if "/steps/" in f"/{path}" and "state.json" in self.tree else data
+            saved.is_exact = _stamped_at(newest) == len(list(records(self.tree)))
         model.saved[path] = saved
         return saved
 
@@ -229,12 +237,16 @@ class Turns(RuleBasedStateMachine):
             # What was taken by a process that then died is edited again in the file as it was before: what is taken
             # back is not noticed, and what is appended is appended twice. Known, and not promised.
             saved.is_exact = False
-            for wish, value in [*saved.tried.items()]:
+            for wish, value in saved.tried.items():
                 if saved.wishes.get(wish) != value or wish[0] == "note":
-                    self.model.give_up(path, wish)
+                    saved.unsure.add(wish)
+            for wish in saved.unsure:
+                self.model.give_up(path, wish)
         taken = self.model.taken.get(path)
         if data in self.copies.get(path, ()) or (taken is not None and data == taken.data):
-            self.model.forget(path)  # as the runtime has written it; or to the byte what was merged before
+            # As the runtime has written it; or to the byte what was merged before.
+            self.model.forget(path)
+            self.model.saved[path] = Saved(data, is_unstamped=saved.is_unstamped, is_spoiled=True)
 
     def _edit_plan(self, path: str, item: int, to: int, how: str) -> None:
         text, stamp = person.split(self.tree[path])
@@ -251,7 +263,6 @@ class Turns(RuleBasedStateMachine):
             text = person.marked(text, row, mark)
             wishes["mark", row.name] = mark
             self.ticked |= {(agent_of(path), row.name)} if how == "tick" else set()
-            saved.loses |= how == "untick"
         elif how == "add":
             text = person.inserted(text, _pick(rows, to).line if to % 2 else lines, f"- [ ] N{number} is new")
             wishes["item", f"N{number}"] = f"N{number} is new"
@@ -268,11 +279,9 @@ class Turns(RuleBasedStateMachine):
                 return
             row = _pick(flat, item)
             text = person.removed(text, row)
-            is_new = ("item", row.name) in wishes and row.name not in self._known(path, "marks")
             for wish in [wish for wish in wishes if wish[1] == row.name]:
                 del wishes[wish]
             wishes["item", row.name] = GONE
-            saved.loses |= not is_new
         elif how == "reword":
             row = _pick(rows, item)
             text = person.reworded(text, row, f"as {number} says")
@@ -315,9 +324,7 @@ class Turns(RuleBasedStateMachine):
                 saved.wishes["note", f"note {number}"] = True
             elif how == "remove":
                 del state["data"][name]
-                is_new = ("data", name) in saved.wishes and name not in self._known(path, "data")
                 saved.wishes["data", name] = GONE
-                saved.loses |= not is_new
             else:
                 state["data"][name] = saved.wishes["data", name] = f"said {number}"
 
@@ -430,7 +437,11 @@ class Turns(RuleBasedStateMachine):
                 raise Lost(f"a conflict without versions to compare: {error}")
         else:
             assert error.path is not None
-            if self.tree.get(error.path) in kept_aside(error.path, self.tree):
+            saved = self.model.saved.get(error.path)
+            kept = kept_aside(error.path, self.tree)
+            if saved and self.tree.get(error.path) != saved.data and saved.data not in kept:
+                raise Lost(f"{error.path} was refused and is not kept: {error}")
+            if self.tree.get(error.path) in kept:
                 raise Lost(f"{error.path} was refused and is not restored: {error}")
             if error.path not in self.model.saved:
                 raise Lost(f"{error.path} was refused, and nobody has edited it: {error}")

@@ -33,8 +33,8 @@ class Saved:
     is_unstamped: bool = False
     is_spoiled: bool = False  # cut short, say: nothing is wished for by it
     is_settled: bool = False  # a person was asked and has said who is right
-    loses: bool = False  # it lacks something, or unticks it
     is_tried: bool = False
+    unsure: set[tuple[str, str]] = field(default_factory=set)  # those of them that were taken back
     tried: dict[tuple[str, str], Any] = field(default_factory=dict)  # wishes at an opening that has died
 
 
@@ -72,7 +72,6 @@ class Model:
         """Whether it is granted, nobody can tell."""
         saved = self.saved[path]
         saved.wishes.pop(wish, None)
-        saved.tried.pop(wish, None)
         known = self.known.get(agent_of(path), {"marks": {}, "data": {}})
         known["marks"].pop(wish[1], None)
         known["data"].pop("log" if wish[0] == "note" else wish[1], None)
@@ -129,16 +128,22 @@ class Model:
             if missing:
                 raise Lost(f"messages of {agent or 'the root'} are lost: {missing}")
         for path, saved in self.saved.items():
-            if (
-                saved.loses
-                and saved.is_unstamped
-                and not (saved.is_settled or saved.is_tried)
-                and tree[path] != saved.data
-            ):
+            is_asked = saved.is_unstamped and not (saved.is_settled or saved.is_tried) and self._loses(path, saved)
+            if is_asked and tree[path] != saved.data:
                 raise Lost(f"{path} had no stamp, and what it lacked was not asked about")
             if saved.is_exact:
                 self._as_written(path, saved, shown, tree)
         return shown
+
+    def _loses(self, path: str, saved: Saved) -> bool:
+        """Whether it lacks something that there is, or unticks it."""
+        known = self.known.get(agent_of(path), {"marks": {}, "data": {}})
+        for (kind, name), value in saved.wishes.items():
+            if kind == "mark" and value == " " and known["marks"].get(name) == "x":
+                return True
+            if value == GONE and name in known["marks" if kind == "item" else "data"]:
+                return True
+        return False
 
     def _plan(self, agent: str, marks: dict[str, str], shown: dict[str, Any]) -> None:
         path = f"{folder_of(agent)}todo.md"

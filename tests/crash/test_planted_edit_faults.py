@@ -1,0 +1,134 @@
+"""What could go wrong with a person's edits when an opening is crashed: each is planted, and must be found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from satchel.workspace import journal, opening
+from satchel.workspace.edits import Edit, Noticed, found, keeping
+from satchel.workspace.moment import Moment
+from satchel.workspace.opening import Workspace
+from satchel.workspace.store import DiskStore, Store, Sync, Version
+
+from .explorer import Explorer, Found
+from .workloads import WORKLOADS
+
+Fault = AbstractContextManager[Any]
+
+
+def _file_rewritten_before_the_record_is_durable() -> Fault:
+    record_edit = opening._record_edit
+
+    def hasty(workspace: Workspace, edit: Edit) -> None:
+        if edit.record.sha:
+            keeping._restore(workspace.store, workspace.moment, edit.record.file, None)
+        record_edit(workspace, edit)
+
+    return mock.patch.object(opening, "_record_edit", hasty)
+
+
+def _rejected_copy_not_durable_before_the_file_is_restored() -> Fault:
+    reject = keeping.reject
+
+    def careless(store: Store, refusal: found.Refusal) -> str:
+        replace = store.replace
+        with mock.patch.object(store, "replace", lambda path, data: replace(path, data, sync="data")):
+            return reject(store, refusal)
+
+    return mock.patch.object(keeping, "reject", careless)
+
+
+def _file_removed_before_the_rejected_copy_is_there() -> Fault:
+    reject = keeping.reject
+
+    def late(store: Store, refusal: found.Refusal) -> str:
+        store.remove(refusal.path)
+        return reject(store, refusal)
+
+    return mock.patch.object(keeping, "reject", late)
+
+
+def _reasons_come_after_the_rejected_copy() -> Fault:
+    """A crash between the two, and nobody says why: a copy that is there is not made again."""
+    reject = keeping.reject
+
+    def reversed_(store: Store, refusal: found.Refusal) -> str:
+        replace, waiting = store.replace, []
+
+        def keep_back(path: str, data: bytes) -> None:
+            if path.endswith(".txt"):
+                waiting.append((path, data))
+            else:
+                replace(path, data)
+
+        with mock.patch.object(store, "replace", keep_back):
+            path = reject(store, refusal)
+        for each in waiting:
+            replace(*each)
+        return path
+
+    return mock.patch.object(keeping, "reject", reversed_)
+
+
+def _rebuilt_checkpoint_not_written_first() -> Fault:
+    write = opening.checkpoint.write
+
+    def skipping(store: Store, moment: Moment, at: Any) -> int:
+        return write(store, moment, at) if journal.segments(store) else 0
+
+    return mock.patch.object(opening.checkpoint, "write", skipping)
+
+
+def _merged_edit_not_known_again() -> Fault:
+    return mock.patch.object(found.Looking, "is_merged", lambda self, agent, path, sha: False)
+
+
+def _way_to_a_sub_agent_recorded_after_its_work() -> Fault:
+    """A fault this explorer has found: of a group that was cut short, only the sub-agent's edit was left."""
+    record = opening._record_opening
+
+    def upside_down(workspace: Workspace, why: Any, seen: Any, noticed: Noticed) -> None:
+        noticed.edits.reverse()
+        record(workspace, why, seen, noticed)
+
+    return mock.patch.object(opening, "_record_opening", upside_down)
+
+
+def _restored_file_not_synced_before_its_rename() -> Fault:
+    replace = DiskStore.replace
+
+    def careless(
+        self: DiskStore, path: str, data: bytes, *, sync: Sync = "all", if_version: Version | None = None
+    ) -> Version:
+        return replace(self, path, data, sync="no" if sync == "data" else sync, if_version=if_version)
+
+    return mock.patch.object(DiskStore, "replace", careless)
+
+
+_PLANTED: list[tuple[Callable[[], Fault], str, str]] = [
+    (_file_rewritten_before_the_record_is_durable, "merges-root", r"has written into \S+ is lost"),
+    (_file_rewritten_before_the_record_is_durable, "merges-child", r"has written into \S+ is lost|state.json shows"),
+    (_rejected_copy_not_durable_before_the_file_is_restored, "rejects", r"has written into \S+ is lost"),
+    (_file_removed_before_the_rejected_copy_is_there, "rejects", r"has written into \S+ is lost|is not restored"),
+    (_reasons_come_after_the_rejected_copy, "rejects", r"does not say why"),
+    (_rebuilt_checkpoint_not_written_first, "rebuilds", r"records 1 to \d+ are missing"),
+    (_merged_edit_not_known_again, "merges-steps", r"is recorded 2 times|was refused and is not restored"),
+    (_way_to_a_sub_agent_recorded_after_its_work, "merges-upwards", r"has not done \['Deep'\]"),
+    (_restored_file_not_synced_before_its_rename, "restores", r"is not what a person has written|is torn|contradict"),
+]
+
+
+@pytest.mark.parametrize(
+    ("plant", "workload", "told"), _PLANTED, ids=[f"{plant.__name__[1:]}-{name}" for plant, name, _ in _PLANTED]
+)
+def test_a_planted_fault_of_an_edit_is_found_and_told(plant: Callable[[], Fault], workload: str, told: str) -> None:
+    explorer = Explorer(WORKLOADS[workload], seed=1, per_call=3, shuffled=True)
+    with plant(), pytest.raises(Found, match=told) as found:
+        explorer.explore()
+    print(f"{explorer.tally}\n{found.value}")
+    assert f"workload {workload!r}, seed 1" in str(found.value)

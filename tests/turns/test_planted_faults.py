@@ -1,0 +1,109 @@
+"""A machine that finds nothing proves nothing: each of these faults is planted, and must be found in a few turns."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from satchel.workspace import opening
+from satchel.workspace.agentmoment import AgentMoment
+from satchel.workspace.edits import Edit, keeping, state, steps, todo
+from satchel.workspace.merge import Merged
+from satchel.workspace.opening import Workspace
+from satchel.workspace.todo import Plan
+from satchel.workspace.todo.merging import MergedPlan
+
+from .machine import Turns
+from .model import Lost
+
+Fault = AbstractContextManager[Any]
+
+
+def _edit_of_a_plan_is_dropped() -> Fault:
+    record_edit = opening._record_edit
+
+    def forgetful(workspace: Workspace, edit: Edit) -> None:
+        if not edit.record.plan:
+            record_edit(workspace, edit)
+
+    return mock.patch.object(opening, "_record_edit", forgetful)
+
+
+def _untick_is_ignored() -> Fault:
+    record_edit = opening._record_edit
+
+    def forgetful(workspace: Workspace, edit: Edit) -> None:
+        if not edit.record.redone:
+            record_edit(workspace, edit)
+
+    return mock.patch.object(opening, "_record_edit", forgetful)
+
+
+def _merge_of_a_plan_takes_the_file_as_it_is() -> Fault:
+    """What the run has ticked since the file was written is lost."""
+
+    def careless(base: Plan | None, ours: Plan, theirs: Plan, *, prefer: Any = None) -> MergedPlan:
+        return MergedPlan(theirs.copy(), ())
+
+    return mock.patch.object(todo, "merge_plans", careless)
+
+
+def _merge_of_data_takes_the_file_as_it_is() -> Fault:
+    return mock.patch.object(state, "merge", lambda base, ours, theirs, prefer=None: Merged(theirs, ()))
+
+
+def _past_effects_are_forgotten() -> Fault:
+    return mock.patch.object(AgentMoment, "_end", lambda self, key: self.scopes.pop(key, None))
+
+
+def _file_without_a_stamp_is_obeyed() -> Fault:
+    """Without a stamp, what it lacks is taken for removed."""
+    base = todo._base
+
+    def trusting(looking: Any, agent: AgentMoment, path: str, stamped: Any) -> Plan | None:
+        return base(looking, agent, path, stamped) or agent.plan
+
+    return mock.patch.object(todo, "_base", trusting)
+
+
+def _refused_file_is_not_kept() -> Fault:
+    return mock.patch.object(keeping, "reject", lambda store, refusal: refusal.path)
+
+
+def _result_in_a_step_is_ignored() -> Fault:
+    return mock.patch.object(steps, "_edited", lambda looking, agent, path, data, record: None)
+
+
+def _a_sub_agents_new_work_is_not_reached() -> Fault:
+    return mock.patch.object(sys.modules["satchel.workspace.edits.notice"], "_reach", lambda looking: None)
+
+
+_PLANTED: list[Callable[[], Fault]] = [
+    _edit_of_a_plan_is_dropped,
+    _untick_is_ignored,
+    _merge_of_a_plan_takes_the_file_as_it_is,
+    _merge_of_data_takes_the_file_as_it_is,
+    _past_effects_are_forgotten,
+    _file_without_a_stamp_is_obeyed,
+    _refused_file_is_not_kept,
+    _result_in_a_step_is_ignored,
+    _a_sub_agents_new_work_is_not_reached,
+]
+
+
+@pytest.mark.parametrize("plant", _PLANTED, ids=[plant.__name__[1:] for plant in _PLANTED])
+def test_a_planted_fault_is_found(plant: Callable[[], Fault]) -> None:
+    budget = settings(
+        max_examples=400, stateful_step_count=20, deadline=None, database=None, derandomize=True,
+        phases=[Phase.generate], report_multiple_bugs=False, suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    with plant(), pytest.raises(Lost) as lost:
+        run_state_machine_as_test(Turns, settings=budget)
+    print(lost.value)
