@@ -21,6 +21,12 @@ from referencing.jsonschema import DRAFT202012, Schema
 from .problem import Problem, Where
 from .wording import explain, fault
 
+DATA = (
+    "the schema for data (data.json)",
+    "Remove the file .satchel/schemas/data.json; the next run writes it anew",
+)
+AGENTS_OWN = ("the schema of the answer", "Correct it in the agent's code")
+
 
 def validator(name: str, load: Callable[[str], Schema], data_schema: Schema | None) -> Validator:
     """A validator for the schema called `name`. `load` knows the others, `data_schema` stands in for data.json.
@@ -43,27 +49,38 @@ def validator(name: str, load: Callable[[str], Schema], data_schema: Schema | No
     return checker
 
 
-def check(checker: Validator, value: Any, place: Callable[[Where], str], limit: int) -> list[Problem]:
+def alone(schema: Schema) -> Validator:
+    """A validator for a schema that refers to nothing outside itself. SchemaError if it is not a schema."""
+    Draft202012Validator.check_schema(schema)
+    nothing: Registry[Schema] = Registry()
+    checker: Validator = _Discriminating(schema, registry=nothing)
+    return checker
+
+
+def check(
+    checker: Validator, value: Any, place: Callable[[Where], str], limit: int, of: tuple[str, str] = DATA
+) -> list[Problem]:  # fmt: skip
     """At most `limit` problems of `value`, in its own order."""
     try:
         # A bound on errors as well: one error may be worded as several problems, but never the other way round.
         errors = list(itertools.islice(checker.iter_errors(value), 10 * limit))
     except (Unresolvable, RecursionError, re.error) as error:
         # Reached only with a stranger's data.json: the schemas beside this file are tested.
-        return [unusable(error)]
+        return [unusable(error, of)]
     told = [problem for error in errors for problem in itertools.islice(explain(fault(error)), limit)]
     told.sort(key=lambda problem: _position(value, problem.path))
     return list(dict.fromkeys(Problem(place(path), *said) for path, *said in told))[:limit]
 
 
-def unusable(error: Exception) -> Problem:
-    """What is wrong with a data.json that is not a schema, or one that refers to elsewhere or to itself."""
+def unusable(error: Exception, of: tuple[str, str] = DATA) -> Problem:
+    """What is wrong with a schema that is none, or one that refers to elsewhere or to itself; `of` says which one it is
+    and what to do."""
     said = error.message if isinstance(error, jsonschema.exceptions.SchemaError) else str(error)
     return Problem(
-        "the schema for data (data.json)",
+        of[0],
         f"one that can't be used ({said[:100]})",
         "a JSON Schema of draft 2020-12 that refers to nothing outside itself",
-        "Remove the file .satchel/schemas/data.json; the next run writes it anew",
+        of[1],
     )
 
 

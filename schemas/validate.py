@@ -59,6 +59,20 @@ def problems(
     return checking.check(validator, value, place or dotted, LIMIT)
 
 
+def against(schema: Mapping[str, Any] | bool, value: Any, place: Place | None = None) -> list[Problem]:
+    """What is wrong with `value` by a schema that an agent has made for it. A schema that can't be used is a problem,
+    too; nothing is fetched for it."""
+    from jsonschema.exceptions import SchemaError
+
+    from . import checking
+
+    try:
+        checker = checking.alone(schema)
+    except SchemaError as error:
+        return [checking.unusable(error, checking.AGENTS_OWN)]
+    return checking.check(checker, value, place or dotted, LIMIT, checking.AGENTS_OWN)
+
+
 @functools.cache
 def _validator(name: str) -> Validator:
     from . import checking

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+import msgspec
 from msgspec import Raw, Struct, field
 
 from . import patch as json_patch
@@ -15,12 +16,15 @@ from .record import (
     NOTHING,
     AgentBegun,
     AgentEnded,
+    ApprovalAnswered,
+    ApprovalAsked,
     Doubt,
     Edited,
     Failure,
     Key,
     Line,
     Message,
+    Migrated,
     OfCall,
     Output,
     PartialPromoted,
@@ -39,6 +43,9 @@ from .todo import Plan, Splice
 
 ROOT = ""
 """The scope of calls that an agent makes outside every other; it never commits."""
+
+SLEEP = "sleep"
+"""The name of the call that waits (`run.sleep`); its progress is when it ends."""
 
 EVERY = "_"
 """Among what is forgotten: every scope, because the plan itself was lost. No scope is called so."""
@@ -77,6 +84,7 @@ class Scope(Struct):
     last_number: int = 0
     failures: int = 0  # since it began, or since a person has changed something about it
     messages: list[Line] = []  # not yet committed
+    spent: dict[str, int] = {}  # how often what was spent outside its steps, as `Spent.kind` tells it
 
     def knows(self, key: Key) -> bool:
         """Whether there is a record of this call that counts."""
@@ -100,6 +108,7 @@ class AgentMoment(Struct, kw_only=True):
     path: str = ""
     data: Any = None
     has_data: bool = False  # its initial state is recorded
+    data_version: int = 1  # of the state type that the data are of
     plan: Plan = field(default_factory=Plan)
     has_plan: bool = False
     adopted: str = ""  # SHA-256 of the plan that a person had written before the agent began
@@ -191,6 +200,12 @@ class AgentMoment(Struct, kw_only=True):
     def progressed(self, record: StepProgress) -> None:
         self._numbered(record).progress[record.key] = record.value
 
+    def restart_calls(self) -> None:
+        """Calls that were cut off begin anew: nothing of what they had come to counts. A wait is still the same."""
+        for scope in self.scopes.values():
+            scope.promoted.clear()
+            scope.progress = {key: value for key, value in scope.progress.items() if key[0] == SLEEP}
+
     def promoted(self, record: PartialPromoted) -> None:
         self._numbered(record).promoted.setdefault(record.key, []).append(record)
 
@@ -229,6 +244,22 @@ class AgentMoment(Struct, kw_only=True):
 
     def message(self, line: Line, record: Message) -> None:
         self.scopes[record.scope].messages.append(line)
+
+    def migrated(self, record: Migrated) -> None:
+        self._change_data(record.patch)
+        self.data_version = record.to
+
+    def asked_approval(self, record: ApprovalAsked) -> None:
+        self._numbered(record)
+
+    def answered_approval(self, line: Line, asked: ApprovalAsked, record: ApprovalAnswered) -> None:
+        """The answer is the result of the call, and stays so whatever is begun anew: a denial stays one."""
+        result = {"decision": record.decision, "by": record.by, "note": record.note, "at": line.at, "how": record.how}
+        done = StepCompleted(
+            agent=asked.agent, scope=asked.scope, no=asked.no, step=asked.step, args=asked.args, n=asked.n,
+            call=asked.call, effect=True, result=Raw(msgspec.json.encode(result)), how="answered",
+        )  # fmt: skip
+        self.completed(line, done)
 
     def asked(self, record: Doubt) -> None:
         self._numbered(record).answers.pop(record.step, None)

@@ -15,16 +15,28 @@ from msgspec import Meta, Raw, Struct
 
 from .agentmoment import ROOT, AgentMoment, Answer, Kept, Past, Scope
 from .errors import InvalidFile, NewerFormat
-from .moment import Moment, Status, Usage
+from .moment import Moment, Pause, Status, TaskFile, Usage
 from .names import slug
-from .record import Doubt, Epoch, Failure, Key, Output, PartialPromoted, StepCompleted, StepStarted
+from .questions import Answered
+from .record import (
+    ApprovalAsked,
+    Doubt,
+    Epoch,
+    Failure,
+    Key,
+    Output,
+    PartialPromoted,
+    StepCompleted,
+    StepStarted,
+    TaskTaken,
+)
 from .store import Store
 from .todo import Plan
 
 FOLDER = "checkpoints"
 FORMAT = 1
 KEPT = 5
-_READ_LIMIT = 1 << 30
+READ_LIMIT = 1 << 30
 _NAME = re.compile(r"checkpoints/([0-9]{12})(-[a-z0-9-]+)?\.json")
 _SHA = b',"sha256":"'
 _TAIL = len(_SHA) + 64 + len(b'"}')
@@ -51,6 +63,7 @@ class _Scope(Struct, omit_defaults=True):
     numbers: list[tuple[Key, int]] = []  # of the calls that are in none of the above
     last_number: int = 0
     failures: int = 0
+    spent: dict[str, int] = {}
 
 
 class _Past(Struct, omit_defaults=True):
@@ -84,6 +97,7 @@ class _Agent(Struct, kw_only=True):
 
     spawned: _Spawned | msgspec.UnsetType = msgspec.UNSET
     data: Any = msgspec.UNSET
+    data_version: int = 1
     plan: _Plan | None
     open: dict[str, _Scope]
     past: dict[str, _Past]
@@ -114,6 +128,20 @@ class _File(Struct, kw_only=True):
     agents: dict[str, _Agent]
     doubts: dict[str, Doubt]
     doubts_asked: int
+    approvals: dict[str, ApprovalAsked]
+    approvals_asked: int
+    asked_at: dict[str, str]
+    answered: dict[str, Answered]
+    pause: Pause | None
+    unclean: bool
+    lifted: str
+    instructions: str
+    tasks: dict[str, TaskTaken]
+    tasks_taken: int
+    tasks_done: dict[str, TaskFile]
+    config: dict[str, Any]
+    opened_at: str
+    last_at: str
 
 
 class _Format(Struct):
@@ -136,6 +164,11 @@ def encode(moment: Moment, messages: dict[str, MessagesAt]) -> bytes:
         run_id=moment.run_id, at=_Position(moment.seq, moment.epoch), status=moment.status, reason=moment.reason,
         until=moment.until, error=moment.error, clean=moment.clean, definition=moment.definition,
         attempt=moment.attempt, usage=moment.usage, doubts=moment.doubts, doubts_asked=moment.doubts_asked,
+        approvals=moment.approvals, approvals_asked=moment.approvals_asked,
+        asked_at=moment.asked_at, answered=moment.answered, pause=moment.pause,
+        unclean=moment.unclean, lifted=moment.lifted, instructions=moment.instructions, tasks=moment.tasks,
+        tasks_taken=moment.tasks_taken, tasks_done=moment.tasks_done, config=moment.config,
+        opened_at=moment.opened_at, last_at=moment.last_at,
         agents={path: _agent(agent, messages.get(path, MessagesAt())) for path, agent in moment.agents.items()},
     )  # fmt: skip
     body = msgspec.json.encode(file)[:-1]
@@ -161,7 +194,11 @@ def parse(data: bytes) -> tuple[Moment, dict[str, MessagesAt]]:
         run_id=file.run_id, seq=file.at.seq, epoch=file.at.epoch, attempt=file.attempt, status=file.status,
         reason=file.reason, until=file.until, error=file.error, clean=file.clean, definition=file.definition,
         agents={path: _agent_moment(path, agent) for path, agent in file.agents.items()},
-        doubts=file.doubts, doubts_asked=file.doubts_asked, usage=file.usage,
+        doubts=file.doubts, doubts_asked=file.doubts_asked, usage=file.usage, approvals=file.approvals,
+        approvals_asked=file.approvals_asked, asked_at=file.asked_at, answered=file.answered, pause=file.pause,
+        unclean=file.unclean, tasks=file.tasks, tasks_taken=file.tasks_taken, tasks_done=file.tasks_done,
+        config=file.config, lifted=file.lifted, instructions=file.instructions, opened_at=file.opened_at,
+        last_at=file.last_at,
     )  # fmt: skip
     return moment, {path: agent.messages for path, agent in file.agents.items()}
 
@@ -173,7 +210,7 @@ def newest(store: Store, up_to: int = 10**12) -> tuple[Moment | None, dict[str, 
         if position_of(path) > up_to:
             continue
         try:
-            return *parse(store.read(path, limit=_READ_LIMIT).data), complaints
+            return *parse(store.read(path, limit=READ_LIMIT).data), complaints
         except FileNotFoundError:
             continue  # its owner has dropped it meanwhile
         except (ValueError, InvalidFile) as error:
@@ -193,13 +230,14 @@ def position_of(path: str) -> int:
     return int(match[1])
 
 
-def write(store: Store, moment: Moment, messages: dict[str, MessagesAt]) -> int:
-    """Write a checkpoint of `moment`, durably, and drop the oldest. Returns its size in bytes."""
+def write(store: Store, moment: Moment, messages: dict[str, MessagesAt]) -> tuple[str, int]:
+    """Write a checkpoint of `moment`, durably, and drop the oldest. Returns its path and its size in bytes."""
     data = encode(moment, messages)
-    store.replace(path_of(moment), data)
+    written = path_of(moment)
+    store.replace(written, data)
     for path in paths(store)[:-KEPT]:
         store.remove(path)
-    return len(data)
+    return written, len(data)
 
 
 def _agent(agent: AgentMoment, messages: MessagesAt) -> _Agent:
@@ -212,6 +250,7 @@ def _agent(agent: AgentMoment, messages: MessagesAt) -> _Agent:
     return _Agent(
         spawned=spawned,
         data=agent.data if agent.has_data else msgspec.UNSET,
+        data_version=agent.data_version,
         plan=_Plan(plan.text, plan.outline(), agent.highest_id, agent.adopted) if agent.has_plan else None,
         open={key: _scope(scope) for key, scope in agent.scopes.items()},
         past={
@@ -231,6 +270,7 @@ def _agent_moment(path: str, file: _Agent) -> AgentMoment:
     has_data, plan = file.data is not msgspec.UNSET, file.plan
     agent = AgentMoment(
         path=path, data=file.data if has_data else None, has_data=has_data,
+        data_version=file.data_version,
         plan=Plan.restore(plan.text, plan.outline) if plan else Plan(), has_plan=bool(plan),
         highest_id=plan.highest_id if plan else 0, adopted=plan.adopted if plan else "",
         scopes={key: _open(scope) for key, scope in file.open.items()},
@@ -262,6 +302,7 @@ def _scope(scope: Scope) -> _Scope:
         numbers=[(key, no) for key, no in scope.numbers.items() if not scope.knows(key)],
         last_number=scope.last_number,
         failures=scope.failures,
+        spent=scope.spent,
     )
 
 
@@ -278,6 +319,7 @@ def _open(file: _Scope) -> Scope:
         numbers=dict(file.numbers),
         last_number=file.last_number,
         failures=file.failures,
+        spent=file.spent,
     )
     for promoted in file.promoted:
         scope.promoted.setdefault(promoted.key, []).append(promoted)

@@ -5,16 +5,47 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from ..schemas import problems, schema
-from . import yamltext
+from . import times, yamltext
 from .errors import InvalidFile, NewerFormat
 from .names import DEFINITION
 
 FORMAT = 1
 
+_IDENTITY = ("$schema", "format", "run_id")
+
 _EDITOR = "# yaml-language-server: $schema=.satchel/schemas/workspace.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A time in which the run pauses by itself. Durations in seconds."""
+
+    cron: str
+    duration: float
+    timezone: str = "UTC"
+    reason: str = "schedule"
+    notify_before: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A time at which `serve` starts the run."""
+
+    cron: str
+    timezone: str = "UTC"
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What the run may use in all; None: as much as it likes. `time` in seconds at work."""
+
+    steps: int | None = None
+    tokens: int | None = None
+    usd: float | None = None
+    time: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +55,18 @@ class Definition:
     run_id: str
     agent: str
     settings: dict[str, Any] = field(default_factory=dict)
+    drain_timeout: float = 120.0  # seconds
+    drain_then: Literal["force", "extend"] = "force"
+    idle_below: float = 0.0  # seconds
+    on_drift: Literal["report", "refuse"] = "report"
+    references: tuple[str, ...] = ()
+    windows: tuple[Window, ...] = ()
+    schedule: tuple[Start, ...] = ()
+    budget: Budget = Budget()
+    notify: tuple[str, ...] = ()
+    redirect_to: str = ""
     format: int = FORMAT
+    said: dict[str, Any] = field(default_factory=dict, compare=False)  # all keys but the run's identity
 
 
 def parse(source: str | bytes, path: str = DEFINITION) -> Definition:
@@ -43,7 +85,33 @@ def parse(source: str | bytes, path: str = DEFINITION) -> Definition:
             )
     if not _is_plainly_valid(value) and (found := problems("workspace", value, place=document.place)):
         raise InvalidFile(path, found)
-    return Definition(value["run_id"], value["agent"], value.get("settings", {}))
+    said = {key: each for key, each in value.items() if key not in _IDENTITY and not key.startswith("x-")}
+    return Definition(value["run_id"], value["agent"], value.get("settings", {}), **_options(value), said=said)
+
+
+def _options(value: dict[str, Any]) -> dict[str, Any]:
+    """What the optional keys come to."""
+    found: dict[str, Any] = {key: value[key] for key in ("on_drift", "redirect_to") if key in value}
+    found |= {key: tuple(value[key]) for key in ("references", "notify") if key in value}
+    drain, budget = value.get("drain", {}), dict(value.get("budget", {}))
+    if "timeout" in drain:
+        found["drain_timeout"] = times.seconds(drain["timeout"])
+    if "then" in drain:
+        found["drain_then"] = drain["then"]
+    if "idle_below" in value:
+        found["idle_below"] = times.seconds(value["idle_below"])
+    if "time" in budget:
+        budget["time"] = times.seconds(budget["time"])
+    found["budget"] = Budget(**budget)
+    found["schedule"] = tuple(Start(**start) for start in value.get("schedule", ()))
+    found["windows"] = tuple(map(_window, value.get("windows", ())))
+    return found
+
+
+def _window(written: dict[str, Any]) -> Window:
+    lengths = ("duration", "notify_before")
+    facts: dict[str, Any] = {key: times.seconds(each) if key in lengths else each for key, each in written.items()}
+    return Window(**facts)
 
 
 def encode(definition: Definition, comments: Sequence[str] = ()) -> str:

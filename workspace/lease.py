@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated
@@ -18,6 +19,13 @@ from .store import Store
 PATH = ".satchel/lease.json"
 
 
+class Process(msgspec.Struct, frozen=True, kw_only=True):
+    """A process of the lease's machine."""
+
+    pid: Annotated[int, Meta(gt=0, lt=2**31)]
+    process_started: str  # tells it from a later one with its pid
+
+
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
     format: int = 1
     run_id: str
@@ -27,6 +35,17 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     since: str
     url: str
+    supervisor: Process | None = None  # would start it again if it crashed
+
+
+_supervisor: Process | None = None
+"""Of this process. One fact about it, whichever workspaces it opens."""
+
+
+def supervised_by(pid: int) -> None:
+    """From now on the leases of this process name the process that supervises it."""
+    global _supervisor
+    _supervisor = Process(pid=pid, process_started=process_started(pid))
 
 
 def parse(data: bytes) -> Lease | None:
@@ -51,7 +70,7 @@ def read(store: Store) -> Lease | None:
 def mine(store: Store, run_id: str, epoch: int) -> Lease:
     return Lease(
         run_id=run_id, host=socket.gethostname(), pid=os.getpid(), process_started=process_started(os.getpid()),
-        epoch=epoch, since=now(), url=store.url,
+        epoch=epoch, since=now(), url=store.url, supervisor=_supervisor,
     )  # fmt: skip
 
 
@@ -88,7 +107,18 @@ def process_started(pid: int) -> str:
             fields = file.read().rpartition(b")")[2].split()
         return "" if fields[0] in (b"Z", b"X") else fields[19].decode()
     except (OSError, IndexError):
+        return "" if os.path.exists("/proc/self/stat") else _started_by_ps(pid)
+
+
+def _started_by_ps(pid: int) -> str:
+    """Where there is no /proc. To the second: enough to tell a process from one that got its number later."""
+    try:
+        command = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
+        told = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
         return ""
+    state, _, started = told.stdout.strip().partition(" ")
+    return "" if state.startswith("Z") else started.strip()
 
 
 def _exists(pid: int) -> bool:

@@ -8,48 +8,90 @@ version. Each agent of the tree has a part of its own (agentmoment.py). A checkp
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from typing import Any, Literal
 
-from msgspec import Struct, field
+from msgspec import Raw, Struct, field
+from msgspec.structs import replace
 
 from . import patch as json_patch
 from .agentmoment import ROOT, AgentMoment
 from .errors import Damaged, UsageError
 from .names import DEFINITION
+from .questions import Questions
 from .record import (
     AgentBegun,
     AgentEnded,
     AnyRecord,
+    ApprovalAnswered,
+    ApprovalAsked,
     Closed,
+    Configured,
     Doubt,
     Edited,
     Failure,
+    Forced,
     Line,
     Message,
-    OfCall,
+    Migrated,
+    Mode,
     Opened,
     Output,
     PartialPromoted,
+    Paused,
+    PauseRequested,
     PlanChanged,
     Resolved,
+    Resource,
+    Resume,
+    Resumed,
     ScopeBegun,
     ScopeCommitted,
     ScopeFailed,
+    Spent,
     StepCompleted,
     StepFailed,
     StepProgress,
     StepStarted,
+    TaskDone,
+    TaskTaken,
 )
 
-Status = Literal["new", "running", "waiting", "paused", "sleeping", "failed", "completed"]
+Status = Literal[
+    "new", "running", "draining", "waiting", "paused", "sleeping", "failed", "completed", "cancelled"
+]  # fmt: skip
 
 
 class Usage(Struct):
     steps: int = 0
     items: int = 0
+    tokens: int = 0
+    usd: float = 0.0
+    seconds: float = 0.0  # of the processes that have ended
 
 
-class Moment(Struct, kw_only=True):
+class Pause(Struct, omit_defaults=True):
+    """A pause that was asked for, and is in force once `paused_at` is set."""
+
+    reason: str
+    by: str
+    requested_at: str
+    mode: Mode = "drain"
+    resume: Resume = "continue"
+    until: str = ""
+    paused_at: str = ""
+    forced: bool = False
+
+
+class TaskFile(Struct, frozen=True):
+    """The file of a task that needs nothing more, and the folder below inbox/ that it belongs into."""
+
+    file: str
+    sha256: str
+    to: Literal["done", "moved"]
+
+
+class Moment(Questions, kw_only=True):
     """Everything the journal says up to and including record `seq`."""
 
     run_id: str
@@ -63,9 +105,17 @@ class Moment(Struct, kw_only=True):
     clean: bool = True  # the last process to open it has closed it
     definition: dict[str, Any] | None = None  # what workspace.yaml said when it was last opened
     agents: dict[str, AgentMoment] = field(default_factory=lambda: {"": AgentMoment()})  # by path, parents first
-    doubts: dict[str, Doubt] = {}  # open questions
-    doubts_asked: int = 0
     usage: Usage = field(default_factory=Usage)
+    pause: Pause | None = None  # asked for, or in force
+    lifted: str = ""  # `requested_at` of the last pause that is over
+    instructions: str = ""  # what a person has said when it was over
+    unclean: bool = False  # the last stop was forced, or an emergency, and nothing was checked since
+    tasks: dict[str, TaskTaken] = field(default_factory=dict)  # taken from the inbox and not done
+    tasks_taken: int = 0  # ever
+    tasks_done: dict[str, TaskFile] = field(default_factory=dict)  # by id; for how long, `_task_taken` says
+    config: dict[str, Any] = field(default_factory=dict)  # what it worked with when it was last run
+    opened_at: str = ""  # by the process that has it, or had it last
+    last_at: str = ""  # of the last record
 
     @property
     def root(self) -> AgentMoment:
@@ -100,14 +150,17 @@ class Moment(Struct, kw_only=True):
                     path="journal", why=f"{type(error).__name__}: {error}",
                     remedy="take the folder journal/ from a backup",
                 ) from error  # fmt: skip
-            self.seq, self.epoch = line.seq, line.epoch
+            self.seq, self.epoch, self.last_at = line.seq, line.epoch, line.at
 
     # Records about the run as a whole, and what those about an agent change in it
 
     def _opened(self, line: Line, record: Opened) -> None:
         if record.run_id != self.run_id:
             raise ValueError(f"it belongs to the run {record.run_id!r}, this is {self.run_id!r}")
-        self.clean = False
+        if not self.clean:  # the process before it left no word of its end
+            self._count_time(self.last_at)
+        self.clean, self.opened_at = False, line.at
+        self.tasks_done.clear()
         if record.definition is not None:
             self.definition = record.definition
         if record.why == "run":
@@ -118,9 +171,84 @@ class Moment(Struct, kw_only=True):
 
     def _closed(self, line: Line, record: Closed) -> None:
         self.clean = True
+        self._count_time(line.at)
+        if record.status in ("completed", "cancelled"):
+            self.approvals.clear()  # nobody waits for an answer any more
         if record.status:
             self.status, self.reason, self.error = record.status, record.reason, record.error
             self.until = record.until
+        if record.status in ("completed", "cancelled") and self.pause is not None:
+            self.lifted, self.pause = self.pause.requested_at, None
+
+    def _count_time(self, until: str) -> None:
+        if not self.opened_at:
+            return
+        began, ended = datetime.fromisoformat(self.opened_at), datetime.fromisoformat(until)
+        self.usage.seconds = round(self.usage.seconds + max(0.0, (ended - began).total_seconds()), 3)
+
+    # Pauses
+
+    def _pause_requested(self, line: Line, record: PauseRequested) -> None:
+        self.pause = Pause(
+            reason=record.reason, by=record.by, requested_at=line.at, mode=record.mode, resume=record.resume,
+            until=record.until,
+        )  # fmt: skip
+        self.unclean |= record.mode == "emergency"
+        if self.status == "running":
+            self.status = "draining"
+
+    def _forced(self, line: Line, record: Forced) -> None:
+        self.unclean = True
+
+    def _paused(self, line: Line, record: Paused) -> None:
+        if self.pause is None:
+            raise ValueError("nobody had asked for a pause")
+        self.pause = replace(self.pause, paused_at=line.at, forced=record.forced)
+        self.status, self.reason, self.error, self.until = "paused", self.pause.reason, record.error, ""
+
+    def _resumed(self, line: Line, record: Resumed) -> None:
+        self.lifted = self.pause.requested_at if self.pause else self.lifted
+        self.pause, self.unclean, self.instructions = None, False, record.instructions
+        if record.restart:
+            for agent in self.agents.values():
+                agent.restart_calls()
+
+    # Questions to people
+
+    def _approval_asked(self, line: Line, record: ApprovalAsked) -> None:
+        self.agents[record.agent].asked_approval(record)
+        self.ask_approval(record, line.at)
+
+    def _approval_answered(self, line: Line, record: ApprovalAnswered) -> None:
+        asked = self.approvals.pop(record.id)
+        self.agents[asked.agent].answered_approval(line, asked, record)
+        self.remember(record, record.decision, line.at)
+
+    # Work that arrives from outside, and what everything costs
+
+    def _task_taken(self, line: Line, record: TaskTaken) -> None:
+        """Whoever takes a task, or opens the workspace, has put the files of all that are done away before. So those
+        need not be remembered longer, however many there have been."""
+        self.tasks_done.clear()
+        self.tasks_taken += record.id not in self.tasks
+        self.tasks[record.id] = record
+
+    def _task_done(self, line: Line, record: TaskDone) -> None:
+        task = self.tasks.pop(record.id)
+        self.tasks_done[record.id] = TaskFile(task.file, task.sha256, "moved" if record.moved_to else "done")
+        root, scope = self.root, scope_of_task(record.id)
+        if scope not in root.scopes:  # it has ended, and nothing enters it again
+            root.results.pop(scope, None)
+            root.past.pop(scope, None)
+
+    def _spent(self, line: Line, record: Spent) -> None:
+        self.usage.tokens += record.tokens
+        self.usage.usd = round(self.usage.usd + record.usd, 9)
+        if record.n is not None and (scope := self.agents[record.agent].scopes.get(record.scope)) is not None:
+            scope.spent[record.kind] = max(scope.spent.get(record.kind, 0), record.n + 1)
+
+    def _configured(self, line: Line, record: Configured) -> None:
+        self.config = record.config
 
     def _agent_begun(self, line: Line, record: AgentBegun) -> None:
         above = record.agent.rpartition("/")[0]
@@ -129,29 +257,36 @@ class Moment(Struct, kw_only=True):
         agent = self.agents.setdefault(record.agent, AgentMoment(path=record.agent))
         agent.began(record)
 
+    def _agent_ended(self, line: Line, record: AgentEnded) -> None:
+        self.agents[record.agent].ended(record)
+        if not record.error:
+            self.forget_below(record.agent)
+
     def _started(self, line: Line, record: StepStarted) -> None:
         self.agents[record.agent].started(record)
-        self._goes_on(record)
+        self.forget_gone_on(record)
 
     def _completed(self, line: Line, record: StepCompleted) -> None:
         self.agents[record.agent].completed(line, record)
         self.usage.steps += 1
         if record.effect:
-            self._goes_on(record)
+            self.forget_gone_on(record)
 
     def _committed(self, line: Line, record: ScopeCommitted) -> None:
         self.agents[record.agent].committed(line, record)
+        if record.scope != ROOT:
+            self.forget_in(record.agent, record.scope)
         self.usage.items += record.scope != ROOT
 
     def _doubt(self, line: Line, record: Doubt) -> None:
         self.agents[record.agent].asked(record)
-        self.doubts[record.id] = record
-        self.doubts_asked += 1
+        self.ask_doubt(record, line.at)
 
     def _resolved(self, line: Line, record: Resolved) -> None:
         doubt = self.doubts.pop(record.id)
         self.agents[doubt.agent].resolved(doubt, record)
-        self._forget_questions_of_ended_scopes(self.agents[doubt.agent])
+        self.remember(record, Raw(b'"done"' if record.outcome == "done" else b'"redo"'), line.at)
+        self.forget_ended(doubt.agent, self.agents[doubt.agent].scopes)
 
     def _edited(self, line: Line, record: Edited) -> None:
         if record.file == DEFINITION:
@@ -161,24 +296,13 @@ class Moment(Struct, kw_only=True):
         if record.step is not None:
             if self.status == "completed":
                 self.status, self.reason = "paused", "a step was edited"
-            scope, key = record.step.scope, record.step.key
-            for doubt in list(self.doubts.values()):
-                if (doubt.agent, doubt.scope) == (record.agent, scope) and key in (doubt.key, *doubt.others):
-                    del self.doubts[doubt.id]
-        self._forget_questions_of_ended_scopes(self.agents[record.agent])
+            self.forget_call(record.agent, record.step.scope, record.step.key)
+        self.forget_ended(record.agent, self.agents[record.agent].scopes)
 
-    def _forget_questions_of_ended_scopes(self, agent: AgentMoment) -> None:
-        """Where a person has ended a scope, there is no call to answer; one done again comes to ask by itself."""
-        for doubt in list(self.doubts.values()):
-            if doubt.agent == agent.path and doubt.scope not in agent.scopes:
-                del self.doubts[doubt.id]
 
-    def _goes_on(self, record: OfCall) -> None:
-        """A call of this effect goes on, so no question about it is open any more."""
-        for doubt in list(self.doubts.values()):
-            same_effect = (doubt.agent, doubt.scope, doubt.step) == (record.agent, record.scope, record.step)
-            if same_effect and (doubt.key == record.key or doubt.why == "unclaimed"):
-                del self.doubts[doubt.id]
+def scope_of_task(id: str) -> str:
+    """The scope in which a task of the inbox is done, if it has one of its own."""
+    return f"_inbox-{id}"
 
 
 def _of_agent(apply: Callable[[AgentMoment, Line, Any], None]) -> Callable[[Moment, Line, Any], None]:
@@ -189,7 +313,7 @@ _APPLY: dict[type[AnyRecord], Callable[[Moment, Line, Any], None]] = {
     Opened: Moment._opened,
     Closed: Moment._closed,
     AgentBegun: Moment._agent_begun,
-    AgentEnded: _of_agent(lambda agent, line, record: agent.ended(record)),
+    AgentEnded: Moment._agent_ended,
     StepStarted: Moment._started,
     StepCompleted: Moment._completed,
     StepFailed: _of_agent(lambda agent, line, record: agent.failed(record)),
@@ -203,4 +327,16 @@ _APPLY: dict[type[AnyRecord], Callable[[Moment, Line, Any], None]] = {
     Doubt: Moment._doubt,
     Resolved: Moment._resolved,
     Edited: Moment._edited,
+    PauseRequested: Moment._pause_requested,
+    Forced: Moment._forced,
+    Paused: Moment._paused,
+    Resumed: Moment._resumed,
+    ApprovalAsked: Moment._approval_asked,
+    ApprovalAnswered: Moment._approval_answered,
+    TaskTaken: Moment._task_taken,
+    TaskDone: Moment._task_done,
+    Spent: Moment._spent,
+    Resource: lambda moment, line, record: None,
+    Configured: Moment._configured,
+    Migrated: _of_agent(lambda agent, line, record: agent.migrated(record)),
 }

@@ -11,17 +11,18 @@ import platform
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, Literal
 
-import msgspec
-
 from .. import schemas
-from . import blobs, checkpoint, journal, jsontext, lease, messagefile, rebuilding, salvage
+from . import checkpoint, handover, inbox, journal, jsontext, lease, messagefile, rebuilding, salvage
 from .agentmoment import folder_of_agent
+from .approvals import Desk
 from .checkpoint import MessagesAt
 from .definition import Definition
-from .edits import CheckData, Edit, Noticed, Side, keeping, notice
+from .edits import CheckData, Noticed, Side, displaced, keeping, notice, taking
 from .errors import Damaged, SatchelError
+from .guard import Guard
 from .journal import SEGMENT_BYTES, Journal
 from .looking import Look, look, signature
 from .messagefile import MessageFile
@@ -30,16 +31,15 @@ from .names import SCHEMAS
 from .partial import PARTIALS, RECOVERED
 from .projection import STEPS
 from .projector import Files, Projector
-from .record import FORMAT, Closed, EndStatus, Failure, Opened, PlanChanged
+from .record import FORMAT, Closed, EndStatus, Failure, Opened
 from .report import Report
 from .salvage import Leftover
 from .store import Store
 from .store.disk import TEMPORARY
-from .todo import Plan, Splice
 from .version import version
 
 Found = Literal["new", "clean", "crash", "files"]
-Why = Literal["run", "recover", "resolve", "merge"]
+Why = Literal["run", "recover", "merge", "pause", "answer"]
 
 
 class Workspace:
@@ -48,10 +48,11 @@ class Workspace:
     def __init__(self, store: Store, definition: Definition, moment: Moment, report: Report):
         self.store, self.definition, self.moment, self.report = store, definition, moment, report
         self.projector = Projector()
+        self.guard = Guard(store)
         self.journal: Journal
         self.files: dict[str, Files] = {}  # by agent
         self.messages: dict[str, MessageFile] = {}
-        self.doubts_asked = moment.doubts_asked
+        self.desk = Desk(store, moment)
         self.was_finished = False  # it had completed, and nothing of its plan is left to do
         self._checkpointed_bytes = 0  # what the journal held when the last checkpoint was written
         self._checkpoint_size = 0
@@ -62,25 +63,29 @@ class Workspace:
         if since >= max(SEGMENT_BYTES, self._checkpoint_size):
             self.checkpoint()
 
-    def checkpoint(self) -> None:
-        """Write a checkpoint of all that is durable."""
+    def checkpoint(self) -> str:
+        """Write a checkpoint of all that is durable. Returns its path."""
         for files in self.files.values():
             files.messages.write()
         for messages in self.messages.values():
             messages.sync()
         at = {path: messages.at for path, messages in self.messages.items()}
-        self._checkpoint_size = checkpoint.write(self.store, self.moment, at)
+        path, self._checkpoint_size = checkpoint.write(self.store, self.moment, at)
         self._checkpointed_bytes = self.journal.bytes_written
+        return path
 
     def join(self, path: str, noticed: Noticed | None = None) -> None:
         """From now on the files of the agent `path` are kept near the moment."""
-        noticed = noticed or Noticed()
         if path not in self.messages:
             self.messages[path] = MessageFile(self.store, folder_of_agent(path), MessagesAt())
-        self.files[path] = Files(
-            self.store, self.moment, self.moment.agents[path], self.messages[path], noticed.versions,
-            noticed.shown.get(path, {}), self.projector.noticed,
-        )  # fmt: skip
+        shown = noticed.shown.get(path, {}) if noticed else {}
+        self.files[path] = Files(self.guard, self.moment, self.moment.agents[path], self.messages[path], shown)
+
+    def record_edits(self, noticed: Noticed) -> None:
+        """From here on what people have changed counts. Durable when this returns."""
+        free_id = partial(self.desk.free_id, "d")
+        taking.record(self.store, self.moment, self.journal, self.report, noticed, free_id)
+        self.desk.lay_out()
 
     def mark_all(self) -> None:
         """Every file is to show this moment."""
@@ -90,12 +95,17 @@ class Workspace:
     def close(
         self, status: EndStatus | None = None, reason: str = "", error: Failure | None = None, until: str = ""
     ) -> None:
-        """Stop in an orderly way: record it, write a checkpoint, and let every file show this moment."""
+        """Stop in an orderly way: record it, write a checkpoint, and let every file show this moment. At a pause that
+        is settled the checkpoint is there already, and only what was released since stands behind it."""
+        is_settled = self.moment.pause is not None and bool(self.moment.pause.paused_at)
         self.journal.add(Closed(status=status, reason=reason, error=error, until=until))
         self.journal.flush()
-        self.checkpoint()
+        self.desk.lay_out()
+        if not is_settled:
+            self.checkpoint()
         self.mark_all()
         self.projector.write_all()
+        self.guard.clear()
         self.store.remove(lease.PATH)
 
 
@@ -118,6 +128,8 @@ def opened(
         if signature(store) != seen.signature:
             seen = look(store)
         report.found(seen)
+        if not seen.is_rebuilt:
+            displaced.put_back(store, seen.moment)
         noticed = notice(store, seen.moment, seen.definition, choices, check_data, is_rebuilt=seen.is_rebuilt)
         journal.mend(store, seen.tail)
         try:
@@ -130,16 +142,20 @@ def opened(
             raise
         if seen.is_rebuilt:  # a crash in the next moments must find what the new journal begins after
             checkpoint.write(store, seen.moment, seen.messages_at)
+        inbox.put_away(store, seen.moment)
         leftovers = list(salvage.leftovers(store, seen.moment))
         workspace = Workspace(store, seen.definition, seen.moment, report)
         _restore_messages(workspace, seen)
         workspace.journal = Journal(
             store, epoch=seen.moment.epoch + 1, next_seq=seen.tail.next_seq, on_durable=seen.moment.apply
         )
-        workspace.was_finished = seen.moment.is_finished and not noticed.reopens
+        has_work = noticed.reopens or inbox.has_work(store, seen.moment)
+        workspace.was_finished = seen.moment.is_finished and not has_work
         try:
             _record_opening(workspace, "recover" if workspace.was_finished else why, seen, noticed)
+            _settle_tasks(workspace)
             _salvage(workspace, leftovers)
+            _take_answers(workspace)
             _project(workspace, noticed)
             yield workspace
         finally:
@@ -158,34 +174,16 @@ def _record_opening(workspace: Workspace, why: Why, seen: Look, noticed: Noticed
             host=socket.gethostname(), pid=os.getpid(), why=why, found=was, definition=noticed.definition,
         )
     )  # fmt: skip
-    for edit in noticed.edits:
-        _record_edit(workspace, edit)
-    for path, text in noticed.plans.items():
-        adopted = Plan(text)
-        splices = (Splice(0, 0, text), *adopted.identify(moment.agents[path].highest_id))
-        writer.add(
-            PlanChanged(
-                agent=path, plan=splices, outline=adopted.outline(), by="person", why="written before the run began"
-            )
-        )
-        workspace.report.add("found", f"a plan of {len(adopted.tasks)} items in {folder_of_agent(path)}todo.md")
+    workspace.record_edits(noticed)
+
+
+def _settle_tasks(workspace: Workspace) -> None:
+    store, moment, writer = workspace.store, workspace.moment, workspace.journal
+    for done in inbox.settled(moment):
+        writer.add(done)
     writer.flush()
-
-
-def _record_edit(workspace: Workspace, edit: Edit) -> None:
-    store, writer, record = workspace.store, workspace.journal, edit.record
-    if record.step is not None and len(record.step.result):
-        kept = blobs.keep(store, bytes(record.step.result), writer.epoch)
-        step = msgspec.structs.replace(record.step, result=kept.result, blob=kept.blob)
-        record = msgspec.structs.replace(record, step=step)
-    writer.add(record)
-    for say in record.says:
-        workspace.report.add("edited", f"{record.file}: {say}")
-    for doubt in edit.doubts:
-        asked = workspace.moment.doubts.values()
-        if not any((each.agent, each.scope, each.key) == (doubt.agent, doubt.scope, doubt.key) for each in asked):
-            workspace.doubts_asked += 1
-            writer.add(msgspec.structs.replace(doubt, id=f"d{workspace.doubts_asked}"))
+    inbox.put_away(store, moment)
+    handover.finish(store, moment, writer, workspace.report)
 
 
 def _salvage(workspace: Workspace, leftovers: list[Leftover]) -> None:
@@ -203,6 +201,13 @@ def _salvage(workspace: Workspace, leftovers: list[Leftover]) -> None:
     workspace.journal.flush()
     for path in promoted:
         workspace.store.remove(path)
+
+
+def _take_answers(workspace: Workspace) -> None:
+    """What people have answered in approvals/ since the last look."""
+    for found in workspace.desk.look(workspace.journal, may_wait=True):
+        workspace.report.add("edited" if found.kind == "answered" else "wanted", found.text)
+    workspace.desk.lay_out()
 
 
 def _project(workspace: Workspace, noticed: Noticed) -> None:
@@ -223,6 +228,7 @@ def _project(workspace: Workspace, noticed: Noticed) -> None:
             publish(store, name, schemas.schema(name))
     for question in noticed.questions:
         del noticed.versions[question.path]  # it stays as it is
+    workspace.guard.versions |= noticed.versions
     for path in moment.agents:
         workspace.join(path, noticed)
     workspace.mark_all()

@@ -40,11 +40,15 @@ def state_file(moment: Moment, agent: AgentMoment, at: tuple[int, int] | None = 
     elif agent.error:
         facts["reason"] = f"{agent.error.kind}: {agent.error.message}"
     facts["open"] = [folder_of(key, scope.title) for key, scope in agent.scopes.items() if key != ROOT]
-    facts["waiting_for"] = [id for id, doubt in moment.doubts.items() if doubt.agent == agent.path]
+    facts["waiting_for"] = [
+        id for questions in (moment.doubts, moment.approvals) for id, asked in questions.items()
+        if asked.agent == agent.path
+    ]  # fmt: skip
     if children := moment.children(agent.path):
         facts["agents"] = {child.path.rpartition("/")[2]: status_of(moment, child) for child in children}
     if not agent.path:
         facts["usage"] = moment.usage
+    facts |= {"data_version": agent.data_version} if agent.data_version > 1 else {}
     facts["data"] = agent.data
     return _json(moment, schema_of_state(agent), facts, at)
 

@@ -13,10 +13,9 @@ from typing import Protocol
 
 from . import projection, record
 from .agentmoment import AgentMoment
-from .errors import Refused
+from .guard import Guard
 from .messagefile import MessageFile
 from .moment import Moment
-from .store import FileChanged, Store, Version
 
 SHARE = 20
 
@@ -35,8 +34,6 @@ class Projector:
     def __init__(self, clock: Callable[[], float] = time.monotonic):
         self.wake: Callable[[float], None] | None = None
         """Called with a delay in seconds after which `catch_up` has something to do."""
-        self.noticed: list[str] = []
-        """Edits that came while the run was going; the files are left for the next opening."""
         self._clock = clock
         self._due = 0.0
         self._dirty: dict[Document, None] = {}  # longest dirty first
@@ -85,42 +82,8 @@ class Projector:
             self._due = ended + SHARE * (ended - began)
 
 
-class _Guarded:
-    """Replaces files that a person may be editing: one saved since it was last written is left alone, for good. One
-    that was deleted is restored."""
-
-    def __init__(self, store: Store, versions: dict[str, Version], noticed: list[str]):
-        self._store, self._versions, self._noticed = store, versions, noticed
-        self._theirs: set[str] = set()
-
-    def replace(self, path: str, data: bytes) -> None:
-        if path in self._theirs:
-            return
-        there = self._store.version(path)
-        if there not in (None, self._versions.get(path)):
-            return self._leave(path)
-        try:
-            self._versions[path] = self._store.replace(path, data, sync="data", if_version=there)
-        except FileChanged:
-            self._leave(path)
-
-    def remove(self, path: str) -> None:
-        if self._store.version(path) in (None, self._versions.pop(path, None)):
-            self._store.remove(path)
-        else:
-            self._leave(path)
-
-    def _leave(self, path: str) -> None:
-        self._theirs.add(path)
-        edit = Refused(
-            "was edited while the run is going", path=path,
-            remedy="your version stays as it is and is looked at when the run is next opened",
-        )  # fmt: skip
-        self._noticed.append(str(edit))
-
-
 class StateDocument:
-    def __init__(self, files: _Guarded, moment: Moment, agent: AgentMoment):
+    def __init__(self, files: Guard, moment: Moment, agent: AgentMoment):
         self._files, self._moment, self._agent = files, moment, agent
 
     def write(self) -> None:
@@ -129,7 +92,7 @@ class StateDocument:
 
 
 class TodoDocument:
-    def __init__(self, files: _Guarded, moment: Moment, agent: AgentMoment):
+    def __init__(self, files: Guard, moment: Moment, agent: AgentMoment):
         self._files, self._moment, self._agent = files, moment, agent
 
     def write(self) -> None:
@@ -142,9 +105,13 @@ class StepsDocument:
     """steps/ as a whole: writes what is new in the open scopes, one file at a time, the newest first; removes what no
     longer is of interest."""
 
-    def __init__(self, files: _Guarded, moment: Moment, agent: AgentMoment, shown: dict[str, record.OfCall]):
+    def __init__(self, files: Guard, moment: Moment, agent: AgentMoment, shown: dict[str, record.OfCall]):
         self._files, self._moment, self._agent = files, moment, agent
         self._shown = shown
+
+    def forget(self, path: str) -> None:
+        """What this file shows is not to be relied on: a person has removed or changed it."""
+        self._shown.pop(path, None)
 
     def write(self) -> bool:
         wanted = {file.path: file.record for file in projection.step_files(self._agent)}
@@ -171,13 +138,12 @@ class Files:
     """The documents of one agent."""
 
     def __init__(
-        self, store: Store, moment: Moment, agent: AgentMoment, messages: MessageFile,
-        versions: dict[str, Version], shown: dict[str, record.OfCall], edits: list[str],
+        self, guard: Guard, moment: Moment, agent: AgentMoment, messages: MessageFile,
+        shown: dict[str, record.OfCall],
     ):  # fmt: skip
-        guarded = _Guarded(store, versions, edits)
-        self.state = StateDocument(guarded, moment, agent)
-        self.todo = TodoDocument(guarded, moment, agent)
-        self.steps = StepsDocument(guarded, moment, agent, shown)
+        self.state = StateDocument(guard, moment, agent)
+        self.todo = TodoDocument(guard, moment, agent)
+        self.steps = StepsDocument(guard, moment, agent, shown)
         self.messages = MessagesDocument(messages, agent)
 
     def mark_all(self, projector: Projector) -> None:

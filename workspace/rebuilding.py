@@ -123,6 +123,8 @@ def _read_agent(store: Store, run_id: str, path: str) -> tuple[Stamp, dict[str, 
     if not isinstance(state, dict) or "data" not in state or at is None or state.get("run_id") != run_id:
         raise _not_enough(name, "it has no stamp, no data, or is of another run")
     agent = AgentMoment(path=path, data=state["data"], has_data=state["data"] is not None)
+    if type(version := state.get("data_version")) is int and version > 1:  # else they would be migrated once more
+        agent.data_version = version
     at_work = {_key_of(name) for name in names} if isinstance(names := state.get("open"), list) else set()
     has_begun = bool(at_work) or bool(isinstance(usage := state.get("usage"), dict) and usage.get("items"))
     _read_plan(store, run_id, agent, at, must_be_there=has_begun)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -9,9 +10,8 @@ import msgspec
 
 from .errors import SatchelError
 from .looking import Look
-from .moment import Moment
-from .record import Doubt, now
-from .store import Store
+from .record import now
+from .store import FileChanged, Store
 
 PATH = ".satchel/report.json"
 Kind = Literal["found", "edited", "done", "wanted"]
@@ -27,11 +27,17 @@ class Report:
     """Grows while a workspace is opened and run."""
 
     remarks: list[Remark] = field(default_factory=list)
+    late: list[Remark] = field(default_factory=list)  # those that came after the report had been shown
     was_clean: bool = True
     at: str = field(default_factory=now)
 
     def add(self, kind: Kind, text: str) -> None:
         self.remarks.append(Remark(kind, text))
+
+    def add_late(self, kind: Kind, text: str) -> None:
+        """What turns up only when the run stops."""
+        self.add(kind, text)
+        self.late.append(self.remarks[-1])
 
     def has(self, kind: Kind) -> bool:
         return any(remark.kind == kind for remark in self.remarks)
@@ -43,8 +49,19 @@ class Report:
             self.add("done", complaint)
 
     def save(self, store: Store) -> None:
+        store.replace(PATH, self.text(), sync="data")
+
+    def text(self) -> bytes:
         data = msgspec.json.encode({"format": 1, "at": self.at, "remarks": self.remarks})
-        store.replace(PATH, msgspec.json.format(data, indent=2) + b"\n", sync="data")
+        return msgspec.json.format(data, indent=2) + b"\n"
+
+
+def amend(store: Store, report: Report) -> None:
+    """Save a report once more, after the workspace was closed; unless there is that of a later opening."""
+    with suppress(FileNotFoundError, FileChanged, msgspec.MsgspecError):
+        there = store.read(PATH)
+        if msgspec.json.decode(there.data, type=_Saved).at == report.at:
+            store.replace(PATH, report.text(), if_version=there.version)
 
 
 def last(store: Store) -> list[Remark]:
@@ -57,6 +74,7 @@ def last(store: Store) -> list[Remark]:
 
 class _Saved(msgspec.Struct):
     remarks: list[Remark]
+    at: str = ""
 
 
 def describe(seen: Look) -> str:
@@ -69,27 +87,3 @@ def describe(seen: Look) -> str:
     if moment.status == "running":  # repaired since, and not started again
         return f"interrupted, and repaired since; everything up to record {moment.seq} is there"
     return f"{moment.status} at record {moment.seq}"
-
-
-def question(doubt: Doubt, moment: Moment, url: str) -> str:
-    """A doubt, as a person can answer it."""
-    scope = moment.agents[doubt.agent].scopes.get(doubt.scope)
-    title = scope.title if scope else ""
-    place = f" of {title!r}" if title else ""
-    place += f" of the agent {doubt.agent}" if doubt.agent else ""
-    what = f"{doubt.step}{doubt.call}{place}"
-    if doubt.why == "unclaimed":
-        fact = (
-            f"{what} would begin, but an earlier attempt has already called {doubt.step} with other arguments. "
-            "Is it the same action? If it is to be told apart, give it a name: "
-            f"{doubt.step}.named(...)"
-        )
-    elif doubt.why == "unreached":
-        fact = f"{what} began in an earlier attempt and was not called again. Has it happened?"
-    else:
-        fact = f"{what} began, and nothing says how it ended ({doubt.cause or 'a crash'}). Has it happened?"
-    return (
-        f"{doubt.id}: {fact}\n"
-        f"    it has:     satchel resolve {url} {doubt.id} --done RESULT\n"
-        f"    it has not: satchel resolve {url} {doubt.id} --redo"
-    )

@@ -10,6 +10,6 @@ Looking changes nothing: `satchel check` and `status` do it too. The opening (..
 """
 
 from .found import CheckData, Edit, Noticed, Question, Refusal, Side
-from .notice import notice
+from .notice import notice, untaken
 
-__all__ = ["CheckData", "Edit", "Noticed", "Question", "Refusal", "Side", "notice"]
+__all__ = ["CheckData", "Edit", "Noticed", "Question", "Refusal", "Side", "notice", "untaken"]

@@ -9,11 +9,11 @@ from ..errors import Refused
 from ..names import DEFINITION
 from ..record import Edited
 from .found import Edit, Looking
-from .look import sha, steady
+from .look import sha
 
 
 def look(looking: Looking, definition: Definition) -> None:
-    says: dict[str, object] = {"agent": definition.agent, "settings": definition.settings}
+    says: dict[str, object] = {"settings": {}, **definition.said}
     known = looking.moment.definition
     if known is None:
         looking.noticed.definition = says
@@ -21,8 +21,8 @@ def look(looking: Looking, definition: Definition) -> None:
     change = patch.diff(known, says)
     if not change:
         return
-    found = steady(looking.store, DEFINITION)
-    if found is None or parse(found.data) != definition:
+    found = looking.steady(DEFINITION)
+    if found is None or parse(found.data).said != definition.said:
         raise Refused(
             "is being changed at this moment", path=DEFINITION, remedy="run again when it is saved"
         )  # fmt: skip

@@ -11,8 +11,9 @@ from ..errors import SatchelError
 from ..history import History
 from ..moment import Moment
 from ..record import Doubt, Edited, OfCall
-from ..store import Store, Version
+from ..store import Content, Store, Version
 from ..todo import Plan
+from .look import steady
 
 Side = Literal["ours", "theirs", "edited"]
 """Who wins where a file and the run contradict each other: the run, the file, or the file in every respect."""
@@ -84,6 +85,11 @@ class Noticed:
         return asked | {edit.record.file for edit in self.edits} | {finding.path for finding in self.findings}
 
     @property
+    def is_anything(self) -> bool:
+        """Whether an opening would have something to say or to do about what people have done."""
+        return bool(self.edits or self.refusals or self.questions or self.plans or self.definition)
+
+    @property
     def told(self) -> list[str]:
         """The findings for a person: of many files that lag, as a tree of agents has, only how many."""
         lagging = [finding for finding in self.findings if finding.is_lag]
@@ -99,6 +105,10 @@ class Noticed:
         return is_open or bool(self.plans) or any(edit.record.step or edit.record.redone for edit in self.edits)
 
 
+class StillMoving(Exception):
+    """A file is being saved at this moment, or was removed; the next look will tell."""
+
+
 @dataclass(slots=True)
 class Looking:
     """What the looks at the single files share."""
@@ -110,6 +120,16 @@ class Looking:
     choices: Mapping[str, Side]
     check_data: CheckData | None
     is_rebuilt: bool = False  # the moment was made of these files, edits and all
+    held: Mapping[str, Content] | None = None  # of a run that is running: the files that hold still
+
+    def steady(self, path: str) -> Content | None:
+        """The file once it holds still; None if it is not there. StillMoving if it is not to be waited for."""
+        if self.held is None:
+            return steady(self.store, path)
+        found = self.held.get(path)
+        if found is None or self.store.version(path) != found.version:
+            raise StillMoving(path)
+        return found
 
     def choice(self, path: str) -> Side | None:
         return self.choices.get(path, self.choices.get(""))

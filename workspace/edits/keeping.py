@@ -16,8 +16,9 @@ CONFLICTS = "conflicts"
 _TOLD = 3
 
 
-def reject(store: Store, refusal: Refusal) -> str:
-    """Copy a refused file to `NAME.rejected.EXT`, durably, the reasons to `NAME.rejected.txt`. Returns the path."""
+def reject(store: Store, refusal: Refusal, fate: str = "and was restored") -> str:
+    """Copy a refused file to `NAME.rejected.EXT`, durably, the reasons to `NAME.rejected.txt`. Returns the path.
+    `fate` is what becomes of the file itself."""
     assert refusal.data is not None
     stem, _, extension = refusal.path.rpartition(".")
     number = 1
@@ -26,7 +27,7 @@ def reject(store: Store, refusal: Refusal) -> str:
         path = f"{stem}.{suffix}.{extension}"
         there = _read(store, path)
         if there is None:
-            store.replace(f"{stem}.{suffix}.txt", _reasons(refusal).encode())
+            store.replace(f"{stem}.{suffix}.txt", _reasons(refusal, fate).encode())
             store.replace(path, refusal.data)
             return path
         if there == refusal.data:
@@ -77,8 +78,8 @@ def _restore(store: Store, moment: Moment, path: str, version: Version | None) -
         store.remove(path)
 
 
-def _reasons(refusal: Refusal) -> str:
-    return f"{refusal.path} was not taken as it was, and was restored.\n\n{said(refusal.error)}\n"
+def _reasons(refusal: Refusal, fate: str) -> str:
+    return f"{refusal.path} was not taken as it was, {fate}.\n\n{said(refusal.error)}\n"
 
 
 def said(error: SatchelError) -> str:

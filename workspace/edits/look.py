@@ -28,7 +28,7 @@ def steady(store: Store, path: str) -> Content | None:
     """The file once it holds still; None if it is not there then. Refused if it never does."""
     seen, equal = _read(store, path), 1
     for _ in range(_LOOKS):
-        if equal >= (_STILL if _may_change(store, path, seen) else 2):
+        if equal >= (looks_needed(store, path) if seen is not None else 2):
             return seen
         if LOOK_AGAIN:
             time.sleep(LOOK_AGAIN)
@@ -37,13 +37,13 @@ def steady(store: Store, path: str) -> Content | None:
     raise Refused("is being written all the time", path=path, remedy="run again when it is saved")
 
 
-def _may_change(store: Store, path: str, seen: Content | None) -> bool:
-    """Whether somebody may be in the middle of saving it. By the clock of whoever keeps the file, so one that is in
-    the future counts as long ago."""
-    saved = store.trace(path).at if seen is not None else ""
+def looks_needed(store: Store, path: str) -> int:
+    """How many equal looks at a file in a row say that nobody is in the middle of saving it. By the clock of whoever
+    keeps the file, so one that is in the future counts as long ago."""
+    saved = store.trace(path).at
     if not saved:
-        return False  # it is restored, and whatever is saved later is found by the next opening
-    return 0 <= time.time() - datetime.fromisoformat(saved).timestamp() < _RECENT
+        return 2  # it is restored, and whatever is saved later is found by the next opening
+    return _STILL if 0 <= time.time() - datetime.fromisoformat(saved).timestamp() < _RECENT else 2
 
 
 def _read(store: Store, path: str) -> Content | None:

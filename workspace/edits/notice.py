@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from ..agentmoment import ROOT
 from ..definition import Definition
@@ -10,32 +10,39 @@ from ..errors import InvalidFile, Refused
 from ..history import History
 from ..moment import Moment
 from ..names import DEFINITION
-from ..projection import TODO
+from ..projection import STATE, TODO, owner
 from ..record import Edited
-from ..store import Store
+from ..stamp import read_json, read_markdown
+from ..store import Content, Store
 from ..todo import Plan, Task, between
 from . import definition, state, steps, todo
-from .found import CheckData, Edit, Looking, Noticed, Side
+from .found import CheckData, Edit, Looking, Noticed, Side, StillMoving
 
 
 def notice(
     store: Store, moment: Moment, defined: Definition,
     choices: Mapping[str, Side] | None = None, check_data: CheckData | None = None, *, is_rebuilt: bool = False,
+    held: Mapping[str, Content] | None = None,
 ) -> Noticed:  # fmt: skip
     """What lies in the files, compared with the moment. Changes nothing.
 
     `choices` settle questions, by path; the empty path stands for all. `check_data` asks the agent's own type.
-    `is_rebuilt` says that the moment was made of these very files.
+    `is_rebuilt` says that the moment was made of these very files. Of a run that is going on, `held` are the edited
+    files that hold still; others are not waited for.
     """
-    looking = Looking(store, moment, History(store, moment), Noticed(), choices or {}, check_data, is_rebuilt)
+    looking = Looking(store, moment, History(store, moment), Noticed(), choices or {}, check_data, is_rebuilt, held)
     for agent in moment.agents.values():
         for look in (state.look, todo.look, steps.look):
             try:
                 look(looking, agent)
+            except StillMoving:
+                continue
             except (InvalidFile, Refused) as error:  # what can't even be read: too large, a folder
                 looking.refuse(error.path or agent.folder, error)
     try:
         definition.look(looking, defined)
+    except StillMoving:
+        pass
     except (InvalidFile, Refused) as error:
         looking.refuse(DEFINITION, error)
     _check_steps(looking)
@@ -44,6 +51,19 @@ def notice(
     place = {path: number for number, path in enumerate(moment.agents)}
     looking.noticed.edits.sort(key=lambda edit: place[edit.record.agent])
     return looking.noticed
+
+
+def untaken(store: Store, moment: Moment) -> Iterator[str]:
+    """The readable files that somebody has saved since the run last wrote them. Costs a read of each."""
+    for agent in moment.agents.values():
+        for path in (agent.folder + STATE, agent.folder + TODO):
+            try:
+                data = store.read(path).data
+            except FileNotFoundError:
+                continue
+            found = read_json(data) if path.endswith(STATE) else read_markdown(data, owner(moment, agent))
+            if not found.untouched and data.strip():
+                yield path
 
 
 def _check_steps(looking: Looking) -> None:

@@ -14,7 +14,7 @@ from ..moment import Moment
 from ..names import SCHEMAS
 from ..record import Edited, Patch
 from .found import Edit, Looking, Question, Refusal
-from .look import ahead, foreign, is_blank, is_of_run, sha, steady
+from .look import ahead, foreign, is_blank, is_of_run, sha
 
 _TOLD = 5
 
@@ -32,7 +32,7 @@ def look(looking: Looking, agent: AgentMoment) -> None:
     except FileNotFoundError:
         is_ours = False
     if not is_ours:
-        found = steady(store, path)
+        found = looking.steady(path)
         if found is None or is_blank(found.data):
             looking.find(path, f"was {'missing' if found is None else 'empty'}; it is restored")
             if found:
@@ -129,7 +129,7 @@ def _check_the_rest(path: str, found: dict[str, Any], was: list[dict[str, Any]])
 _REMEDIES = {
     "status": "to go on or to stop, use `satchel resume`, or a signal",
     "open": "to have an item done again, untick it in todo.md",
-    "waiting_for": "answer with `satchel resolve`",
+    "waiting_for": "answer in approvals/, or with `satchel answer`",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -12,8 +13,8 @@ from .. import jsontext, patch, projection, stamp
 from ..agentmoment import AgentMoment
 from ..errors import InvalidFile, Refused
 from ..record import NOTHING, Edited, OfCall, StepCompleted, StepEdit
-from .found import Edit, Looking
-from .look import ahead, foreign, is_blank, is_of_run, sha, steady
+from .found import Edit, Looking, StillMoving
+from .look import ahead, foreign, is_blank, is_of_run, sha
 
 
 def look(looking: Looking, agent: AgentMoment) -> None:
@@ -23,7 +24,8 @@ def look(looking: Looking, agent: AgentMoment) -> None:
     for folder in store.folders(agent.folder + projection.STEPS):
         for entry in store.list(folder):
             if projection.is_step_file(entry.path):  # others are a desktop's or an editor's
-                _look(looking, agent, entry.path, expected.get(entry.path))
+                with suppress(StillMoving):
+                    _look(looking, agent, entry.path, expected.get(entry.path))
 
 
 def _look(looking: Looking, agent: AgentMoment, path: str, record: OfCall | None) -> None:
@@ -35,7 +37,7 @@ def _look(looking: Looking, agent: AgentMoment, path: str, record: OfCall | None
     stamped = stamp.read_json(data)
     is_ours = stamped.untouched and is_of_run(data, moment.run_id)
     if not is_ours:
-        found = steady(store, path)
+        found = looking.steady(path)
         if found is None:
             return
         data, version = found
@@ -103,6 +105,11 @@ def _edited(looking: Looking, agent: AgentMoment, path: str, data: bytes, record
         raise Refused(
             "has another `result` and `redo`: true", path=path, why="a step is done again or its result is given",
             remedy="remove one of the two",
+        )  # fmt: skip
+    if not redo and isinstance(record, StepCompleted) and record.how == "answered":
+        raise Refused(
+            "an answer on record can't be changed", path=path, why="the agent relies on what a person has said",
+            remedy="add `redo`: true to have the question asked again",
         )  # fmt: skip
     result = NOTHING if redo else Raw(jsontext.dump(found["result"]).encode())
     trace = looking.store.trace(path)

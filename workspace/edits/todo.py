@@ -15,7 +15,7 @@ from ..stamp import Stamped
 from ..textfile import decode
 from ..todo import Changes, Plan, Task, between, changes, merge_plans
 from .found import Edit, Looking, Question, Refusal
-from .look import ahead, foreign, is_blank, sha, steady
+from .look import ahead, foreign, is_blank, sha
 from .state import no_journal
 
 _TOLD = 8
@@ -33,7 +33,7 @@ def look(looking: Looking, agent: AgentMoment) -> None:
             return
         data, stamped = b"", Stamped(None, b"", False)
     if not stamped.untouched:
-        found = steady(store, path)
+        found = looking.steady(path)
         if found is None or (is_blank(found.data) and agent.has_plan):
             if agent.has_plan:
                 looking.find(path, f"was {'missing' if found is None else 'empty'}; it is restored")

@@ -1,6 +1,6 @@
 """Storage: one contract, one module per kind."""
 
-from .contract import Content, Entry, FileChanged, Log, Store, Sync, Trace, Version
+from .contract import Content, Entry, Exchanged, FileChanged, Log, Store, Sync, Trace, Version
 from .disk import DiskStore
 from .syscalls import Syscalls
 
@@ -8,6 +8,7 @@ __all__ = [
     "Content",
     "DiskStore",
     "Entry",
+    "Exchanged",
     "FileChanged",
     "Log",
     "Store",

@@ -5,7 +5,7 @@ Paths are relative to the workspace, with '/' on every system. Calls block; a sl
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Literal, NamedTuple, Protocol
 
@@ -35,6 +35,11 @@ class Trace(NamedTuple):
 
     by: str
     at: str
+
+
+class Exchanged(NamedTuple):
+    version: Version  # of the new file
+    displaced: str | None  # the path under which the old one is kept; None if there was none
 
 
 class Log(Protocol):
@@ -74,6 +79,18 @@ class Store(Protocol):
         are two calls, so a save in the microseconds between them is not seen.
         """
 
+    def exchange(self, path: str, data: bytes, *, if_version: Version | None) -> Exchanged:
+        """As `replace` with `sync="data"`, for a file that a person may be saving at this very moment.
+
+        FileChanged unless it is that version, or is not there if that is None. What was displaced is kept in
+        `.satchel/displaced/` for the caller to look at again, and to remove: a save that came between the look and the
+        exchange is there, and so is one by an editor that had the file open. Its name says what version was expected.
+        """
+
+    def watch(self, folders: Sequence[str], hint: Callable[[], None]) -> AbstractContextManager[object]:
+        """While the body runs, call `hint` (in any thread) when something directly in one of `folders` may have
+        changed. Only a hint: whoever waits for changes looks by themselves now and then."""
+
     def create(self, path: str, data: bytes) -> None:
         """Like `replace` with `sync="all"`, but FileExistsError if the name is taken, by whoever was first."""
 
@@ -89,6 +106,14 @@ class Store(Protocol):
 
     def folders(self, folder: str) -> Iterator[str]:
         """The paths of the folders directly in `folder`, by name."""
+
+    def rename(self, path: str, to: str) -> None:
+        """Give a file another name, durably, in place of what has that name. After a crash it has one of the two, or
+        both. FileNotFoundError if there is no such file."""
+
+    def settle(self, folder: str) -> None:
+        """Make the names in a folder durable, and the absence of others: a process that was killed may have changed
+        them a moment ago."""
 
     def remove(self, path: str) -> None:
         """Remove a file if it is there. Not durable by itself. Folders left empty are removed too."""

@@ -7,22 +7,26 @@ from __future__ import annotations
 
 import errno
 import getpass
+import hashlib
 import itertools
 import os
 import socket
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
+from urllib.parse import quote
 
 from ...schemas import Problem
 from ..errors import InvalidFile, LeaseHeld, StorageFailed, UsageError
 from ..names import check_path, is_name
-from .contract import Content, Entry, FileChanged, Log, Sync, Trace, Version
+from .contract import Content, Entry, Exchanged, FileChanged, Log, Sync, Trace, Version
 from .syscalls import Syscalls
 
 READ_LIMIT = 64 << 20
 TEMPORARY = ".satchel/tmp"
+DISPLACED = ".satchel/displaced"
 LOCK = ".satchel/lock"
+_LONGEST_NAME = 160
 
 _numbers = itertools.count()
 
@@ -106,6 +110,48 @@ class DiskStore:
                 self._os.sync_folder(os.path.dirname(target))
         return version
 
+    def exchange(self, path: str, data: bytes, *, if_version: Version | None) -> Exchanged:
+        target = self._inside(path)
+        kept = f"{DISPLACED}/{os.getpid()}-{next(_numbers)}-{if_version}-{displaced_name(path)}"
+        with _failing("can't be written", path):
+            self._make_folder(os.path.dirname(path), durable=False)
+            self._make_folder(DISPLACED, durable=False)
+            with self._temporary(data, "data") as temporary:
+                if self.version(path) != if_version:
+                    raise FileChanged(path)
+                version = _version(self._os.stat(temporary))
+                if if_version is None:
+                    self._os.link(temporary, target)  # never over one that has come meanwhile
+                    self._os.unlink(temporary)
+                    return Exchanged(version, None)
+                aside = self._inside(kept)
+                self._put_aside(temporary, aside)  # a crash from here on leaves both where they are looked for
+                try:
+                    if not self._os.exchange(aside, target):
+                        self._displace(aside, target)
+                except FileNotFoundError as error:  # it was removed meanwhile
+                    self._os.unlink(aside)
+                    raise FileChanged(path) from error
+        return Exchanged(version, kept)
+
+    def _put_aside(self, temporary: str, aside: str) -> None:
+        try:
+            self._os.rename(temporary, aside)
+        except FileNotFoundError:  # another process has tidied up
+            self._folders.pop(DISPLACED, None)
+            self._make_folder(DISPLACED, durable=False)
+            self._os.rename(temporary, aside)
+
+    def _displace(self, aside: str, target: str) -> None:
+        """The same where the system knows no exchange: then a save between the two calls is not seen."""
+        old = f"{aside}~"
+        self._os.link(target, old)
+        self._os.rename(aside, target)
+        self._os.rename(old, aside)
+
+    def watch(self, folders: Sequence[str], hint: Callable[[], None]) -> AbstractContextManager[object]:
+        return self._os.watch([os.path.dirname(self._inside(f"{folder}/x".lstrip("/"))) for folder in folders], hint)
+
     def create(self, path: str, data: bytes) -> None:
         """The same with `link` in place of the rename, because a link never replaces."""
         target = self._inside(path)
@@ -144,6 +190,23 @@ class DiskStore:
                 self._os.close(fd)
             if durable:
                 self._os.sync_folder(os.path.dirname(target))
+
+    def rename(self, path: str, to: str) -> None:
+        """The new name first: until it is durable the old one is not given up."""
+        source, target = self._inside(path), self._inside(to)
+        if self.version(path) is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        with _failing("can't be moved", path):
+            self._make_folder(os.path.dirname(to), durable=True)
+            self._os.rename(source, target)
+            self._os.sync_folder(os.path.dirname(target))
+            if os.path.dirname(path) != os.path.dirname(to):
+                self._os.sync_folder(os.path.dirname(source))
+
+    def settle(self, folder: str) -> None:
+        full = os.path.dirname(self._inside(f"{folder}/x")) if folder else self._root
+        with _failing("can't be synced", folder or "."), suppress(FileNotFoundError, NotADirectoryError):
+            self._os.sync_folder(full)
 
     def remove(self, path: str) -> None:
         full = self._inside(path)
@@ -261,6 +324,13 @@ class DiskLog:
         if fd >= 0:
             with suppress(OSError):  # all that was acknowledged is durable already
                 self._os.close(fd)
+
+
+def displaced_name(path: str) -> str:
+    """How a file's path is written in the name that it has once it is displaced: the path itself, unless no file
+    system takes such a long name."""
+    name = quote(path, safe="")
+    return name if len(name) <= _LONGEST_NAME else hashlib.sha256(path.encode()).hexdigest()
 
 
 def _version(status: os.stat_result) -> Version:

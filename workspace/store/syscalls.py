@@ -6,12 +6,19 @@ Whatever writes to a workspace on a disk goes through here, or it goes untested.
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import functools
+import logging
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import BinaryIO
+
+_AT_FDCWD = -100
+_EXCHANGE = 2
 
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
@@ -66,6 +73,10 @@ class Syscalls:
     def rename(self, source: str, target: str) -> None:
         os.replace(source, target)
 
+    def exchange(self, one: str, other: str) -> bool:
+        """Let two files change their names, atomically. False where the system can't."""
+        return _exchange(one, other)
+
     def link(self, source: str, target: str) -> None:
         os.link(source, target)
 
@@ -104,11 +115,68 @@ class Syscalls:
     def resolve(self, path: str) -> str:
         return os.path.realpath(path)
 
+    def watch(self, paths: Sequence[str], hint: Callable[[], None]) -> AbstractContextManager[object]:
+        """Call `hint`, in another thread, when something directly in one of these folders may have changed. Not
+        guaranteed to: events are lost past the system's limits, and some file systems have none."""
+        return _watching(paths, hint)
+
     def lock(self, path: str) -> AbstractContextManager[object]:
         """Held until it is left or the process dies. filelock.Timeout if another process holds it."""
         from filelock import FileLock  # takes 9 ms to import, and looking at a workspace needs no lock
 
         return FileLock(path, timeout=0)
+
+
+def _exchange(one: str, other: str) -> bool:
+    if sys.platform != "linux":
+        return False
+    renameat2 = _renameat2()
+    if renameat2 is None:
+        return False
+    if renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.EINVAL, errno.ENOSYS, errno.EPERM):  # not on this file system
+        return False
+    raise OSError(number, os.strerror(number), one)
+
+
+@functools.cache
+def _renameat2() -> Callable[..., int] | None:
+    """See renameat2(2). Python has no name for it."""
+    library = ctypes.CDLL(None, use_errno=True)
+    return getattr(library, "renameat2", None)
+
+
+@contextmanager
+def _watching(paths: Sequence[str], hint: Callable[[], None]) -> Iterator[None]:
+    from watchdog.events import FileSystemEvent, FileSystemEventHandler
+    from watchdog.observers import Observer
+
+    # It tells on stderr that it was stopped while an event came, which is no news.
+    logging.getLogger("watchdog").setLevel(logging.CRITICAL)
+
+    class Handler(FileSystemEventHandler):
+        def on_any_event(self, event: FileSystemEvent) -> None:
+            if event.event_type not in ("opened", "closed_no_write"):
+                hint()
+
+    try:
+        observer = Observer()
+    except OSError:  # no more of them on this machine
+        yield
+        return
+    try:
+        with suppress(OSError):  # no more watches, or a folder is gone
+            for path in paths:
+                if os.path.isdir(path):
+                    observer.schedule(Handler(), path)
+            observer.start()
+        yield
+    finally:
+        observer.stop()
+        if observer.is_alive():
+            observer.join()
 
 
 @contextmanager

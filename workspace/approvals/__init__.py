@@ -1,0 +1,22 @@
+"""Questions to people: each is a file in approvals/, and the answer is typed into it."""
+
+from .desk import Desk, Found, answer_text, nothing_has_come
+from .fitting import fit
+from .question import DONE, FOLDER, REDO, Question, find, open_questions, path_of
+from .reading import Reply
+
+__all__ = [
+    "DONE",
+    "FOLDER",
+    "REDO",
+    "Desk",
+    "Found",
+    "Question",
+    "Reply",
+    "answer_text",
+    "find",
+    "fit",
+    "nothing_has_come",
+    "open_questions",
+    "path_of",
+]

@@ -1,0 +1,109 @@
+"""The open questions of a run to people, in one shape: what an agent asks (`run.ask`), and effects in doubt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from ..moment import Moment
+from ..record import ApprovalAsked, Doubt
+
+FOLDER = "approvals"
+DONE, REDO = "done", "redo"
+"""What can be said of an effect in doubt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One open question. `choices` empty and no `schema`: any text is an answer."""
+
+    id: str
+    text: str
+    asked: ApprovalAsked | Doubt
+    choices: tuple[str, ...] = ()
+    schema: dict[str, Any] | bool | None = None
+    agent: str = ""
+    item: str = ""  # the title of the scope it came up in
+    asked_at: str = ""  # UTC, ISO 8601
+    expires: str = ""
+    facts: dict[str, Any] = field(default_factory=dict)  # `context` and `default`, if there are
+
+    @property
+    def path(self) -> str:
+        return path_of(self.id)
+
+    @property
+    def is_doubt(self) -> bool:
+        return isinstance(self.asked, Doubt)
+
+    def has_expired(self, at: datetime) -> bool:
+        """Whether its default counts now. Not if a stranger's journal says what is no time."""
+        try:
+            end = datetime.fromisoformat(self.expires)
+        except ValueError:
+            return False
+        return "default" in self.facts and end.replace(tzinfo=end.tzinfo or UTC) <= at
+
+    @property
+    def answers(self) -> str:
+        """What can be answered, in words."""
+        if self.choices:
+            return " or ".join(self.choices)
+        return "text" if self.schema is None else "what the schema says"
+
+
+def path_of(id: str) -> str:
+    return f"{FOLDER}/{id}.yaml"
+
+
+def open_questions(moment: Moment) -> list[Question]:
+    """All of them, in the order they were asked."""
+    found = [_of_doubt(doubt, moment) for doubt in moment.doubts.values()]
+    found += [_of_approval(asked, moment) for asked in moment.approvals.values()]
+    return sorted(found, key=lambda question: question.asked_at)
+
+
+def find(moment: Moment, id: str) -> Question | None:
+    if id in moment.doubts:
+        return _of_doubt(moment.doubts[id], moment)
+    return _of_approval(moment.approvals[id], moment) if id in moment.approvals else None
+
+
+def _of_approval(asked: ApprovalAsked, moment: Moment) -> Question:
+    raw = {"context": asked.context, "default": asked.default}
+    return Question(
+        asked.id, asked.question, asked, asked.choices, asked.answer_schema, asked.agent, _item(asked, moment),
+        moment.asked_at.get(asked.id, ""), asked.expires,
+        {key: msgspec.json.decode(value) for key, value in raw.items() if len(value)},
+    )  # fmt: skip
+
+
+def _of_doubt(doubt: Doubt, moment: Moment) -> Question:
+    return Question(
+        doubt.id, _doubtful(doubt, moment), doubt, (DONE, REDO), None, doubt.agent, _item(doubt, moment),
+        moment.asked_at.get(doubt.id, ""),
+    )  # fmt: skip
+
+
+def _item(asked: ApprovalAsked | Doubt, moment: Moment) -> str:
+    scope = moment.agents[asked.agent].scopes.get(asked.scope)
+    return scope.title if scope else ""
+
+
+def _doubtful(doubt: Doubt, moment: Moment) -> str:
+    title = _item(doubt, moment)
+    place = f" of {title!r}" if title else ""
+    place += f" of the agent {doubt.agent}" if doubt.agent else ""
+    what = f"{doubt.step}{doubt.call}{place}"
+    if doubt.why == "unclaimed":
+        return (
+            f"{what} would begin, but an earlier attempt has already called {doubt.step} with other arguments. "
+            "Is it the same action? If it is to be told apart, give it a name: "
+            f"{doubt.step}.named(...)"
+        )
+    if doubt.why == "unreached":
+        return f"{what} began in an earlier attempt and was not called again. Has it happened?"
+    return f"{what} began, and nothing says how it ended ({doubt.cause or 'a crash'}). Has it happened?"

@@ -1,0 +1,78 @@
+"""What was saved into a file while the run was replacing it, when the process ended before anybody looked at it."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote
+
+from .. import projection, stamp
+from ..errors import Refused, SatchelError
+from ..moment import Moment
+from ..store import Content, Store
+from ..store.disk import DISPLACED, displaced_name
+from .found import Refusal
+from .keeping import reject
+from .look import is_blank, sha
+
+_NAME = re.compile(r"\d+-\d+-(?P<version>\d+-\d+-\d+)-(?P<path>.+?)~?")
+_HASH = re.compile("[0-9a-f]{64}")
+
+
+def put_back(store: Store, moment: Moment) -> None:
+    """Put such saves to where they belong, to be merged like any other, and clear the rest away. One whose place a
+    later save has taken is kept as rejected."""
+    for entry in [*store.list(DISPLACED)]:
+        match = _NAME.fullmatch(entry.path.rpartition("/")[2])
+        if match is None:
+            continue
+        path = _path(moment, match["path"])
+        if store.version(entry.path) == match["version"]:
+            store.remove(entry.path)  # it is as it was when the run had written or merged it
+            continue
+        try:
+            data = store.read(entry.path).data
+            there = _read(store, path)
+        except SatchelError:
+            continue  # it stays where it is
+        is_known = is_blank(data) or _is_ours(moment, path, data) or _is_merged(moment, path, data)
+        if not (is_known or (there and there.data == data)):
+            if there is None or _is_ours(moment, path, there.data):
+                store.replace(path, data)
+            else:
+                error = Refused(
+                    "was saved twice at the same time", path=path, why="the other version is the later one",
+                    remedy="put into that one what is missing there",
+                )  # fmt: skip
+                reject(store, Refusal(path, error, data))
+        store.remove(entry.path)
+
+
+def _path(moment: Moment, name: str) -> str:
+    """Of a file whose displaced version has this name."""
+    for agent in moment.agents.values() if _HASH.fullmatch(name) else ():
+        files = (agent.folder + projection.STATE, agent.folder + projection.TODO)
+        for path in (*files, *(file.path for file in projection.step_files(agent))):
+            if displaced_name(path) == name:
+                return path
+    return unquote(name)
+
+
+def _is_ours(moment: Moment, path: str, data: bytes) -> bool:
+    """Whether it is as the run has written it."""
+    if path.endswith(".json"):
+        return stamp.read_json(data).untouched
+    agents = [agent for agent in moment.agents.values() if path == agent.folder + projection.TODO]
+    return any(stamp.read_markdown(data, projection.owner(moment, agent)).untouched for agent in agents)
+
+
+def _is_merged(moment: Moment, path: str, data: bytes) -> bool:
+    """Whether it is an edit that counts already: displaced because it was merged, and not to come back in place of a
+    file that was removed since."""
+    return any(agent.edits.get(path) == sha(data) for agent in moment.agents.values())
+
+
+def _read(store: Store, path: str) -> Content | None:
+    try:
+        return store.read(path)
+    except FileNotFoundError:
+        return None

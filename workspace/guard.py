@@ -1,0 +1,150 @@
+"""Replaces readable files that a person may be saving at the same moment: no save is overwritten unseen.
+
+A file that was saved since it was last written is left alone, until somebody has merged it. What an exchange displaces
+is kept for a minute, for an editor may have had it open: what is saved into it then is put back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from .errors import InvalidFile
+from .store import FileChanged, Store, Version
+
+_KEPT_SECONDS = 60.0
+_KEPT_FILES = 4096
+_KEPT_BYTES = 64 << 20
+
+STILL = 0.35
+"""Seconds that a file must have been the same for: an editor that writes it in pieces may pause between."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Displaced:
+    path: str
+    file: str  # where it is now
+    version: Version | None  # as it was when the run had written it
+    at: float
+    size: int  # about, in bytes
+
+
+class Guard:
+    """Of one opened workspace."""
+
+    def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic):
+        self._store, self._clock = store, clock
+        self.versions: dict[str, Version] = {}
+        """What was last written to each path, or merged from it."""
+        self._theirs: dict[str, None] = {}
+        self._displaced: deque[_Displaced] = deque()
+        self._kept_bytes = 0
+        self._moving: dict[str, tuple[Version, float]] = {}  # displaced files that are being written, and since when
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Write the file, unless a person has saved it since. One that was deleted is restored."""
+        if path in self._theirs:
+            return
+        there = self._store.version(path)
+        known = self.versions.get(path)
+        if there not in (None, known):
+            self._leave(path)
+            return
+        exchanged = self._exchange(path, data, there)
+        if exchanged is not None:
+            self.versions[path] = exchanged
+
+    def _exchange(self, path: str, data: bytes, there: Version | None) -> Version | None:
+        """Write it in place of the version `there`, which is kept. None if a person was faster."""
+        try:
+            exchanged = self._store.exchange(path, data, if_version=there)
+        except (FileChanged, FileExistsError):
+            self._leave(path)
+            return None
+        if exchanged.displaced is not None:
+            self._displaced.append(_Displaced(path, exchanged.displaced, there, self._clock(), len(data)))
+            self._kept_bytes += len(data)
+        while len(self._displaced) > _KEPT_FILES or self._kept_bytes > _KEPT_BYTES:
+            self._forget_oldest()
+        return exchanged.version
+
+    def remove(self, path: str) -> None:
+        """Likewise."""
+        if self._store.version(path) in (None, self.versions.get(path)):
+            self.versions.pop(path, None)
+            self._store.remove(path)
+        else:
+            self._leave(path)
+
+    def take(self, path: str, version: Version) -> None:
+        """What a person has saved as `version` is merged: from here on the file is the run's to write again."""
+        self.versions[path] = version
+        self._theirs.pop(path, None)
+
+    def lose(self, path: str) -> None:
+        """A person has removed the file: there is nothing of theirs in its place, and it may be written."""
+        self.versions.pop(path, None)
+        self._theirs.pop(path, None)
+
+    @property
+    def theirs(self) -> tuple[str, ...]:
+        """Files that a person has saved since they were last written, as far as anybody has looked."""
+        return tuple(self._theirs)
+
+    def look(self) -> Iterator[str]:
+        """The files that a person has saved or removed since. Costs a system call a file."""
+        self._look_at_displaced()
+        for path in list(self.versions | self._theirs):  # one that was removed has no version, until it is saved anew
+            there = self._store.version(path)
+            if there != self.versions.get(path):
+                if there is not None:
+                    self._theirs[path] = None
+                yield path
+
+    def clear(self) -> None:
+        """Nobody will look any more: remove what was displaced and not saved into since. The rest is for the next
+        opening to find."""
+        while self._displaced:
+            self._forget_oldest()
+
+    def _leave(self, path: str) -> None:
+        self._theirs[path] = None
+
+    def _look_at_displaced(self) -> None:
+        """Put back what was saved into a file after, or just before, it was displaced."""
+        now = self._clock()
+        for displaced in list(self._displaced):
+            there = self._store.version(displaced.file)
+            if there in (None, displaced.version):
+                continue
+            seen, since = self._moving.get(displaced.file, (None, now))
+            if seen != there:
+                self._moving[displaced.file] = there, now
+            elif now - since >= STILL and self._put_back(displaced):
+                self._displaced[self._displaced.index(displaced)] = replace(displaced, version=there)
+        while self._displaced and now - self._displaced[0].at > _KEPT_SECONDS:
+            self._forget_oldest()
+
+    def _put_back(self, displaced: _Displaced) -> bool:
+        """Whether that could be done. If the file was saved once more, that save is merged first."""
+        path, known = displaced.path, self.versions.get(displaced.path)
+        if self._store.version(path) != known:
+            return False
+        try:
+            data = self._store.read(displaced.file).data
+        except (FileNotFoundError, InvalidFile):
+            return False  # a folder was saved in its place; the next opening leaves it there, too
+        if not data or self._exchange(path, data, known) is None:
+            return False
+        self._theirs[path] = None
+        return True
+
+    def _forget_oldest(self) -> None:
+        """One that has changed stays where it is, for the next opening."""
+        oldest = self._displaced.popleft()
+        self._kept_bytes -= oldest.size
+        self._moving.pop(oldest.file, None)
+        if self._store.version(oldest.file) == oldest.version:
+            self._store.remove(oldest.file)

@@ -1,0 +1,116 @@
+"""Hands untaken tasks on, to another workspace or to a folder: none is lost, and none is handed on twice.
+
+The copy first lies in the target under a hidden name, which nobody takes; then it is recorded that it is to be handed
+on; then it gets its own name; then that is recorded. After a crash in between, whether the hidden name is still there
+tells whether it was handed on: what has become of the file since does not matter.
+"""
+
+from __future__ import annotations
+
+import os
+
+from . import inbox
+from .definition import Definition
+from .errors import InvalidFile, SatchelError, UsageError
+from .inbox import FOLDER, Found
+from .journal import Journal
+from .moment import Moment
+from .names import DEFINITION
+from .record import TaskDone, TaskTaken
+from .report import Report
+from .store import Store, open_store
+
+
+def redirect(
+    store: Store, moment: Moment, journal: Journal, definition: Definition, report: Report
+) -> None:  # fmt: skip
+    """Hand the waiting tasks on to where `redirect_to:` says, if it says so. What goes wrong over there is reported,
+    and the tasks stay. Messages stay, too: they are for this agent. Only for whoever has the workspace open."""
+    if not definition.redirect_to:
+        return
+    handed = 0
+    try:
+        target, folder = _target(store, definition.redirect_to)
+        arrivals = inbox.look_until_still(store, moment)
+        for path in arrivals.still:
+            try:
+                found = arrivals.read(path)
+            except InvalidFile:
+                continue  # the agent's own start refuses it
+            if found is not None and found.said.kind == "task":
+                _hand_over(store, moment, journal, found, target, folder)
+                handed += 1
+    except _TargetFailed as error:
+        report.add("wanted", f"tasks stay in {FOLDER}/, as they can't be handed on: {error}")
+    if handed:
+        word = "task was" if handed == 1 else "tasks were"
+        report.add("done", f"{handed} {word} handed on to {definition.redirect_to}")
+
+
+def finish(store: Store, moment: Moment, journal: Journal, report: Report) -> None:
+    """Finish what a crash has interrupted."""
+    for task in [task for task in moment.tasks.values() if task.handed_to]:
+        try:
+            _show(task.handed_to)
+        except _TargetFailed as error:
+            report.add("wanted", f"{task.file} is half handed on, which is finished when it can be: {error}")
+            continue
+        _done(store, moment, journal, task.id, task.handed_to)
+        report.add("done", f"{task.file} was being handed on; it is, as {task.handed_to}")
+
+
+class _TargetFailed(Exception):
+    """Something is wrong with where the tasks are to go. Not with this workspace."""
+
+
+def _target(store: Store, redirect_to: str) -> tuple[Store, str]:
+    """The store, and the folder in it with a `/` at its end."""
+    try:
+        place = os.path.join(store.url, os.path.expanduser(redirect_to.removeprefix("file://")))
+        target = open_store(place)
+        if target.url == store.url or target.url == f"{store.url}/{FOLDER}":
+            raise UsageError("is this run's own inbox", path=redirect_to, remedy="name another one in redirect_to")
+        return target, f"{FOLDER}/" if target.version(DEFINITION) is not None else ""
+    except SatchelError as error:
+        raise _TargetFailed(str(error)) from error
+
+
+def _hand_over(
+    store: Store, moment: Moment, journal: Journal, found: Found, target: Store, folder: str
+) -> None:  # fmt: skip
+    id = f"t{moment.tasks_taken + 1}"
+    stem, _, extension = found.path.rpartition("/")[2].rpartition(".")
+    name = f"{stem[:100]}.{moment.run_id}-{id}-{found.sha256[:8]}.{extension}"  # no other task has it, of any run
+    try:
+        target.replace(folder + _hidden(name), found.data)
+    except SatchelError as error:
+        raise _TargetFailed(str(error)) from error
+    to = f"{target.url}/{folder}{name}"
+    inbox.put_away(store, moment)
+    journal.add(TaskTaken(id=id, scope="", file=found.path, sha256=found.sha256, handed_to=to))
+    journal.flush()
+    _show(to)
+    _done(store, moment, journal, id, to)
+
+
+def _show(path: str) -> None:
+    """Give a file that lies there under its hidden name its own."""
+    folder, name = os.path.split(path)
+    try:
+        target = open_store(folder)
+        if target.version(_hidden(name)) is not None:
+            target.rename(_hidden(name), name)
+        else:
+            target.settle("")  # it may have got its name a moment before a kill
+    except (SatchelError, FileNotFoundError) as error:
+        raise _TargetFailed(str(error)) from error
+
+
+def _done(store: Store, moment: Moment, journal: Journal, id: str, to: str) -> None:
+    journal.add(TaskDone(id=id, moved_to=to))
+    journal.flush()
+    inbox.put_away(store, moment)
+
+
+def _hidden(name: str) -> str:
+    return f".{name}.part"

@@ -1,0 +1,86 @@
+"""The format of pause.yaml: a person's wish to stop a run, and the runtime's word on how it stands.
+
+A person's comments, order and own keys survive whatever the runtime fills in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from ..schemas import Problem, problems
+from . import times, yamltext
+from .errors import InvalidFile, UsageError
+from .record import Mode, PauseRequested, Resume, time_text
+
+PATH = "pause.yaml"
+LIMIT = 1 << 20
+
+SIGNAL = "signal"
+"""The reason of a pause that a signal asked for. It is over with the next start: a deploy must go on by itself."""
+
+_HEAD = """\
+# This run is to stop, or has stopped. To go on: write `status: resume` below and save, or run `satchel resume`.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PauseFile:
+    """What the file says; None and empty where it says nothing."""
+
+    status: Literal["requested", "draining", "paused", "resume"] | None = None
+    reason: str = ""
+    by: str = ""
+    mode: Mode | None = None
+    resume: Resume | None = None
+    instructions: str = ""
+    until: str = ""  # UTC, ISO 8601
+    requested_at: str = ""  # of the pause that it describes, as the runtime has filled it in
+
+    def request(self, by: str) -> PauseRequested:
+        """The wish, by somebody who is called `by` unless they say otherwise."""
+        return PauseRequested(
+            reason=self.reason or "manual", by=self.by or by or "a person", mode=self.mode or "drain",
+            resume=self.resume or "continue", until=self.until,
+        )  # fmt: skip
+
+
+def parse(data: bytes, saved: datetime | None = None) -> PauseFile:
+    """What the file says; an empty one is a wish too. InvalidFile if it is not what a pause.yaml may contain. `45m` and
+    `22:30` count from when it was `saved`, now if that is not known: else such a time would never come."""
+    document = yamltext.load(yamltext.decode(data, PATH), PATH)
+    value = document.value
+    if value is not None and (found := problems("pause", value, place=document.place)):
+        raise InvalidFile(PATH, found)
+    said = {key: each for key, each in (value or {}).items() if each is not None}
+    until = ""
+    if "expected_until" in said:
+        try:
+            until = time_text(times.moment_after(said["expected_until"], saved or datetime.now(UTC)))
+        except UsageError as error:
+            place = document.place(("expected_until",))
+            raise InvalidFile(
+                PATH, [Problem(place, repr(said["expected_until"]), "a time", f"{error.remedy}")]
+            ) from None
+    return PauseFile(
+        status=said.get("status"), reason=said.get("reason", "").strip(), by=said.get("by", "").strip(),
+        mode=said.get("mode"), resume=said.get("resume"), instructions=said.get("instructions", "").strip(),
+        until=until, requested_at=said.get("requested_at", ""),
+    )  # fmt: skip
+
+
+def filled(data: bytes, facts: Mapping[str, Any]) -> bytes:
+    """The file with `facts` set, all else as it is. InvalidFile if it can't be read."""
+    text = yamltext.decode(data, PATH)
+    if not text.strip():
+        text = _HEAD
+    for key, value in facts.items():
+        text = yamltext.set_value(text, (key,), value, file=PATH)
+    return text.encode()
+
+
+def new(facts: Mapping[str, Any]) -> bytes:
+    """A file that nobody has begun."""
+    return (_HEAD + yamltext.dump(dict(facts))).encode()

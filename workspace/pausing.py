@@ -1,0 +1,267 @@
+"""Pauses: what pause.yaml asks of a run, how a stop is written into it, and whether a stopped run may go on."""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from . import checkpoint, handover, interval, pausefile
+from .agentmoment import ROOT
+from .edits.look import steady
+from .errors import Damaged, InvalidFile, Refused, UsageError
+from .moment import Moment, Pause
+from .opening import Workspace
+from .pausefile import SIGNAL, PauseFile
+from .projection import folder_of
+from .record import Failure, Mode, Paused, PauseRequested, Resumed, now
+from .store import Content, FileChanged, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What pause.yaml and the journal say of a pause, before a start. Neither: there is none."""
+
+    recorded: Pause | None = None
+    file: PauseFile | None = None
+    by: str = ""  # who has saved the file
+
+    @property
+    def in_force(self) -> bool:
+        """The journal says that the run has come to a stop for it."""
+        return self.recorded is not None and bool(self.recorded.paused_at)
+
+    @property
+    def is_missing(self) -> bool:
+        """Somebody has removed the file of a pause in force. That is no instruction."""
+        return self.in_force and self.file is None
+
+    @property
+    def is_overruling(self) -> bool:
+        """A person has written that it is to go on."""
+        return self.file is not None and self.file.status == "resume"
+
+    @property
+    def mode(self) -> Mode:
+        return (self.file.mode if self.file else None) or (self.recorded.mode if self.recorded else "drain")
+
+    @property
+    def is_lifted(self) -> bool:
+        """It is over without anybody's command."""
+        if self.is_overruling:
+            return True
+        reason, until = "", ""
+        if self.recorded is not None:
+            reason, until = self.recorded.reason, self.recorded.until
+        if self.file is not None:
+            reason, until = self.file.reason or reason, self.file.until or until
+        is_over = bool(until) and datetime.fromisoformat(until) <= datetime.now(UTC)
+        return self.mode == "drain" and (reason == SIGNAL or is_over)
+
+
+def wish(store: Store, moment: Moment) -> Wish | None:
+    """None if no pause is wanted. InvalidFile if pause.yaml can't be understood: then it stays paused."""
+    there = store.version(pausefile.PATH) is not None
+    content = steady(store, pausefile.PATH) if there else None
+    if content is None:
+        return Wish(moment.pause) if moment.pause else None
+    trace = store.trace(pausefile.PATH)
+    try:
+        file = pausefile.parse(content.data, datetime.fromisoformat(trace.at) if trace.at else None)
+    except InvalidFile as error:
+        error.remedy = "until it is mended the run stays paused; to go on, write `status: resume` or remove the file"
+        if moment.pause is not None and moment.pause.paused_at:
+            error.remedy = "the run stays paused; mend the file, or remove it and type `satchel resume` twice"
+        raise
+    if moment.pause is None and file.requested_at and file.requested_at == moment.lifted:
+        return None  # a crash came between going on and removing it
+    return Wish(moment.pause, file, trace.by)
+
+
+def ask(store: Store, request: PauseRequested) -> None:
+    """Put the wish into pause.yaml, durably. A file that is there keeps what a person has put into it."""
+    facts: dict[str, Any] = {"status": "requested", "reason": request.reason, "by": request.by, "mode": request.mode}
+    facts |= {"resume": request.resume} if request.resume != "continue" else {}
+    facts |= {"expected_until": request.until} if request.until else {}
+    _fill(store, facts)
+
+
+def announce(store: Store, pause: Pause) -> None:
+    """The run is on its way to the stop that was asked for."""
+    _fill(store, {"status": "draining", **_wish_facts(pause)}, pause)
+
+
+def settle(workspace: Workspace, *, forced: bool = False, error: Failure | None = None) -> None:
+    """The run has come to rest: record it, write checkpoint, files and pause.yaml, and read back what going on depends
+    on. Damaged if it does not say what was written; then nothing is released, as after a crash."""
+    store, moment = workspace.store, workspace.moment
+    handover.redirect(store, moment, workspace.journal, workspace.definition, workspace.report)
+    workspace.journal.add(Paused(forced=forced, error=error))
+    workspace.journal.flush()
+    path = workspace.checkpoint()
+    workspace.mark_all()
+    workspace.projector.write_all()
+    data = store.read(path, limit=checkpoint.READ_LIMIT).data
+    written, _ = checkpoint.parse(data)
+    if written.seq != moment.seq:
+        raise Damaged(f"stands at record {written.seq} and not at {moment.seq}", path=path)
+    restore(store, moment, {"seq": moment.seq, "file": path, "sha256": hashlib.sha256(data).hexdigest(),
+                            "verified": True})  # fmt: skip
+    written_file = pausefile.parse(store.read(pausefile.PATH).data)
+    assert moment.pause is not None
+    if written_file.requested_at != moment.pause.requested_at:
+        raise Damaged("does not say what was written into it", path=pausefile.PATH, remedy="check the disk")
+
+
+def restore(store: Store, moment: Moment, point: dict[str, Any] | None = None) -> None:
+    """Write what is known of the pause in force into pause.yaml."""
+    pause = moment.pause
+    assert pause is not None
+    facts: dict[str, Any] = {"status": "paused", **_wish_facts(pause), "paused_at": pause.paused_at}
+    if point:
+        facts["checkpoint"] = point
+    facts |= {"position": position(moment), "forced": pause.forced}
+    if moment.config:
+        facts["config"] = moment.config
+    references = (moment.definition or {}).get("references")
+    facts |= {"references": references} if references else {}
+    _fill(store, facts, pause)
+
+
+def position(moment: Moment) -> dict[str, Any]:
+    """Where the run is, for a person."""
+    found: dict[str, Any] = {"item": None, "steps_done": 0, "waiting_for": [*moment.doubts, *moment.approvals]}
+    for agent in moment.agents.values():
+        for key, scope in agent.scopes.items():
+            if key != ROOT and found["item"] is None:
+                found["item"] = f"{agent.path}/{folder_of(key, scope.title)}".removeprefix("/")
+                found["steps_done"] = len(scope.done)
+    return found
+
+
+def _wish_facts(pause: Pause) -> dict[str, Any]:
+    facts: dict[str, Any] = {"reason": pause.reason, "by": pause.by, "mode": pause.mode, "resume": pause.resume}
+    facts["requested_at"] = pause.requested_at
+    return facts | ({"expected_until": pause.until} if pause.until else {})
+
+
+def _fill(store: Store, facts: dict[str, Any], pause: Pause | None = None) -> None:
+    """Set these in pause.yaml, whatever a person does to it at the same time. What can't be read is kept aside. Of the
+    wish itself, what somebody has typed since the `pause` was recorded stays."""
+    while True:
+        there: Content | None = None
+        try:
+            there = store.read(pausefile.PATH, limit=pausefile.LIMIT)
+            typed = _typed(pausefile.parse(there.data), pause) if pause else {}
+            data = pausefile.filled(there.data, facts | typed)
+        except FileNotFoundError:
+            data = pausefile.new(facts)
+        except (InvalidFile, UsageError) as error:
+            _keep_aside(store, there, error)
+            data = pausefile.new(facts)
+            if there is None:
+                continue
+        with suppress(FileChanged, FileExistsError):
+            if there is not None:
+                store.replace(pausefile.PATH, data, if_version=there.version)
+            else:
+                store.create(pausefile.PATH, data)
+            return
+
+
+def _typed(file: PauseFile, pause: Pause) -> dict[str, Any]:
+    """What a person's file says that is not to be written over."""
+    is_announced = file.requested_at == pause.requested_at
+    if not is_announced and (file.requested_at or file.status == "resume"):
+        return {}  # of an earlier pause
+    said: dict[str, Any] = {}
+    if pause.mode != "cancel" or file.mode == "cancel":
+        said = {"reason": file.reason, "by": file.by, "mode": file.mode}
+    said |= {"resume": file.resume, "expected_until": file.until}
+    if is_announced:
+        said["status"] = "resume" if file.status == "resume" else None
+    elif pause.reason == SIGNAL:  # the two came together, and the file is not over with the next start
+        said["reason"] = file.reason or "manual"
+    return {key: value for key, value in said.items() if value}
+
+
+def _keep_aside(store: Store, there: Content | None, error: Exception) -> None:
+    if there is None:  # no file at all: a folder, a link
+        store.rename(pausefile.PATH, "pause.rejected.yaml")
+    else:
+        store.replace("pause.rejected.yaml", there.data)
+    store.replace("pause.rejected.txt", f"pause.yaml was not understood, and was written anew.\n\n{error}\n".encode())
+
+
+def stop(workspace: Workspace, wanted: Wish, request: PauseRequested | None = None) -> None:
+    """The run is at rest already, and is to stay so: let the journal and the file say it. `request` is a wish that
+    takes the place of one that is over."""
+    request = request or requested(wanted)
+    if request is not None:
+        workspace.journal.add(request)
+        workspace.journal.flush()
+    pause = workspace.moment.pause
+    assert pause is not None
+    if wanted.is_missing:
+        restore(workspace.store, workspace.moment)
+        workspace.report.add("done", "pause.yaml was missing; it is restored, and the run stays paused")
+    else:
+        settle(workspace, forced=pause.mode == "emergency")
+    workspace.report.add("wanted", f"paused ({said(pause)}): `satchel resume` goes on")
+
+
+def go_on(workspace: Workspace, wanted: Wish, by: str, says: tuple[str, ...] = ()) -> None:
+    """The pause is over: report it. One that is to cancel the run is not over before that is done."""
+    if wanted.mode == "cancel":
+        if wanted.file is not None and (wanted.recorded is None or wanted.recorded.mode != "cancel"):
+            workspace.journal.add(wanted.file.request(wanted.by))
+            workspace.journal.flush()
+        return
+    pause = wanted.recorded
+    lift(workspace, wanted, by or (wanted.by if wanted.file and wanted.file.status == "resume" else "its end"), says)
+    if pause is not None and pause.paused_at:
+        over = interval.told(pause, interval.newest_checkpoint_at(workspace.store), now())
+        workspace.report.add("found", "; ".join(over.says))
+
+
+def lift(workspace: Workspace, wanted: Wish, by: str, says: tuple[str, ...] = ()) -> None:
+    """Go on: the record first, then the file goes."""
+    store, pause = workspace.store, wanted.recorded
+    file = wanted.file or PauseFile()
+    resume = file.resume or (pause.resume if pause else "continue")
+    if pause is not None:
+        over = interval.told(pause, interval.newest_checkpoint_at(store), now())
+        workspace.journal.add(
+            Resumed(
+                by=by, instructions=file.instructions, seconds=over.seconds, checkpoint_age=over.checkpoint_age,
+                restart=resume == "restart_step", says=(*over.says, *says),
+            )
+        )  # fmt: skip
+        workspace.journal.flush()
+    store.remove(pausefile.PATH)
+
+
+def check_may_go_on(wanted: Wish) -> None:
+    """Refused if the pause waits for a person's instructions and there are none."""
+    file, pause = wanted.file or PauseFile(), wanted.recorded
+    resume = file.resume or (pause.resume if pause else "continue")
+    if resume == "await_instructions" and not file.instructions:
+        raise Refused(
+            "waits for instructions", path=pausefile.PATH, why="`resume: await_instructions`, and there are none",
+            remedy="write `instructions: ...` into it for the agent, or set `resume: continue`",
+        )  # fmt: skip
+
+
+def requested(wanted: Wish) -> PauseRequested | None:
+    """What has not been recorded yet of the wish."""
+    if wanted.recorded is not None or wanted.file is None:
+        return None
+    return wanted.file.request(wanted.by)
+
+
+def said(pause: Pause | PauseRequested) -> str:
+    """A pause in a line: why, by whom, until when."""
+    until = f", until {pause.until}" if pause.until else ""
+    return f"{pause.reason}, by {pause.by}{until}"

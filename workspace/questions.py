@@ -1,0 +1,102 @@
+"""The questions to people, as a moment knows them: which are open, and what the newest answers were.
+
+Pure, like the moment they belong to (moment.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Literal
+
+from msgspec import Raw, Struct
+
+from .record import ApprovalAnswered, ApprovalAsked, Doubt, Key, OfCall, Resolved
+
+
+class Answered(Struct, frozen=True, omit_defaults=True):
+    """What was answered to a question, by whom and when: what its file shows from then on."""
+
+    decision: Raw  # JSON; of a doubt "done" or "redo"
+    by: str
+    at: str
+    note: str = ""
+    how: Literal["file", "command", "expired"] = "file"
+
+
+_ANSWERS = 200
+"""So many answers are remembered here for their files; what they led to is remembered with the scopes, for ever."""
+
+
+class Questions(Struct, kw_only=True):
+    """Doubts and approvals, by their ids."""
+
+    doubts: dict[str, Doubt] = {}  # open ones
+    doubts_asked: int = 0
+    approvals: dict[str, ApprovalAsked] = {}  # open ones
+    approvals_asked: int = 0
+    asked_at: dict[str, str] = {}  # of the open questions, doubts and approvals alike
+    answered: dict[str, Answered] = {}  # the newest, by the ids of their questions
+
+    def ask_doubt(self, record: Doubt, at: str) -> None:
+        self.doubts[record.id] = record
+        self.doubts_asked = max(self.doubts_asked + 1, _number(record.id))
+        self._note_time(record.id, at)
+
+    def ask_approval(self, record: ApprovalAsked, at: str) -> None:
+        for id in record.withdraws:
+            self.approvals.pop(id, None)
+        self.approvals[record.id] = record
+        self.approvals_asked = max(self.approvals_asked + 1, _number(record.id))
+        self._note_time(record.id, at)
+
+    def _note_time(self, id: str, at: str) -> None:
+        self.asked_at = {
+            each: at for each, at in self.asked_at.items() if each in self.approvals or each in self.doubts
+        } | {id: at}  # fmt: skip
+
+    def remember(self, record: ApprovalAnswered | Resolved, decision: Raw, at: str) -> None:
+        """The answer to a question that is not open any more."""
+        self.answered[record.id] = Answered(decision=decision, by=record.by, at=at, note=record.note, how=record.how)
+        for old in list(self.answered)[:-_ANSWERS]:
+            del self.answered[old]
+
+    # Questions whose answer nobody waits for any more
+
+    def forget_below(self, agent: str) -> None:
+        """It, and those below it, have come to their end without the answer."""
+        for id, asked in list(self.approvals.items()):
+            if f"{asked.agent}/".startswith(f"{agent}/"):
+                del self.approvals[id]
+
+    def forget_in(self, agent: str, scope: str) -> None:
+        """The scope has come to its end without the answer."""
+        for id, asked in list(self.approvals.items()):
+            if (asked.agent, asked.scope) == (agent, scope):
+                del self.approvals[id]
+
+    def forget_call(self, agent: str, scope: str, key: Key) -> None:
+        """A person has said what is to be of this call, so it isn't in doubt."""
+        for doubt in list(self.doubts.values()):
+            if (doubt.agent, doubt.scope) == (agent, scope) and key in (doubt.key, *doubt.others):
+                del self.doubts[doubt.id]
+
+    def forget_ended(self, agent: str, scopes: Container[str]) -> None:
+        """Where a person has ended a scope, there is no call to answer; one done again comes to ask by itself. The
+        scopes that have not ended are `scopes`."""
+        for questions in (self.doubts, self.approvals):
+            for id, question in list(questions.items()):
+                if question.agent == agent and question.scope not in scopes:
+                    del questions[id]
+
+    def forget_gone_on(self, record: OfCall) -> None:
+        """A call of this effect goes on, so no question about it is open any more."""
+        for doubt in list(self.doubts.values()):
+            same_effect = (doubt.agent, doubt.scope, doubt.step) == (record.agent, record.scope, record.step)
+            if same_effect and (doubt.key == record.key or doubt.why == "unclaimed"):
+                del self.doubts[doubt.id]
+
+
+def _number(id: str) -> int:
+    """Of a question: they count up, and a number that a file still has is passed over."""
+    digits = id[1:]
+    return int(digits) if digits.isdecimal() and len(digits) < 10 else 0

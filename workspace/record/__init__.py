@@ -1,0 +1,87 @@
+"""One line of the journal: what kinds of record there are, what each says, and how a line is written and read.
+
+    base.py        what every record is
+    process.py     the processes that have the workspace
+    calls.py       steps and effects
+    work.py        scopes, the plan, sub-agents, the inbox
+    questions.py   what only a person can settle
+    edits.py       what a person has changed
+    pauses.py      pauses
+    line.py        the line around a record
+
+A line is one JSON object: `seq`, `commit` (the first seq of the group it was written with), `at`, `epoch`, then `type`
+and that type's fields, and last `crc`, the CRC-32 of the line without it.
+"""
+
+from .base import NOTHING, Failure, Key, OfCall, Patch, Record
+from .calls import PartialPromoted, StepCompleted, StepFailed, StepProgress, StepStarted
+from .edits import Edited, StepEdit
+from .line import AnyRecord, BadLine, Epoch, Line, encode, now, parse, time_text
+from .pauses import Forced, Mode, Paused, PauseRequested, Resume, Resumed
+from .process import FORMAT, Closed, Configured, EndStatus, Opened, Resource, Spent
+from .questions import ApprovalAnswered, ApprovalAsked, Doubt, Resolved
+from .work import (
+    AgentBegun,
+    AgentEnded,
+    Message,
+    Migrated,
+    Output,
+    PlanChanged,
+    ScopeBegun,
+    ScopeCommitted,
+    ScopeFailed,
+    TaskDone,
+    TaskTaken,
+)
+
+__all__ = [
+    "FORMAT",
+    "NOTHING",
+    "AgentBegun",
+    "AgentEnded",
+    "AnyRecord",
+    "ApprovalAnswered",
+    "ApprovalAsked",
+    "BadLine",
+    "Closed",
+    "Configured",
+    "Doubt",
+    "Edited",
+    "EndStatus",
+    "Epoch",
+    "Failure",
+    "Forced",
+    "Key",
+    "Line",
+    "Message",
+    "Migrated",
+    "Mode",
+    "OfCall",
+    "Opened",
+    "Output",
+    "PartialPromoted",
+    "Patch",
+    "PauseRequested",
+    "Paused",
+    "PlanChanged",
+    "Record",
+    "Resolved",
+    "Resource",
+    "Resume",
+    "Resumed",
+    "ScopeBegun",
+    "ScopeCommitted",
+    "ScopeFailed",
+    "Spent",
+    "StepCompleted",
+    "StepEdit",
+    "StepFailed",
+    "StepProgress",
+    "StepStarted",
+    "TaskDone",
+    "TaskTaken",
+    "encode",
+    "now",
+    "parse",
+    "time_text",
+]

@@ -1,0 +1,53 @@
+"""Records of the calls of steps and effects: how each began and ended, and what it left on its way."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Raw
+
+from .base import NOTHING, Failure, OfCall
+
+
+class StepStarted(OfCall, frozen=True, kw_only=True, tag="step.started"):
+    """An effect is about to begin. Without an outcome after it, it is in doubt."""
+
+    idempotency_key: str
+    arguments: Raw = NOTHING  # left out when they are long
+
+
+class StepCompleted(OfCall, frozen=True, kw_only=True, tag="step.completed"):
+    """A call has returned; its result is `result`, or the blob named `blob`."""
+
+    effect: bool = False
+    result: Raw = NOTHING
+    blob: str = ""
+    ms: int = 0
+    how: Literal["returned", "verified", "resolved", "accepted", "edited", "answered"] = "returned"
+    model: str = ""  # the fallback that answered, if the first model did not
+
+
+class StepFailed(OfCall, frozen=True, kw_only=True, tag="step.failed"):
+    """A call has raised. `not_done` says that an effect has certainly not happened."""
+
+    error: Failure
+    attempt: int = 1
+    effect: bool = False
+    not_done: bool = False
+
+
+class StepProgress(OfCall, frozen=True, kw_only=True, tag="step.progress"):
+    """How far an unfinished call has come (`run.progress`)."""
+
+    value: Raw
+
+
+class PartialPromoted(OfCall, frozen=True, kw_only=True, tag="partial.promoted"):
+    """What a crash or an error left of a streamed answer was put into `file`, for attempt `attempt` + 1 to see."""
+
+    attempt: int
+    file: str
+    characters: int
+    damaged: bool
+    cut_off_at: str
+    cut_off_by: str

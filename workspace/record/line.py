@@ -1,0 +1,116 @@
+"""How a record is written as a line and read again."""
+
+from __future__ import annotations
+
+import zlib
+from datetime import UTC, datetime
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from ..errors import NewerFormat
+from .calls import PartialPromoted, StepCompleted, StepFailed, StepProgress, StepStarted
+from .edits import Edited
+from .pauses import Forced, Paused, PauseRequested, Resumed
+from .process import FORMAT, Closed, Configured, Opened, Resource, Spent
+from .questions import ApprovalAnswered, ApprovalAsked, Doubt, Resolved
+from .work import (
+    AgentBegun,
+    AgentEnded,
+    Message,
+    Migrated,
+    PlanChanged,
+    ScopeBegun,
+    ScopeCommitted,
+    ScopeFailed,
+    TaskDone,
+    TaskTaken,
+)
+
+Epoch = Annotated[int, Meta(ge=0, lt=10**8)]
+"""A digit fewer than a stamp has room for: the next opening counts on."""
+
+AnyRecord = (
+    Opened | Closed | StepStarted | StepCompleted | StepFailed | StepProgress | ScopeBegun | ScopeFailed
+    | ScopeCommitted | PlanChanged | Message | Doubt | Resolved | PartialPromoted | AgentBegun | AgentEnded | Edited
+    | PauseRequested | Forced | Paused | Resumed | ApprovalAsked | ApprovalAnswered | TaskTaken | TaskDone | Spent
+    | Resource | Configured | Migrated
+)  # fmt: skip
+
+
+class Line(Struct, frozen=True, gc=False):
+    """A record and its place."""
+
+    seq: int
+    commit: int
+    at: str
+    epoch: int
+    record: AnyRecord
+
+
+class BadLine(ValueError):
+    """These bytes are not a line that was written whole."""
+
+
+class _Envelope(Struct, frozen=True):
+    seq: Annotated[int, Meta(ge=0)]
+    commit: int
+    at: str
+    epoch: Epoch
+    type: str
+
+
+_envelope = msgspec.json.Decoder(_Envelope)
+_record = msgspec.json.Decoder(AnyRecord)
+_KNOWN = frozenset(kind.__struct_config__.tag for kind in AnyRecord.__args__)
+
+_CRC = b',"crc":"'
+_TAIL = len(_CRC) + 8 + len(b'"}')
+
+
+def now() -> str:
+    """UTC, ISO 8601, milliseconds."""
+    return time_text(datetime.now(UTC))
+
+
+def time_text(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
+
+
+def encode(line: Line) -> bytes:
+    """The line with its newline. What could not be read back is not written: a ValueError says why."""
+    head = b'{"seq":%d,"commit":%d,"at":"%s","epoch":%d,' % (line.seq, line.commit, line.at.encode(), line.epoch)
+    record = msgspec.json.encode(line.record).replace(b"\n", b" ")  # only between the values of a result given by hand
+    try:
+        _record.decode(record)
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"{line.record!r} can't be a record: {error}") from error
+    body = head + record[1:-1]
+    return b'%s,"crc":"%08x"}\n' % (body, zlib.crc32(b"}", zlib.crc32(body)))
+
+
+def parse(data: bytes) -> Line:
+    """The line in `data`, which has no newline. BadLine if it was not written whole, NewerFormat if its type is new."""
+    body, tail = data[:-_TAIL], data[-_TAIL:]
+    if not (tail.startswith(_CRC) and tail.endswith(b'"}')):
+        raise BadLine("it does not end as a record does")
+    if tail[len(_CRC) : -2] != b"%08x" % zlib.crc32(b"}", zlib.crc32(body)):
+        raise BadLine("its checksum does not match")
+    try:
+        envelope = _envelope.decode(data)
+        if envelope.type not in _KNOWN:
+            raise NewerFormat(
+                f"a journal record of the unknown type {envelope.type!r}",
+                why=f"record {envelope.seq} was written by a newer Satchel",
+                remedy="upgrade Satchel; nothing was touched",
+            )
+        record = _record.decode(data)
+        if isinstance(record, Opened) and record.format > FORMAT:
+            raise NewerFormat(
+                f"the journal has format {record.format} from record {envelope.seq} on",
+                remedy=f"upgrade Satchel: this one knows format {FORMAT}; nothing was touched",
+            )
+        return Line(envelope.seq, envelope.commit, envelope.at, envelope.epoch, record)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise BadLine(str(error)) from error

@@ -1,0 +1,69 @@
+"""Records of the processes that have the workspace: their coming and going, what they work with, what it has cost."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from .base import Failure, Record
+
+FORMAT = 1
+"""Of the journal. It stands in every `opened` record, with which every segment of another version begins."""
+
+
+class Opened(Record, frozen=True, kw_only=True, tag="opened"):
+    """A process took the lease. `found` is how the one before it had ended."""
+
+    format: int
+
+    run_id: str
+    satchel: str
+    python: str
+    host: str
+    pid: int
+    why: Literal["run", "recover", "merge", "pause", "answer"]
+    found: Literal["new", "clean", "crash", "files"]  # files: the journal was gone, and the readable files had to do
+    definition: dict[str, object] | None = None  # what workspace.yaml says, at the first opening; later see `edited`
+
+
+EndStatus = Literal["completed", "failed", "waiting", "paused", "sleeping", "cancelled"]
+
+
+class Closed(Record, frozen=True, kw_only=True, tag="closed"):
+    """The process stopped in an orderly way. `status` is absent if it left the run as it was."""
+
+    status: EndStatus | None = None
+    reason: str = ""
+    error: Failure | None = None
+    until: str = ""  # when a sleeping run is to wake: UTC, ISO 8601
+
+
+class Resource(Record, frozen=True, kw_only=True, tag="resource"):
+    """A resource was opened or released, with what came of it."""
+
+    name: str
+    tier: Literal["application", "infrastructure", "process"]
+    event: Literal["opened", "released"]
+    outcome: Literal["ok", "failed", "timed_out"] = "ok"
+    why: str = ""
+    ms: int = 0
+
+
+class Configured(Record, frozen=True, kw_only=True, tag="configured"):
+    """What the run works with from here on: code, settings, prompts, packages, models, by their hashes or versions."""
+
+    config: dict[str, object]
+
+
+class Spent(Record, frozen=True, kw_only=True, tag="spent"):
+    """What the agent says it has used (`run.spend`). `n`, outside a step: how many equal ones came before it in
+    `scope`."""
+
+    tokens: int = 0
+    usd: float = 0.0
+    scope: str = ""
+    n: int | None = None
+
+    @property
+    def kind(self) -> str:
+        """What makes two of them equal."""
+        return f"{self.tokens}/{self.usd}"

@@ -1,0 +1,103 @@
+"""Records of the agent's work between its calls: scopes and their commits, the plan, sub-agents, the inbox."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Raw, Struct, field
+
+from ..todo import Splice
+from .base import NOTHING, Failure, Patch, Record
+
+
+class ScopeBegun(Record, frozen=True, kw_only=True, tag="scope.begun"):
+    scope: str
+    title: str
+    plan: tuple[Splice, ...] = ()
+
+
+class ScopeFailed(Record, frozen=True, kw_only=True, tag="scope.failed"):
+    """A scope's function has raised; the scope stays open."""
+
+    scope: str
+    error: Failure
+
+
+class Output(Struct, frozen=True):
+    sha256: str
+    bytes: int
+
+
+class ScopeCommitted(Record, frozen=True, kw_only=True, tag="scope.committed"):
+    """One atomic commit: state, plan, result, outputs and the messages before it in the same group."""
+
+    scope: str
+    patch: Patch = field(default_factory=list)
+    plan: tuple[Splice, ...] = ()
+    result: Raw = NOTHING
+    blob: str = ""
+    outputs: dict[str, Output] = field(default_factory=dict)
+    cancelled: str | None = None
+
+
+class PlanChanged(Record, frozen=True, kw_only=True, tag="plan.changed"):
+    """The plan is another one. `outline` is where the tasks are afterwards, if that was worth keeping."""
+
+    plan: tuple[Splice, ...]
+    outline: list[list[int]] = field(default_factory=list)
+    by: Literal["agent", "person", "runtime"]
+    why: str = ""
+
+
+class Message(Record, frozen=True, kw_only=True, tag="message"):
+    """One turn of the conversation. Counts only once its scope has committed."""
+
+    scope: str
+    role: str
+    content: Raw
+
+
+class AgentBegun(Record, frozen=True, kw_only=True, tag="agent.begun"):
+    """`agent` was spawned by the one above it, in that one's scope `scope`."""
+
+    scope: str
+    args: str  # as in OfCall
+    call: str = ""
+
+
+class AgentEnded(Record, frozen=True, kw_only=True, tag="agent.ended"):
+    """`agent` has returned, or raised."""
+
+    result: Raw = NOTHING
+    blob: str = ""
+    error: Failure | None = None
+
+
+class TaskTaken(Record, frozen=True, kw_only=True, tag="task.taken"):
+    """A file of inbox/ was given to the agent, in `scope`; again, if that scope has ended without it.
+
+    With `handed_to` it is not the agent's: it lies there under a hidden name, and only needs to be given its own.
+    """
+
+    id: str
+    scope: str
+    file: str
+    sha256: str
+    kind: Literal["task", "message"] = "task"
+    handed_to: str = ""
+    content: Raw = NOTHING  # JSON: the text, or what the YAML says
+    blob: str = ""
+
+
+class TaskDone(Record, frozen=True, kw_only=True, tag="task.done"):
+    """The agent has done with it; the file may go."""
+
+    id: str
+    moved_to: str = ""  # it was not done but handed on, to this workspace or folder
+
+
+class Migrated(Record, frozen=True, kw_only=True, tag="migrated"):
+    """The agent's data were brought to version `to` of its state type."""
+
+    to: int
+    patch: Patch = field(default_factory=list)

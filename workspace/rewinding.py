@@ -1,0 +1,85 @@
+"""Goes back to the last known-good checkpoint by adding to the record, never by deleting.
+
+Items and scopes that were finished or begun since are done again, the data are those of then. Effects and answers of
+people are never forgotten: an equal call is still answered from the record. The conversation and the outputs stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from . import checkpoint, patch
+from .agentmoment import ROOT, AgentMoment
+from .errors import InvalidFile, NewerFormat
+from .moment import Moment
+from .projection import STATE, TODO
+from .record import Edited
+from .store import Store
+from .todo import between
+
+_TOLD = 8
+
+
+class Point(NamedTuple):
+    """A checkpoint to go back to."""
+
+    moment: Moment
+    path: str
+    at: str  # when it was written, as far as the storage tells
+
+
+def last_good(store: Store, moment: Moment) -> Point | None:
+    """The newest checkpoint of an earlier record that was not written at, or after, a stop that was not clean."""
+    for path in reversed(checkpoint.paths(store)):
+        try:
+            found, _ = checkpoint.parse(store.read(path, limit=checkpoint.READ_LIMIT).data)
+        except (FileNotFoundError, ValueError, InvalidFile, NewerFormat):
+            continue
+        if found.seq < moment.seq and not found.unclean and found.run_id == moment.run_id:
+            return Point(found, path, store.trace(path).at)
+    return None
+
+
+def records(moment: Moment, point: Point, by: str) -> list[Edited]:
+    """What takes the run back there, agent by agent; nothing where nothing has changed."""
+    found: list[Edited] = []
+    for agent in moment.agents.values():
+        was = point.moment.agents.get(agent.path, AgentMoment(path=agent.path))
+        found += _of_plan(agent, was, point.moment.seq, by)
+        if agent.has_data and was.has_data and (change := patch.diff(agent.data, was.data)):
+            found.append(
+                Edited(
+                    agent=agent.path, file=agent.folder + STATE, by=by, sha="", base=point.moment.seq, patch=change,
+                    says=(f"the data are those of record {point.moment.seq}",),
+                )
+            )  # fmt: skip
+    return found
+
+
+def _of_plan(agent: AgentMoment, was: AgentMoment, seq: int, by: str) -> Iterator[Edited]:
+    after = agent.plan.copy()
+    redone, says = [], []
+    for task in agent.plan.tasks:
+        before = was.plan.task(task.id) if task.id else None
+        now = after.task(task.id) if task.id else None
+        is_new = task.is_leaf and task.is_finished and not (before is not None and before.is_finished)
+        if is_new and task.id and now is not None:
+            after.reopen(now)
+            redone.append(task.id)
+            says.append(f"item {task.id} ({task.text!r}) will be done again")
+    for key in agent.results:
+        if key.startswith("_") and key not in was.results:
+            redone.append(key)
+            says.append(f"{key[1:]} will be gone through again")
+    for key, scope in agent.scopes.items():
+        known = was.scopes.get(key)
+        if key != ROOT and scope.done.keys() - (known.done.keys() if known else set()):
+            redone.append(key)
+            says.append(f"{scope.title!r} begins anew")
+    if redone:
+        more = [f"and {len(says) - _TOLD} more"] if len(says) > _TOLD else []
+        yield Edited(
+            agent=agent.path, file=agent.folder + TODO, by=by, sha="", base=seq, redone=tuple(redone),
+            plan=tuple(between(list(agent.plan.lines), list(after.lines))), says=(*says[:_TOLD], *more),
+        )  # fmt: skip
