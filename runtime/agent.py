@@ -8,12 +8,14 @@ import inspect
 import os
 import sys
 import typing
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, overload
 
 from ..workspace.errors import UsageError
 from ..workspace.store import Store
+from .migration import Migration, chain
+from .resource import Resource, declared
 
 _folders: set[str] = set()  # those that agents of this process were loaded from
 
@@ -24,11 +26,19 @@ Durability = Literal["strict", "pipelined"]
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """A user's `async def agent(run)`, with the type of its state."""
+    """A user's `async def agent(run)`, with the type of its state, and what it needs."""
 
     function: AgentFunction
     state: Any = dict[str, Any]
     durability: Durability = "strict"
+    on_cancel: AgentFunction | None = None
+    resources: tuple[Resource, ...] = ()
+    migrations: tuple[Migration, ...] = ()  # by the version they lead to
+
+    @property
+    def version(self) -> int:
+        """Of the state type: that of the last migration, 1 without any."""
+        return self.migrations[-1].to if self.migrations else 1
 
     def initial_state(self) -> Any:
         """What the state begins as: the type's own defaults."""
@@ -47,10 +57,14 @@ class Agent:
 @overload
 def agent(function: AgentFunction, /) -> Agent: ...
 @overload
-def agent(*, state: Any = ..., durability: Durability = ...) -> Callable[[AgentFunction], Agent]: ...
 def agent(
-    function: AgentFunction | None = None, /, *, state: Any = dict[str, Any], durability: Durability = "strict"
-) -> Any:
+    *, state: Any = ..., durability: Durability = ..., on_cancel: AgentFunction | None = ...,
+    resources: Sequence[Resource] = ..., migrations: Sequence[Migration] = ...,
+) -> Callable[[AgentFunction], Agent]: ...  # fmt: skip
+def agent(
+    function: AgentFunction | None = None, /, *, state: Any = dict[str, Any], durability: Durability = "strict",
+    on_cancel: AgentFunction | None = None, resources: Sequence[Resource] = (), migrations: Sequence[Migration] = (),
+) -> Any:  # fmt: skip
     """Make `async def f(run)` an agent.
 
     It is called from the top at every start, with the files as they are: finished items are not visited again, and
@@ -60,6 +74,13 @@ def agent(
     `durability`: `strict` means that a step returns when its record is durable. `pipelined` means that it returns at
     once and its record follows within a tenth of a second; an effect, a question, an output and a commit wait for all
     records before them. A kill may then cost some of the last steps, which are done again; nothing else.
+
+    `on_cancel`: an `async def f(run)` that is called in the agent's place when the run is cancelled, to undo what must
+    not stay half done. Its steps and effects are kept like the agent's.
+
+    `resources`, of the agent that a run begins with, are opened before it is called and released after it:
+    `run.resources[name]`. `migrations` bring data that an earlier version of the agent has left to the state type as it
+    is now.
     """
     if durability not in ("strict", "pipelined"):
         raise UsageError(f"an agent's durability can't be {durability!r}", remedy="it is 'strict' or 'pipelined'")
@@ -67,8 +88,12 @@ def agent(
     def make(function: AgentFunction) -> Agent:
         if not inspect.iscoroutinefunction(function):
             raise UsageError(f"the agent {getattr(function, '__name__', function)} must be `async def`")
-        return Agent(function, dict[str, Any] if state is dict else state, durability)
+        if on_cancel is not None and not inspect.iscoroutinefunction(on_cancel):
+            raise UsageError(f"on_cancel of {function.__name__} must be `async def`")
+        kind = dict[str, Any] if state is dict else state
+        return Agent(function, kind, durability, on_cancel, needs, ordered)
 
+    needs, ordered = declared(resources), chain(migrations)
     return make if function is None else make(function)
 
 

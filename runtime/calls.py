@@ -22,6 +22,8 @@ R = TypeVar("R")
 class Scope(Protocol):
     """What a step needs of the scope it is called in (scope.py)."""
 
+    was_stopped: bool  # one of its calls has raised because the run is to stop
+
     def call(
         self, step: Step[Any], args: tuple[Any, ...], kwargs: dict[str, Any], named: str | None = None
     ) -> Awaitable[Any]: ...
@@ -80,6 +82,9 @@ class Step(Generic[R]):
         scope: Scope = call.scope
         return await scope.perform(call)
 
+    async def recheck(self, call: Any, done: Any) -> None:
+        """Find out whether what is on record is so. Only effects can."""
+
     def ask_again(self, call: Any, error: UsageError) -> None:
         """A recorded answer of a person can't be used. Only effects have such answers."""
         raise error
@@ -102,7 +107,7 @@ class _Shape:
             ) from error  # fmt: skip
         signature = inspect.signature(function)
         self.partial = next((p for p, hint in hints.items() if hint is Partial and p != "return"), None)
-        self.run = next((p for p, hint in hints.items() if _is_run(hint) and p != "return"), None)
+        self.run = run_parameter(hints)
         self.key = KEY if step.is_effect and KEY in signature.parameters else None
         injected = {p for p in (self.partial, self.run, self.key) if p}
         rest = [p for p in signature.parameters.values() if p.name not in injected]
@@ -147,6 +152,11 @@ class _Shape:
             return (), dict(arguments)
         bound = inspect.BoundArguments(self.signature, arguments)
         return bound.args, bound.kwargs
+
+
+def run_parameter(hints: dict[str, Any]) -> str | None:
+    """The parameter that receives the run, by what `typing.get_type_hints` says of a function."""
+    return next((name for name, hint in hints.items() if _is_run(hint) and name != "return"), None)
 
 
 def _is_run(hint: Any) -> bool:

@@ -11,13 +11,26 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Literal, Protocol
 
+from msgspec.structs import replace
+
+from ..workspace.approvals import find
+from ..workspace.edits import CheckData
 from ..workspace.errors import SatchelError
 from ..workspace.opening import Workspace
-from ..workspace.record import Doubt, Failure, Key
+from ..workspace.pausefile import SIGNAL
+from ..workspace.record import Doubt, Failure, Forced, Key, PauseRequested
 from ..workspace.report import Report
+from .announcing import Announcer
+from .calls import current_scope
+from .drain import Drain
 from .interruption import Interruption
+from .limits import Limits
+from .rechecking import Rechecks
+
+_WEIGHT = {"edited": 0, "sleeping": 1, "waiting": 2, "paused": 3}
 
 _THREADS = 32
 _FLUSH_SHARE = 20
@@ -25,16 +38,22 @@ _LONGEST_UNFLUSHED = 0.1
 _UNFLUSHED_BYTES = 1 << 20
 
 
-class Suspended(BaseException):
-    """Unwinds the agents when the run can't go on now. Not an Exception, so that an agent's `except Exception` lets it
-    by."""
+class Suspended(asyncio.CancelledError):
+    """Unwinds the agents when the run can't go on now. A cancellation, so that an agent's `except Exception` and what
+    is beside it in a TaskGroup let it by; where one is made, the scope at work does not commit any more, even if it was
+    caught."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        if (scope := current_scope.get()) is not None:
+            scope.was_stopped = True
 
 
 @dataclass(frozen=True, slots=True)
 class Suspension:
-    """Why a run stops before its end, and how it is left."""
+    """Why a run stops before its end, and how it is left. For what was `edited` it is entered again at once."""
 
-    status: Literal["waiting", "paused", "sleeping"]
+    status: Literal["waiting", "paused", "sleeping", "edited"]
     reason: str
     until: str = ""  # of a sleeping one: UTC, ISO 8601
     error: Failure | None = None
@@ -53,30 +72,50 @@ class Watch(Protocol):
     def item_ended(self, agent: str, text: str, finished: int, of: int) -> None: ...
     def step_begun(self, agent: str, name: str) -> None: ...
     def streamed(self, agent: str, name: str, characters: int) -> None: ...
+    def noticed(self, kind: str, text: str) -> None: ...
 
 
 class Context:
     """Of one run, all its agents included. Used from one event loop."""
 
-    def __init__(self, workspace: Workspace, interruption: Interruption, watch: Watch | None):
+    def __init__(
+        self, workspace: Workspace, interruption: Interruption, watch: Watch | None, announcer: Announcer | None = None
+    ):
         self.workspace, self.interruption, self.watch = workspace, interruption, watch
+        self.announcer = announcer or Announcer(workspace, watch)
+        self.limits = Limits(workspace, self.pause, self.announcer)
         self.store, self.moment = workspace.store, workspace.moment
         self.journal, self.projector = workspace.journal, workspace.projector
         self.threads = ThreadPoolExecutor(_THREADS, "satchel-step")
+        self.drain = Drain()
         self.agents: dict[str, AgentContext] = {}  # those at work
         self.names: set[str] = set()  # theirs, and those of the ones that are about to begin
-        self.left_in_doubt = [  # sub-agents with effects of which an earlier process has not learnt how they ended
-            path for path, agent in self.moment.agents.items()
-            if path and any(scope.started for scope in agent.scopes.values())
-        ]  # fmt: skip
+        self.left_in_doubt: list[str] = []
+        self.rechecks = Rechecks(self.moment)
         self.make_run: Callable[[Any], Any]  # makes the face of a run that an agent sees (run.py)
         self.under_way = 0  # calls that may commit
         self.answered = 0  # calls answered from the record
         self.recovered = 0  # characters of streamed answers that were not paid for again
         self.suspension: Suspension | None = None
+        self._has_asked = False  # a person is to say whether an effect has happened
+        self.noticed: list[str] = []  # what people have done to the files since it was opened, in words
+        self.check_data: CheckData | None = None  # asks the agent's own state type
+        self.definition_changed: Callable[[], Any] = lambda: None  # called when workspace.yaml says something else
+        self.at_boundary: Callable[[], Any] = lambda: None  # called when a scope has ended
+        self.on_pause: Callable[[], Any] | None = None  # called once a pause was asked for
         self.failed: SatchelError | None = None  # what went wrong where nobody was waiting for it
         self._flush_due = 0.0
         self._flush_is_planned = False
+
+    def begin(self, main: asyncio.Task[Any]) -> None:
+        """The agent is entered, in the task `main`; again, if a pause in this process is over."""
+        self.suspension, self._has_asked = None, False
+        self.names.clear()
+        self.left_in_doubt = [  # sub-agents with effects of which an earlier process has not learnt how they ended
+            path for path, agent in self.moment.agents.items()
+            if path and any(scope.started for scope in agent.scopes.values())
+        ]  # fmt: skip
+        self.drain.watch(main)
 
     def stop_abandoned(self) -> None:
         """Somebody's caller has failed: let those who wait for nothing of ours not wait for ever."""
@@ -96,19 +135,56 @@ class Context:
         """Every call is a place to stop: when a person is needed, when a signal came, when the disk failed."""
         if self.failed:
             raise self.failed
-        if self.suspension and not self.interruption.is_held_here:
+        if self.interruption.count:
+            self.obey_signals()
+        if self.suspension and not self.drain.is_held_here:
+            self.drain.told()
             raise Suspended
-        if self.interruption.came and not self.interruption.is_held_here:
-            raise asyncio.CancelledError
+
+    def check_may_commit(self) -> None:
+        """A scope whose function has come to its end by itself is committed although the run is to pause; one that was
+        told to stop is not, whatever it has made of that, nor is one that an edit may be about."""
+        is_whole = not (self.drain.has_cancelled or (scope := current_scope.get()) is None or scope.was_stopped)
+        goes_on = is_whole and not self._has_asked
+        if self.failed or (self.suspension and not (goes_on and self.suspension.status == "paused")):
+            self.check_going_on()
+
+    def obey_signals(self) -> None:
+        """What the signals that have come so far ask for. On the loop: nothing may be recorded in a handler."""
+        interruption, drain = self.interruption, self.drain
+        if interruption.count and not (self.suspension and self.suspension.status == "paused"):
+            self.pause(PauseRequested(reason=SIGNAL, by=interruption.name))
+        if interruption.count > 1 and not drain.forced:
+            self.force()
+
+    def pause(self, request: PauseRequested, error: Failure | None = None) -> None:
+        """The run is to stop at the next safe point. The wish is durable when this returns; the first one counts, but
+        that a run is to be cancelled counts more."""
+        known = self.moment.pause
+        if known is None or (request.mode == "cancel" != known.mode):
+            try:
+                self.journal.add(request)
+                self.journal.flush()
+            except SatchelError as failure:
+                self.failed = failure
+        self.suspend(Suspension("paused", request.reason, error=error))
+        if self.on_pause:
+            self.on_pause()
+
+    def force(self) -> None:
+        """Do not wait any longer for what is under way."""
+        began = datetime.fromisoformat(self.moment.pause.requested_at) if self.moment.pause else datetime.now(UTC)
+        waited = (datetime.now(UTC) - began).total_seconds()
+        self.journal.add(Forced(under_way=self.drain.force(), waited=round(max(0.0, waited), 3)))
 
     def suspend(self, suspension: Suspension) -> None:
-        """From now on every call unwinds. Of several reasons the one that needs a person is kept, and of two sleeps
-        the shorter one."""
+        """From now on every call unwinds. Of several reasons the weightiest is kept, and of two sleeps the shorter."""
         known = self.suspension
-        if known is None or (known.status == "sleeping" and (
-            suspension.status != "sleeping" or suspension.until < known.until
-        )):  # fmt: skip
+        if known is None or _WEIGHT[suspension.status] > _WEIGHT[known.status] or (
+            suspension.status == known.status == "sleeping" and suspension.until < known.until
+        ):  # fmt: skip
             self.suspension = suspension
+        self.drain.want()
 
     def ask(
         self, identity: dict[str, Any], why: Literal["unknown_outcome", "unclaimed", "unreached"],
@@ -116,11 +192,22 @@ class Context:
     ) -> None:  # fmt: skip
         """Put a question about an effect on record, unless it is there already. From now on every call unwinds: a
         person is needed."""
-        doubt = Doubt(**identity, id=f"d{self.moment.doubts_asked + 1}", why=why, cause=cause, others=others)
+        doubt = Doubt(**identity, id="", why=why, cause=cause, others=others)
+        self._has_asked = True
         if not any(_is_same_question(doubt, asked) for asked in self.moment.doubts.values()):
+            doubt = replace(doubt, id=self.workspace.desk.free_id("d"))
             self.journal.add(doubt)
             self.journal.flush()
+            self.put_question(doubt.id)
         self.suspend(Suspension("waiting", "a person is asked"))
+
+    def put_question(self, id: str) -> None:
+        """Let people see a question that is on record."""
+        question = find(self.moment, id)
+        assert question is not None
+        self.workspace.desk.put(question)
+        for files in self.workspace.files.values():
+            self.projector.want(files.state)
 
     def wake_projector(self) -> None:
         """Let the projector have the loop's timer, for what it could not write at once."""
@@ -191,6 +278,9 @@ class AgentContext:
     def folder(self) -> str:
         return self.recorded.folder
 
+    def refresh(self) -> None:
+        """The record has changed under it: state and plan are to be those of the record. Only between two scopes."""
+
     @property
     def is_alone(self) -> bool:
         """Whether no agent is at work besides this one and those that wait for it."""
@@ -199,8 +289,14 @@ class AgentContext:
     def check_going_on(self) -> None:
         """As the context's; and an agent whose caller has failed stops at its next call."""
         self.context.check_going_on()
-        if self.caller is not None and self.is_abandoned and not self.context.interruption.is_held_here:
+        if self.caller is not None and self.is_abandoned and not self.context.drain.is_held_here:
             raise asyncio.CancelledError
+
+    def check_may_commit(self) -> None:
+        """As the context's, and an agent whose caller has failed commits nothing any more."""
+        self.context.check_may_commit()
+        if self.caller is not None and self.is_abandoned:
+            self.check_going_on()
 
     @property
     def is_abandoned(self) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
+import typing
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial as bind
@@ -21,14 +22,16 @@ from msgspec import Raw
 from ..workspace import blobs
 from ..workspace.agentmoment import Answer, Kept
 from ..workspace.errors import NotDone, StorageFailed, UsageError
-from ..workspace.record import NOTHING, Key, StepStarted
-from .calls import KEY, Step, current_scope
+from ..workspace.record import NOTHING, Key, StepCompleted, StepStarted
+from .calls import KEY, Step, current_scope, run_parameter
 from .context import Suspended
 from .failure import said
 from .retry import ONCE, Retry
 from .scope import Call
 
 R = TypeVar("R")
+
+_CONTRADICTED = "it is on record as done, and verify says that it has not happened"
 
 _TURNS = 20
 _ARGUMENTS_KEPT = 4096
@@ -73,6 +76,12 @@ class Effect(Step[R]):
         """Do it once, or find out that it was done."""
         return await _perform(call)
 
+    async def recheck(self, call: Call, done: StepCompleted) -> None:
+        """Verify one that is on record as done. A person is asked if it has not happened; one that can't be verified is
+        believed, unless a person is being asked about it already."""
+        with call.scope.busy():
+            await _recheck(call, done)
+
     def ask_again(self, call: Call, error: UsageError) -> None:
         """A person's answer is not of the type it returns."""
         _ask(call, "unknown_outcome", f"the answer can't be used: {error.why}")
@@ -95,11 +104,11 @@ def effect(
     """Make a function an effect: a step that changes the outside world, and is never done twice unknowingly.
 
     Its intent is durable before it starts. If it is then not known how it ended (a crash, an exception, a
-    cancellation), that is a doubt: `verify`, called with the same arguments, returns the result or raises `NotDone`; an
-    `idempotent` one is repeated under the same `key`; otherwise the run stops and a person is asked. Exceptions of
-    the types `not_done` say that it certainly has not happened. A parameter called `key` receives the idempotency
-    key, the same at every attempt. Not guaranteed: that a request already under way in a frozen process is stopped;
-    the receiver's use of the key does that.
+    cancellation), that is a doubt: `verify`, called with the same arguments (and with `key` and the run, if it has
+    parameters for them), returns the result or raises `NotDone`; an `idempotent` one is repeated under the same `key`;
+    otherwise the run stops and a person is asked. Exceptions of the types `not_done` say that it certainly has not
+    happened. A parameter called `key` receives the idempotency key, the same at every attempt. Not guaranteed: that a
+    request already under way in a frozen process is stopped; the receiver's use of the key does that.
     """
 
     def make(function: Callable[..., Any]) -> Effect[Any]:
@@ -206,7 +215,7 @@ async def _once(call: Call, attempt: int) -> Any:
         # It may or may not have happened, and there is no time to find out: that is for the next attempt.
         scope.context.journal.flush()
         has_ended = call.key in scope.agent.recorded.scopes[scope.key].done
-        if not (has_ended or scope.agent.is_closing or scope.context.interruption.came):
+        if not (has_ended or scope.agent.is_closing or scope.context.drain.forced):
             scope.context.ask(call.identity(), "unknown_outcome", "it was cancelled")
         raise
     except StorageFailed:
@@ -248,15 +257,43 @@ async def _verify(call: Call) -> Any:
     args, kwargs = effect.shape.unbind(call.arguments)
     if KEY in inspect.signature(effect.verify).parameters:
         kwargs = {**kwargs, KEY: idempotency_key(call)}
-    if inspect.iscoroutinefunction(effect.verify):
-        return await cast(Awaitable[Any], effect.verify(*args, **kwargs))
-    return await call.scope.in_thread(bind(effect.verify, *args, **kwargs))
+    if of_run := run_parameter(typing.get_type_hints(effect.verify)):
+        kwargs = {**kwargs, of_run: call.scope.agent.run}
+    with call.scope.context.drain.working(f"the verification of {call.words}"):
+        if inspect.iscoroutinefunction(effect.verify):
+            return await cast(Awaitable[Any], effect.verify(*args, **kwargs))
+        return await call.scope.in_thread(bind(effect.verify, *args, **kwargs))
+
+
+async def _recheck(call: Call, done: StepCompleted) -> None:
+    scope, context = call.scope, call.scope.context
+    place = (scope.agent.path, scope.key, call.key)
+    is_asked = any((each.agent, each.scope, each.key) == place for each in context.moment.doubts.values())
+    try:
+        if _effect(call).verify is not None:
+            await _verify(call)
+        elif is_asked:
+            _ask(call, "unknown_outcome", _CONTRADICTED)
+        else:
+            return
+    except NotDone as error:
+        context.rechecks.put_back(place)
+        _ask(call, "unknown_outcome", f"{_CONTRADICTED}: {error}")
+    except Exception as error:
+        context.rechecks.unknown.append(f"{call.step.name}{call.identity()['call']}: {said(error)}")
+        if is_asked:
+            context.rechecks.put_back(place)
+            _ask(call, "unknown_outcome", f"{_CONTRADICTED}; now verify failed: {said(error)}")
+        return
+    context.rechecks.verified += 1
+    if is_asked:  # this takes the question back
+        await scope.keep(call, blobs.fetch(context.store, done), how="verified")
 
 
 def _ask(
     call: Call, why: Literal["unknown_outcome", "unclaimed"], cause: str, others: tuple[Key, ...] = ()
 ) -> None:  # fmt: skip
-    """Put the question on record and stop. A person answers it with `satchel resolve`."""
+    """Put the question on record and stop. A person answers it in approvals/."""
     call.scope.context.ask(call.identity(), why, cause, others)
     raise Suspended
 

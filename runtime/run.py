@@ -10,13 +10,19 @@ from typing import Any, Generic, TypeVar, overload
 
 import msgspec
 
-from ..workspace.errors import AgentError
+from ..workspace.errors import AgentError, UsageError
 from ..workspace.names import check_path
-from ..workspace.record import Output
-from . import prompt
+from ..workspace.record import Output, Resume
+from . import budget, prompt
 from .agent import Agent
+from .answer import Answer
+from .asking import Asking, ask
 from .calls import RunParameter, current_scope
+from .inbox import Inbox
 from .messages import Messages
+from .pausing import pause
+from .resources import Pool, Resources
+from .resuming import refer
 from .scope import ScopeRun, current_call
 from .session import Session
 from .sleeping import sleep
@@ -34,10 +40,12 @@ class Run(RunParameter, Generic[S]):
     function, or one called with `run.scope`): the changes are kept when the scope commits, and undone if it fails.
     """
 
-    def __init__(self, session: Session):
+    def __init__(self, session: Session, pool: Pool):
         self._session = session
+        self.resources = Resources(session, pool)
         self.todo = Todo(session)
         self.messages = Messages(session)
+        self.inbox = Inbox(session)
 
     @property
     def id(self) -> str:
@@ -57,6 +65,12 @@ class Run(RunParameter, Generic[S]):
     def settings(self) -> Mapping[str, Any]:
         """`settings:` of workspace.yaml."""
         return self._session.context.workspace.definition.settings
+
+    @property
+    def instructions(self) -> str:
+        """What a person wrote as `instructions:` into pause.yaml when the last pause was over, or the empty text. It
+        stays, through crashes, until the next pause is over."""
+        return self._session.context.moment.instructions
 
     @property
     def folder(self) -> str:
@@ -110,6 +124,13 @@ class Run(RunParameter, Generic[S]):
         saved = scope.progress.get(call.key) if call and scope else None
         return None if saved is None else msgspec.json.decode(saved)
 
+    def refer(self, reference: str) -> None:
+        """Say that the run needs what lies at `reference`: a path, from the workspace or absolute, an http address, or
+        any URL that fsspec opens. At each later start it is looked whether it is there; if not, the run pauses."""
+        if not isinstance(reference, str) or not reference:
+            raise UsageError("run.refer() takes a path or a URL", why=f"got {reference!r}")
+        refer(self._session.context, reference)
+
     async def checkpoint(self) -> None:
         """Write a checkpoint now, at a milestone."""
         self._session.journal.flush()
@@ -141,12 +162,56 @@ class Run(RunParameter, Generic[S]):
         goes on when the run is resumed after its end; one that is over is not waited for again."""
         await sleep(self._scope("run.sleep()"), duration)
 
+    async def ask(
+        self, question: str, choices: Sequence[str] | None = None, *, schema: dict[str, Any] | bool | None = None,
+        context: Any = None, expires: float | timedelta | datetime | None = None, default: Any = None,
+        wait_for: float = 10.0,
+    ) -> Answer:  # fmt: skip
+        """Ask a person, and return the answer: one of `choices`, or what a JSON Schema describes, or any text.
+
+        The question is a file in `approvals/`; the answer is typed into it, or given with `satchel answer`. It is on
+        record before this returns, and stays the answer however often the scope is begun anew; equal are questions
+        with the same words, choices, schema and `context`, in the same scope. After `wait_for` seconds the run stops,
+        `waiting`, and no process is needed. Once the question `expires` (in so many seconds, or at a time) `default`
+        is the answer. A second equal call in one scope is a question of its own. Not for the inside of a step.
+        """
+        asking = Asking(question, choices, schema, context, expires, default, wait_for)
+        return await ask(self._scope("run.ask()"), asking)
+
+    async def pause(self, reason: str = "manual", *, resume: Resume = "continue") -> None:
+        """Let the whole run stop, as a pause.yaml does: what is at work is finished, and nothing more is begun. This
+        call itself stops, unless it is in a part that must not be interrupted; then the end of that does.
+
+        It is asked once: when the run is gone on with, an equal call in the same scope returns at once. `reason` is
+        what people are told. `resume` is how it is to go on: `continue`; `restart_step`, what was cut off begins anew;
+        or `await_instructions`, not before a person has left some (`run.instructions`).
+        """
+        await pause(self._scope("run.pause()"), reason, resume)
+
+    def spend(self, *, tokens: int = 0, usd: float = 0.0) -> None:
+        """Put on record what something has cost, against `budget:` of workspace.yaml. From any thread.
+
+        In a step it counts each time the step really runs, and is durable with the step's result. Outside one it is
+        known as a call is, by its scope, its amounts and how many equal ones came before, so that an item that is
+        entered again does not pay twice. Once the budget is used up no step or item begins any more, and the run is
+        paused. UsageError for a negative amount, or none at all.
+        """
+        tokens, usd = budget.checked(tokens, usd)
+        call, scope = current_call.get(), current_scope.get()
+        if call is not None:
+            at, counts = call.scope, None
+        elif isinstance(scope, ScopeRun):
+            at, counts = scope, scope.spent
+        else:
+            at, counts = self._session.root, None  # a thread of the agent's own, that does not know where it is
+        self._session.context.limits.spend(at.agent.path, at.key, tokens, usd, counts)
+
     @asynccontextmanager
     async def uninterrupted(self, name: str) -> AsyncIterator[None]:
         """What is in the body is not interrupted: a stop waits for its end. `name` says what is waited for. Not
         guaranteed: anything against a second signal, a kill, or a power failure."""
         scope = self._scope("run.uninterrupted()")
-        with scope.busy(), self._session.context.interruption.held(name):
+        with scope.busy(), self._session.context.drain.held(name):
             yield
 
     def _scope(self, what: str) -> ScopeRun:

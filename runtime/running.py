@@ -8,19 +8,26 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from ..workspace import opening
-from ..workspace.errors import SatchelError, StorageFailed
+from ..workspace import opening, pausing, rewinding
+from ..workspace.approvals import nothing_has_come
+from ..workspace.edits import notice
+from ..workspace.errors import Refused, SatchelError
 from ..workspace.looking import Look, define, look
-from ..workspace.record import Doubt, EndStatus
+from ..workspace.moment import Moment
+from ..workspace.pausing import Wish
+from ..workspace.record import ApprovalAsked, Doubt, EndStatus, PauseRequested
 from ..workspace.report import Report
+from ..workspace.rewinding import Point
 from ..workspace.store import Store, open_store
+from . import budget, drift, limits, resuming, windows
 from .agent import Agent, load
-from .codec import Codec, encode
+from .announcing import Announcer
+from .codec import Codec
 from .context import Context, Watch
-from .failure import describe, said
+from .entering import Entering
+from .failure import describe
 from .interruption import Interruption
-from .run import Run
-from .session import Session, publish_schemas
+from .migration import check_migrated
 
 
 @dataclass(slots=True)
@@ -31,148 +38,239 @@ class Outcome:
     report: Report
     result: Any = None
     error: BaseException | None = None
-    doubts: list[Doubt] = field(default_factory=list)  # what a person is asked
+    doubts: list[Doubt] = field(default_factory=list)  # what a person is asked about effects
+    approvals: list[ApprovalAsked] = field(default_factory=list)  # and by the agent
     answered: int = 0  # calls that were answered from the record
     recovered: int = 0  # characters of streamed answers that were continued
     skipped: int = 0  # items that were finished before
     open_items: int = 0
     noticed: list[str] = field(default_factory=list)  # edits that came while it was running
     until: str = ""  # when a sleeping run is to wake: UTC, ISO 8601
-    entered: bool = True  # the agent was called; if not, it had completed before, or it sleeps on
+    entered: bool = True  # the agent was called; if not, it had stopped before, and stays so
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a run is started with."""
+
+    store: Store
+    agent: Agent | None
+    watch: Watch | None
+    interruption: Interruption
+    wake: bool
+    accept_drift: bool
+    drain_timeout: float | None
+    from_checkpoint: bool
 
 
 def run(
     workspace: str | os.PathLike[str] | Store, agent: Agent | None = None, *, watch: Watch | None = None,
-    wake: bool = False,
+    wake: bool = False, accept_drift: bool = False, drain_timeout: float | None = None,
+    from_checkpoint: bool = False,
 ) -> Outcome:  # fmt: skip
     """Run the agent of a workspace until it completes, fails, or needs a person. Continues where it stopped.
 
-    `workspace` is a folder, or a store. `agent` takes the place of the one that workspace.yaml names. A sleeping run
-    whose time has not come is left alone, and its outcome is `sleeping` again, unless `wake` is given. Errors of
-    the agent are in the outcome; a workspace that can't be opened raises a SatchelError, and so does a failing disk.
+    `workspace` is a folder, or a store. `agent` takes the place of the one that workspace.yaml names. One that sleeps,
+    was paused, or waits for answers that nobody has given is left alone, and its outcome is what it was, unless
+    `wake` is given. With `accept_drift` it goes on although code, settings, prompts, packages or models have changed
+    and workspace.yaml says to refuse that, and although a reference is gone. Errors of the agent are in the outcome; a
+    workspace that can't be opened raises a SatchelError, and so does a failing disk. `drain_timeout` is how many
+    seconds a stop waits for what is under way, in place of what workspace.yaml says. With `from_checkpoint` the run
+    goes back to the last known-good checkpoint first; effects and answers since then are kept.
     """
 
     async def with_signals() -> Outcome:
         interruption = Interruption()
         with interruption.watched():
-            return await _run(workspace, agent, watch, interruption, wake)
+            start = Start(
+                _store(workspace), agent, watch, interruption, wake, accept_drift, drain_timeout, from_checkpoint
+            )  # fmt: skip
+            return await _run(start)
 
     return asyncio.run(with_signals())
 
 
 async def run_async(
     workspace: str | os.PathLike[str] | Store, agent: Agent | None = None, *, watch: Watch | None = None,
-    wake: bool = False,
+    wake: bool = False, accept_drift: bool = False, drain_timeout: float | None = None,
+    from_checkpoint: bool = False,
 ) -> Outcome:  # fmt: skip
     """`run`, in a loop that is running already, whose owner handles signals. If the task is cancelled, the run is left
     paused, with everything written, and the cancellation goes on."""
-    return await _run(workspace, agent, watch, Interruption(), wake)
+    start = Start(
+        _store(workspace), agent, watch, Interruption(), wake, accept_drift, drain_timeout, from_checkpoint
+    )  # fmt: skip
+    return await _run(start)
 
 
-async def _run(
-    workspace: str | os.PathLike[str] | Store, agent: Agent | None, watch: Watch | None, interruption: Interruption,
-    wake: bool,
-) -> Outcome:  # fmt: skip
-    store = open_store(os.fspath(workspace)) if isinstance(workspace, str | os.PathLike) else workspace
+def _store(workspace: str | os.PathLike[str] | Store) -> Store:
+    return open_store(os.fspath(workspace)) if isinstance(workspace, str | os.PathLike) else workspace
+
+
+async def _run(start: Start) -> Outcome:
+    store = start.store
     seen = look(store)
-    if not wake and (asleep := _asleep(seen)):
-        return asleep
+    if seen.moment.status == "cancelled":
+        return _left(seen)
+    if not start.wake and _sleeps(seen):
+        return _left(seen)
+    windows.check(store, seen.definition)
+    wanted = pausing.wish(store, seen.moment)
+    if wanted is not None and wanted.mode != "cancel" and (wanted.in_force or start.wake):
+        budget.check(seen.definition.budget, seen.moment)
+    if wanted is not None and wanted.mode != "cancel" and (wanted.is_missing or not (start.wake or wanted.is_lifted)):
+        return await _stay(start, seen, wanted)
+    if not start.wake and wanted is None and (refused := _unanswered(store, seen)) is not None:
+        return _left(seen, refused, is_waiting=True)
+    if wanted is not None:
+        pausing.check_may_go_on(wanted)
+    is_overruled = start.wake or (wanted is not None and wanted.is_overruling)
+    if not is_overruled and (opened_window := _window(seen)) is not None:
+        return await _stay(start, seen, wanted or Wish(), opened_window)
+    is_unclean = seen.moment.unclean or (wanted is not None and wanted.mode == "emergency")
+    found = resuming.check(store, seen, start.agent, accepts=start.accept_drift, is_unclean=is_unclean)
+    point = _point(store, seen) if start.from_checkpoint else None
     report = Report()
-
-    def check_data(path: str, data: Any) -> None:
-        """Of a sub-agent the type is known only when it is spawned."""
-        if path:
-            return
-        try:
-            kind = (agent or load(store, define(store).agent)).state
-        except Exception:
-            return  # told when it is to be run
-        Codec(kind, "the state").decode(encode(data, "data"))
-
-    with opening.opened(store, "run", report, seen=seen, check_data=check_data) as opened:
+    with opening.opened(store, "run", report, seen=seen, check_data=_check_data(start, seen.moment)) as opened:
         if opened.was_finished:
-            if watch and report.has("edited"):
-                watch.opened(report)
+            if wanted is not None:
+                pausing.lift(opened, wanted, "its end")
+            if start.watch and report.has("edited"):
+                start.watch.opened(report)
             opened.close()
             return Outcome("completed", report, skipped=opened.moment.root.plan.progress.leaves, entered=False)
-        if watch:
-            watch.opened(report)
+        if found.is_refused:
+            opened.close("paused", "on_drift is refuse, and what it works with has changed")
+            drift.refuse(found.drift)
+        announcer = Announcer(opened, start.watch)
+        if wanted is not None:
+            pausing.go_on(opened, wanted, "satchel resume" if start.wake else "", found.says)
+        if point is not None:
+            _go_back(opened, point)
+        found.tell(report, store, is_offered=point is None)
+        if start.watch:
+            start.watch.opened(report)
         try:
-            root = agent or load(store, opened.definition.agent)
+            root = start.agent or load(store, opened.definition.agent)
         except SatchelError:
             opened.close()
             raise
         except Exception as error:
             opened.close("failed", "the agent's code can't be imported", describe(error, store.url))
+            announcer.ended("failed")
+            await announcer.finish()
             return Outcome("failed", report, error=error)
-        return await _Runner(Context(opened, interruption, watch), root, report).run()
-
-
-def _asleep(seen: Look) -> Outcome | None:
-    """What there is to say of a run that sleeps and whose time has not come."""
-    moment = seen.moment
-    if moment.status != "sleeping" or not moment.clean or datetime.fromisoformat(moment.until) <= datetime.now(UTC):
-        return None
-    settled, leaves = moment.root.plan.progress
+        context = Context(opened, start.interruption, start.watch, announcer)
+        context.check_data = _check_data(start, opened.moment)
+        context.rechecks = found.rechecks
+        if is_overruled:
+            context.limits.overrule()
+        ended = await Entering(context, root, start.drain_timeout, accepts_drift=start.accept_drift).run()
+    await announcer.finish()
+    moment = opened.moment
+    progress = moment.root.plan.progress
+    assert ended.status != "edited"
     return Outcome(
-        "sleeping", Report(), skipped=settled, open_items=leaves - settled, until=moment.until, entered=False
-    )
+        ended.status, report, ended.result, ended.error, list(moment.doubts.values()), list(moment.approvals.values()),
+        context.answered, context.recovered, ended.skipped, progress.leaves - progress.settled,
+        context.noticed, ended.until,
+    )  # fmt: skip
 
 
-class _Runner:
-    """From the opened workspace to the stop."""
+def _point(store: Store, seen: Look) -> Point:
+    point = rewinding.last_good(store, seen.moment)
+    if point is None or seen.moment.is_finished:
+        why = "it has completed" if seen.moment.is_finished else "there is no earlier one that is whole"
+        raise Refused("can't go back to a known-good checkpoint", path=store.url, why=why,
+                      remedy="leave out --from-checkpoint")  # fmt: skip
+    return point
 
-    def __init__(self, context: Context, agent: Agent, report: Report):
-        self._context, self._agent, self._report = context, agent, report
-        context.make_run = Run
 
-    async def run(self) -> Outcome:
-        context = self._context
-        session = Session(context, self._agent)
-        publish_schemas(session)
-        skipped = session.recorded.plan.progress.settled
-        status: EndStatus = "completed"
-        reason, until, result, error = "", "", None, None
-        context.wake_projector()
-        context.agents[""] = session
+def _go_back(opened: opening.Workspace, point: Point) -> None:
+    for record in rewinding.records(opened.moment, point, "satchel resume --from-checkpoint"):
+        opened.journal.add(record)
+        for say in record.says:
+            opened.report.add("edited", f"{record.file}: {say}")
+    opened.journal.flush()
+    opened.report.add("done", f"went back to {point.path}; effects and answers since then are kept")
+    opened.mark_all()
+    opened.report.save(opened.store)
+
+
+def _check_data(start: Start, moment: Moment) -> Any:
+    def check(path: str, data: Any) -> None:
+        """Of a sub-agent the type is known only when it is spawned."""
+        if path:
+            return
         try:
-            result = await session.call()
-        except BaseException as raised:
-            status, reason = self._judge(raised)
-            error = raised if status == "failed" else None
-        finally:
-            await context.stop_all()
-            context.projector.wake = None
-            context.threads.shutdown(wait=False, cancel_futures=True)
-        failure = describe(error, session.store.url) if error else None
-        if status in ("waiting", "paused", "sleeping") and context.suspension:
-            until, failure = context.suspension.until, context.suspension.error
-        context.workspace.close(status, reason, failure, until)
-        if status == "paused" and not (context.interruption.came or context.suspension):
-            raise asyncio.CancelledError  # whoever cancelled this task waits for that
-        moment, progress = context.moment, session.plan.progress
-        return Outcome(
-            status, self._report, result, error, list(moment.doubts.values()), context.answered, context.recovered,
-            skipped, progress.leaves - progress.settled, context.projector.noticed, until,
-        )  # fmt: skip
+            agent = start.agent or load(start.store, define(start.store).agent)
+        except Exception:
+            return  # told when it is to be run
+        recorded = moment.root
+        version = recorded.data_version if recorded.has_data else agent.version
+        check_migrated(data, version, agent.migrations, Codec(agent.state, "the state"))
 
-    def _judge(self, raised: BaseException) -> tuple[EndStatus, str]:
-        """What it means that the agent's function raised. Raises it again if nothing may be written any more, or if it
-        is nobody's here. An agent that made something of its own of a `Suspended` is still suspended."""
-        context = self._context
-        if isinstance(raised, StorageFailed):
-            raise raised
-        if context.failed:
-            raise context.failed
-        if context.suspension:
-            return context.suspension.status, context.suspension.reason
-        if isinstance(raised, asyncio.CancelledError):
-            if context.interruption.came:
-                return "paused", "signal"
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                return "paused", "cancelled"
-            return "failed", "CancelledError"
-        if isinstance(raised, Exception):
-            return "failed", said(raised)
-        raise raised
+    return check
+
+
+async def _stay(start: Start, seen: Look, wanted: Wish, request: PauseRequested | None = None) -> Outcome:
+    """The run is not to go on: nothing of the agent is called. What the files do not say of that yet, they do then.
+    `request` is a wish that is not in the files."""
+    report = Report()
+    if wanted.in_force and not wanted.is_missing and request is None:
+        return _left(seen)
+    with opening.opened(start.store, "pause", report) as opened:
+        if opened.was_finished and request is None:  # nothing is left that could be paused
+            if wanted.mode == "drain":
+                pausing.lift(opened, wanted, "its end")
+            opened.close()
+            return Outcome("completed", report, skipped=opened.moment.root.plan.progress.leaves, entered=False)
+        pausing.stop(opened, wanted, request)
+        if start.watch:
+            start.watch.opened(report)
+        opened.close(None if wanted.in_force and request is None else "paused", opened.moment.reason)
+        announcer = Announcer(opened, start.watch)
+        announcer.ended("paused")
+    await announcer.finish()
+    return _left(seen, report)
+
+
+def _window(seen: Look) -> PauseRequested | None:
+    """The pause for a window that is open, if the run would do something in it."""
+    if seen.moment.is_finished:
+        return None
+    opened = windows.current(seen.definition.windows, limits.utc_now())
+    if opened is None or windows.is_overruled(opened, seen.moment):
+        return None
+    return limits.pause_for(opened)
+
+
+def _sleeps(seen: Look) -> bool:
+    """It sleeps, and its time has not come."""
+    moment = seen.moment
+    return moment.status == "sleeping" and moment.clean and datetime.fromisoformat(moment.until) > datetime.now(UTC)
+
+
+def _left(seen: Look, report: Report | None = None, *, is_waiting: bool = False) -> Outcome:
+    """What there is to say of a run that was not gone on with."""
+    moment = seen.moment
+    settled, leaves = moment.root.plan.progress
+    status = "waiting" if is_waiting else moment.status if moment.status in ("sleeping", "cancelled") else "paused"
+    return Outcome(
+        status, report or Report(), doubts=list(moment.doubts.values()), approvals=list(moment.approvals.values()),
+        skipped=settled, open_items=leaves - settled, until=moment.until, entered=False,
+    )  # fmt: skip
+
+
+def _unanswered(store: Store, seen: Look) -> Report | None:
+    """Of a run that only waits for answers which nobody has given: what was not taken of those that somebody gave."""
+    moment = seen.moment
+    if moment.status != "waiting" or not moment.clean or moment.doubts or not moment.approvals:
+        return None
+    refused = nothing_has_come(store, moment, datetime.now(UTC))
+    if refused is None or notice(store, moment, seen.definition).is_anything:
+        return None
+    report = Report()
+    for text in refused:
+        report.add("wanted", text)
+    return report

@@ -16,16 +16,14 @@ from typing import Any, NoReturn
 from msgspec import Raw
 
 from ..workspace import blobs
-from ..workspace import partial as partial_file
 from ..workspace.agentmoment import Answer, Scope
 from ..workspace.errors import AgentError, UsageError
-from ..workspace.partial import PartialHead
-from ..workspace.record import Key, Message, Output, StepCompleted, StepFailed, StepProgress, now, time_text
+from ..workspace.record import Key, Message, Output, StepCompleted, StepFailed, StepProgress, time_text
+from . import streaming
 from .calls import MODEL, Step
 from .codec import canonical, encode
 from .context import AgentContext, Suspended, Suspension
-from .failure import brief, said
-from .partial import Partial, recover
+from .failure import brief
 from .prompt import Prompt
 from .retry import ONCE, is_mistake
 
@@ -53,6 +51,12 @@ class Call:
     in_doubt: bool = False  # an attempt at it may have happened, so a later one can't say that it has not
     recovered: int = 0  # characters of an earlier attempt's answer that the last one has continued
 
+    @property
+    def words(self) -> str:
+        """`send("weekly")` of 'Send it', for people."""
+        of = f" of {self.scope.title!r}" if self.scope.title else ""
+        return f"{self.key[0]}{self.identity()['call']}{of}"
+
     def identity(self) -> dict[str, Any]:
         """The fields that every record about this call has."""
         preview = self.encoded[1:-1]
@@ -75,8 +79,11 @@ class ScopeRun:
         self._outstanding = _recorded_effects(recorded)
         self._answers = dict(recorded.answers)  # taken from here, because the record follows later
         self.outputs: dict[str, Output] = {}
+        self.asked: set[str] = set()  # the open questions that this attempt asks, too
+        self.spent: dict[str, int] = {}  # how often what, outside its steps
         self.messages: list[Message] = []
-        self.ended = False
+        self.tasks: list[str] = []  # from the inbox, that are done when this commits
+        self.ended = self.was_stopped = False
         self.abandoned = False  # it has failed; the agents it has spawned are to stop
         self._task = asyncio.current_task()  # the one that runs the scope's function
         self._loop = asyncio.get_running_loop()
@@ -121,12 +128,16 @@ class ScopeRun:
             context.answered += 1
             if done.effect:
                 self.claim(key)
+                if context.rechecks.take((self.agent.path, self.key, key)):
+                    await step.recheck(Call(self, step, key, done.no, arguments, encoded, named), done)
             try:
                 return shape.codec.decode(blobs.fetch(context.store, done))
             except UsageError as error:
                 if done.how == "resolved":
                     step.ask_again(Call(self, step, key, done.no, arguments, encoded, named), error)
                 raise
+        context.limits.step_begins(context.under_way)
+        self.agent.check_going_on()
         call = Call(self, step, key, self._number(key), arguments, encoded, named)
         for value in arguments.values():
             if type(value) is Prompt:
@@ -165,8 +176,8 @@ class ScopeRun:
         await self.context.journal.durable(alone=alone)
 
     async def quiet(self) -> None:
-        """Return when no call of this scope is under way, in a task or in a thread."""
-        while self._under_way or self._threads:
+        """Return when no call of this scope is under way, in a task or in a thread, if that is to be waited for."""
+        while (self._under_way or self._threads) and not self.context.drain.forced:
             await self._quiet.wait()
             if self._threads:
                 await asyncio.wait(self._threads)
@@ -175,6 +186,11 @@ class ScopeRun:
         """Run the function of a call, in a thread if it is not async."""
         step = call.step
         call.counts = {}
+        drain = self.context.drain
+        with (drain.held if step.is_effect else drain.working)(call.words):  # never between an effect's two halves
+            return await self._invoke(call, step, injected)
+
+    async def _invoke(self, call: Call, step: Step[Any], injected: dict[str, Any]) -> Any:
         token = current_call.set(call)
         try:
             arguments = {**call.arguments, MODEL: call.model} if call.model else call.arguments
@@ -199,7 +215,8 @@ class ScopeRun:
         data = encode(result, f"the result of {call.step.name}")
         return await self.keep(call, data, ms=int((time.monotonic() - began) * 1000), **facts)
 
-    async def keep(self, call: Call, data: bytes, **facts: Any) -> Any:
+    async def keep(self, call: Call, data: bytes, *, soon: bool = False, **facts: Any) -> Any:
+        """Record a result as it is. `soon`: it need not be durable when this returns, only before what comes later."""
         context = self.context
         answer = call.step.shape.codec.decode(data)
         kept = blobs.keep(context.store, data, context.journal.epoch)
@@ -210,7 +227,7 @@ class ScopeRun:
             )
         )
         # A streamed answer's file is removed once it is recorded, so that one is waited for.
-        if self.agent.pipelined and not effect and call.step.shape.partial is None:
+        if (self.agent.pipelined or soon) and not effect and call.step.shape.partial is None:
             context.flush_soon(self.agent)
             return answer
         await self.durable()
@@ -230,6 +247,7 @@ class ScopeRun:
         data = encode(value, "the progress")
         self.context.journal.add(StepProgress(**call.identity(), value=Raw(data)))
         await self.durable()
+        self.context.limits.look()
         self.agent.check_going_on()
 
     def claim(self, key: Key) -> None:
@@ -256,15 +274,15 @@ class ScopeRun:
         """Run a step, as often as its retries allow, and keep what it returns."""
         step = call.step
         began = time.monotonic()
-        once = self._once if step.shape.partial is None else self._once_streamed
+        once = self._once if step.shape.partial is None else streaming.once
 
         result = await self._tried(call, once)
-        if isinstance(result, _Accepted):
+        if isinstance(result, streaming.Accepted):
             return await self.keep(call, encode(result.text, step.name), how="accepted")
         answer = await self.completed(call, result, began)
         if step.shape.partial is not None:
             self.context.recovered += call.recovered
-            self.context.store.remove(self._partial_path(call))
+            self.context.store.remove(streaming.path(call))
         return answer
 
     async def _tried(self, call: Call, once: Callable[[Call], Awaitable[Any]]) -> Any:
@@ -302,54 +320,6 @@ class ScopeRun:
     async def _once(self, call: Call) -> Any:
         return await self.invoke(call, {})
 
-    async def _once_streamed(self, call: Call) -> Any:
-        """One attempt at a streamed step. What it leaves when it fails is promoted, for the next to see."""
-        context, step = self.context, call.step
-        context.journal.flush()  # a partial of a scope that the journal does not know could not be promoted
-        promoted = self.recorded.promoted.get(call.key, [])
-        recovered, marker = recover(context.store, promoted, step.on_partial)
-        if recovered and step.on_partial == "accept":
-            return _Accepted(f"{recovered}\n\n{marker}")
-        call.recovered = len(recovered or "")
-        name, args, n = call.key
-        head = PartialHead(
-            run_id=context.moment.run_id, agent=self.agent.path, scope=self.key, no=call.no, step=name, args=args, n=n,
-            attempt=promoted[-1].attempt + 1 if promoted else 1, at=now(), call=call.identity()["call"],
-        )  # fmt: skip
-        watch = bind(context.watch.streamed, self.agent.path, name) if context.watch else None
-        out = Partial(
-            context.store, context.projector, self._partial_path(call), head, recovered, marker, watch
-        )  # fmt: skip
-        try:
-            return await self.invoke(call, {str(step.shape.partial): out})
-        except BaseException as error:
-            out.file.write()
-            if not isinstance(error, Exception | asyncio.CancelledError) or context.interruption.came:
-                raise  # stopped in the middle; the next opening promotes it
-            if out.has_new:
-                self._promote(out, said(error))
-            else:  # refused before it began, by a rate limit say: what there was before is still the latest
-                context.store.remove(out.file.path)
-            raise
-        finally:
-            out.ended = True
-            context.projector.drop(out.file)
-
-    def _promote(self, out: Partial, by: str) -> None:
-        head, store = out.file.head, self.context.store
-        path = partial_file.recovered_path(
-            self.agent.folder, self.key, self.title, head.no, head.step, head.attempt
-        )  # fmt: skip
-        data, record = partial_file.promotion(head, out.text, False, by, path)
-        store.replace(path, data)
-        self.context.journal.add(record)
-        self.context.journal.flush()
-        self.recorded = self.agent.recorded.scopes[self.key]
-        store.remove(out.file.path)
-
-    def _partial_path(self, call: Call) -> str:
-        return partial_file.partial_path(self.agent.folder, self.key, self.title, call.no, call.step.name)
-
     def _number(self, key: Key) -> int:
         number = self.recorded.numbers.get(key)
         if number is None:
@@ -375,8 +345,3 @@ def check_outside_steps(what: str) -> None:
             f"{what} inside {call.step!r}", why="when a step is answered from the record, its function does not run",
             remedy="let the step return what is needed, and do this in the scope's function",
         )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class _Accepted:
-    text: str

@@ -12,24 +12,35 @@ import json
 import re
 import typing
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import Raw
 
 from .. import schemas
-from ..workspace import blobs, patch
+from ..workspace import blobs, inbox, patch
 from ..workspace.agentmoment import ROOT, Kept
 from ..workspace.errors import AgentError, StorageFailed, UsageError
+from ..workspace.moment import scope_of_task
 from ..workspace.opening import publish
 from ..workspace.projector import Files
-from ..workspace.record import OfCall, Patch, PlanChanged, ScopeBegun, ScopeCommitted, ScopeFailed, StepStarted
+from ..workspace.record import (
+    Migrated,
+    Patch,
+    PauseRequested,
+    PlanChanged,
+    ScopeBegun,
+    ScopeCommitted,
+    ScopeFailed,
+)
 from ..workspace.todo import Plan, Splice, Task
+from . import leftover
 from .agent import Agent
 from .calls import current_scope
 from .codec import ANY, Codec, encode
-from .context import AgentContext, Context, Suspended, Suspension
+from .context import AgentContext, Context, Suspended
 from .failure import describe, said
+from .migrating import bring_up
 from .retry import Retry
 from .scope import ScopeRun, check_outside_steps, current_call
 
@@ -70,10 +81,15 @@ class Session(AgentContext):
         return self.context.workspace.files[self.path]
 
     async def begin(self) -> None:
-        """Take state and plan from the moment; of a new agent, record what the state begins as."""
+        """Take state and plan from the moment; of a new agent, record what the state begins as, and of one that an
+        earlier version of the agent has left, what its data have become."""
+        if self.recorded.has_data and bring_up(self, self.agent.migrations, self.codec):
+            publish_schemas(self)
         if not self.recorded.has_data:
             data = encode(self.agent.initial_state(), "the initial state")
             whole: Patch = [{"op": "add", "path": "", "value": Raw(data)}]
+            if self.agent.version != self.recorded.data_version:  # first: data of that version must not be migrated
+                self.journal.add(Migrated(agent=self.path, to=self.agent.version))
             self.journal.add(ScopeCommitted(agent=self.path, scope=ROOT, patch=whole))
             await self.root.durable()
             # The patch was applied as it is; from here on the data are JSON's own types.
@@ -92,7 +108,7 @@ class Session(AgentContext):
             result = await self.agent.function(self.run, *args, **kwargs)
             await self.root.quiet()
             self.check_going_on()
-            self._ask_about_left_over()
+            leftover.ask_about_all(self, self.root)
             self.check_state_unchanged("when the agent returned")
             return result
         except BaseException:
@@ -109,6 +125,10 @@ class Session(AgentContext):
         """The state as of the last commit, in a new object of the user's type."""
         self.state = self.codec.decode(encode(self.recorded.data, "the state"))
         self._committed = encode(self.state, "the state")
+
+    def refresh(self) -> None:
+        self.rollback()
+        self.plan = self.recorded.plan.copy()
 
     def check_state_unchanged(self, when: str) -> None:
         if encode(self.state, "run.state") != self._committed:
@@ -176,23 +196,29 @@ class Session(AgentContext):
             except Exception as error:
                 if not Retry().is_worth_it(error):
                     raise  # a mistake, which is there at the next attempt too
-                failures = self._failures_of(key, error)
-                await asyncio.sleep(_WAITS[min(failures, len(_WAITS)) - 1])
+                await self.wait_to_try_again(key, error)
                 found = self.plan.task(key)
-                assert found is not None, "a failed scope leaves the plan as it was"
+                if found is None or found.is_finished:
+                    break  # a person has taken it out meanwhile
                 task = found
         if watch:
             watch.item_ended(self.path, text, *self.plan.progress)
 
-    def _failures_of(self, key: str, error: Exception) -> int:
-        """How often an item has failed since it was begun. When that is too often, the run is paused."""
+    async def run_task(self, id: str, title: str, work: Callable[..., Any], task: Any) -> None:
+        """Try once to do a task of the inbox, whose commit is its end."""
+        self._check_may_begin(title)
+        key = scope_of_task(id)
+        await self._run_scope(key, title, [], work, (self.run, task), lambda: ([], None), tasks=(id,))
+
+    async def wait_to_try_again(self, key: str, error: Exception) -> None:
+        """After an item or a task has failed. When it has too often since it was begun, the run is paused."""
         failures = self.recorded.scopes[key].failures
         if failures >= FAILURES and not isinstance(error, StorageFailed):
             title = self.recorded.scopes[key].title
             reason = f"stuck: {title!r} has failed {failures} times, the last time with {said(error)}"
-            self.context.suspend(Suspension("paused", reason, error=describe(error, self.store.url)))
+            self.context.pause(PauseRequested(reason=reason, by="satchel"), describe(error, self.store.url))
             raise Suspended from error
-        return failures
+        await asyncio.sleep(_WAITS[min(failures, len(_WAITS)) - 1])
 
     async def _run_item(
         self, key: str, text: str, splices: Sequence[Splice], item: ItemFace, work: Callable[..., Any]
@@ -221,6 +247,7 @@ class Session(AgentContext):
         return await self._run_scope(key, name, [], function, args, lambda: ([], None), codec)
 
     def _check_may_begin(self, title: str) -> None:
+        self.context.limits.look()
         self.check_going_on()
         check_outside_steps(f"the scope {title!r} would begin")
         if self.scope is not None:
@@ -238,13 +265,14 @@ class Session(AgentContext):
 
     async def _run_scope(
         self, key: str, title: str, splices: Sequence[Splice], function: Callable[..., Any], args: tuple[Any, ...],
-        finish: Callable[[], tuple[list[Splice], str | None]], codec: Codec = ANY,
+        finish: Callable[[], tuple[list[Splice], str | None]], codec: Codec = ANY, tasks: Sequence[str] = (),
     ) -> Any:  # fmt: skip
         if key not in self.recorded.scopes or splices:
             self.journal.add(ScopeBegun(agent=self.path, scope=key, title=title, plan=tuple(splices)))
             self.projector.want(self.files.todo)
             self.projector.want(self.files.state)
         scope = self.scope = ScopeRun(self, key, title, self.recorded.scope(key, title))
+        scope.tasks += tasks
         token = current_scope.set(scope)
         try:
             result = function(*args)
@@ -269,29 +297,37 @@ class Session(AgentContext):
             self.scope = None
             self._splices = []
             current_scope.reset(token)
+            self.context.at_boundary()
 
     async def _commit(
         self, scope: ScopeRun, result: Any, finish: Callable[[], tuple[list[Splice], str | None]],
         codec: Codec,
     ) -> Any:  # fmt: skip
         """The end of a scope, as one record. Returns its result as an answer from the record would be."""
-        self.check_going_on()
-        self.ask_about_unreached(scope)
+        self.check_may_commit()
+        leftover.ask_about(self, scope)
         data = encode(result, f"the result of {scope.title!r}")
         answer = codec.decode(data)  # refused here, not at every start after it has committed
         state = encode(self.state, "run.state")
         change = [] if state == self._committed else patch.diff(self.recorded.data, msgspec.json.decode(state))
         splices, cancelled = finish()
         kept = blobs.keep(self.store, data, self.journal.epoch) if data != b"null" else Kept()
+        left = [] if self.path else inbox.released(self.context.moment, scope.key, scope.tasks)
         for message in scope.messages:
             self.journal.add(message)
+        for task in left:
+            self.journal.add(task)
         self.journal.add(
             ScopeCommitted(
                 agent=self.path, scope=scope.key, patch=change, plan=(*self._splices, *splices), result=kept.result,
                 blob=kept.blob, outputs=scope.outputs, cancelled=cancelled,
             )
         )  # fmt: skip
+        for done in inbox.done_with(scope.key, scope.tasks):
+            self.journal.add(done)
         self.journal.flush()
+        if scope.tasks:
+            inbox.put_away(self.store, self.context.moment)
         self._committed = state
         files = self.files
         for document in (files.state, files.steps):
@@ -302,43 +338,6 @@ class Session(AgentContext):
             self.projector.mark(files.messages)
         self.context.workspace.checkpoint_if_due()
         return answer
-
-    def ask_about_unreached(self, scope: ScopeRun) -> None:
-        """Nothing commits over an effect of which it is not known how it ended."""
-        recorded = self.recorded.scopes.get(scope.key)
-        if recorded is not None and recorded.started:
-            self.journal.flush()  # what is known of them may only be waiting for company
-            for key, started in recorded.started.items():
-                self._ask(started, "unknown_outcome" if scope.is_claimed(key) else "unreached")
-            self.check_going_on()
-        self._ask_about_agents(scope.key)
-
-    def _ask_about_left_over(self) -> None:
-        """Nor does an agent end over one, even if its item was removed or ticked meanwhile."""
-        self.ask_about_unreached(self.root)
-        for key, scope in self.recorded.scopes.items():
-            for started in list(scope.started.values()) if key != ROOT else ():
-                self._ask(started, "unreached")
-        self.check_going_on()
-        self._ask_about_agents(None)
-
-    def _ask_about_agents(self, spawned_in: str | None) -> None:
-        """Nor over one of a sub-agent that was not spawned again, or has raised before it came to it. Of those spawned
-        in one scope, or of all."""
-        agents, below = self.context.moment.agents, f"{self.path}/" if self.path else ""
-        for path in self.context.left_in_doubt:
-            if not path.startswith(below) or path == self.path:
-                continue
-            child = below + path[len(below) :].partition("/")[0]
-            if spawned_in is None or agents[child].spawned_in == spawned_in:
-                for scope in agents[path].scopes.values():
-                    for started in scope.started.values():
-                        self._ask(started, "unreached")
-        self.check_going_on()
-
-    def _ask(self, started: StepStarted, why: Literal["unknown_outcome", "unreached"]) -> None:
-        identity = {name: getattr(started, name) for name in OfCall.__struct_fields__}
-        self.context.ask(identity, why)
 
 
 def _is_most_of(splices: list[Splice], plan: Plan) -> bool:
@@ -356,7 +355,10 @@ def result_codec(function: Callable[..., Any], name: str = "") -> Codec:
 
 
 def publish_schemas(session: Session) -> None:
-    """The schema of the agent's own data, and of the state.json it stands in, where an editor finds them."""
+    """The schema of the agent's own data, and of the state.json it stands in, where an editor finds them. Data of an
+    earlier version keep theirs until they are migrated."""
+    if session.recorded.has_data and session.recorded.data_version != session.agent.version:
+        return
     schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "data.json", **session.codec.schema()}
     publish(session.store, f"{session.folder}data", schema)
     if session.path:

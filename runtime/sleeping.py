@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from ..workspace.agentmoment import SLEEP
 from ..workspace.errors import UsageError
 from ..workspace.record import StepProgress, time_text
 from .calls import Step
@@ -29,7 +30,7 @@ async def sleep(scope: ScopeRun, duration: float | timedelta | datetime) -> None
 
 class _Sleep(Step[None]):
     def __init__(self, end: datetime):
-        super().__init__(_wait, name="sleep", retry=None, on_partial="restart")
+        super().__init__(_wait, name=SLEEP, retry=None, on_partial="restart")
         self._end = end
 
     async def perform(self, call: Any) -> Any:

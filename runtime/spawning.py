@@ -64,6 +64,12 @@ async def _run(
 ) -> bytes:  # fmt: skip
     """Enter the agent; what it returns, as it is recorded."""
     context = session.context
+    for needed in agent.resources:
+        if needed.name not in session.run.resources:
+            raise UsageError(
+                f"the agent {path!r} needs the resource {needed.name!r}, which is not open",
+                remedy="declare it at the agent that the run begins with: they are the whole tree's",
+            )
     if begun is not None:
         session.journal.add(begun)
         await scope.durable()
@@ -106,7 +112,7 @@ async def _outcome(child: Session, args: tuple[Any, ...], kwargs: dict[str, Any]
         await asyncio.wait([task])
     except asyncio.CancelledError:
         child.abandon()
-        if child.context.interruption.came:
+        if child.context.suspension:
             task.cancel()
         try:
             await asyncio.wait([task])

@@ -19,8 +19,8 @@ from ...workspace.errors import SatchelError, UsageError
 from ...workspace.looking import Look, define, look
 from ...workspace.record import BadLine
 from ...workspace.store import Store
-from . import survey
-from .ending import asked, doubts_as_json
+from .. import windows
+from . import asked, survey
 from .finding import Finding, of_error, of_problem
 from .output import columns, counting, fold, print_json
 from .place import Place, find, json_option, workspace_argument
@@ -83,6 +83,10 @@ def _check(store: Store) -> _Checked:
         except SatchelError as error:
             checked.problems += of_error(error)
     if checked.seen:
+        try:
+            windows.check(store, checked.seen.definition)
+        except SatchelError as error:
+            checked.problems += of_error(error)
         _foresee(store, checked.seen, checked)
     checked.problems += _journal(store, checked.seen)
     checked.problems += [
@@ -164,8 +168,8 @@ def _lines(place: Place, checked: _Checked, is_running: bool, width: int) -> Ite
     for plan in () if is_running else checked.planned:
         yield from _titled("note", "cyan", visible(plan), width)
     moment = checked.seen.moment if checked.seen else None
-    for id in moment.doubts if moment else ():
-        yield from fold(asked(moment, id, place), width) if moment else ()
+    for question in asked.as_words(moment, place) if moment else ():
+        yield from fold(question, width)
     if is_running:
         process = "a process is running this workspace" + (
             ", so some of this may be files that were caught in mid-change: check again when it has stopped"
@@ -192,7 +196,7 @@ def _json(place: Place, checked: _Checked) -> dict[str, object]:
         "ok": not checked.problems,
         "problems": [asdict(problem) for problem in checked.problems],
         "an_opening_would": checked.planned,
-        "doubts": doubts_as_json(moment, place) if moment else [],
+        "open_questions": asked.as_json(moment, place) if moment else [],
     }
 
 

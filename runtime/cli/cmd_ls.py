@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
 
 import click
 
+from ...workspace.below import below
 from ...workspace.errors import SatchelError, UsageError
-from ...workspace.names import DEFINITION
 from ...workspace.store import open_store
 from . import standing as facts
 from .output import columns, counting, print_json, print_table
@@ -19,7 +18,7 @@ from .words import counted, one_line, visible
 
 _WORTH_A_BAR = 30
 _NARROW = 90  # columns below which run and time are left out
-_ESSENTIAL = (0, 2, 3, 5)
+_ESSENTIAL = (0, 2, 3, 4, 6)
 _WANTED = {
     "new": "run", "interrupted": "resume", "paused": "resume", "failed": "resume", "damaged": "check",
 }  # fmt: skip
@@ -43,7 +42,7 @@ def command(root: str, as_json: bool) -> None:
     if not os.path.isdir(root):
         is_file = os.path.exists(root)
         raise UsageError("is a file, not a folder" if is_file else "no such folder", path=root)
-    folders = list(_folders(root))
+    folders = list(below(root))
     found: list[Standing] = []
     with counting("looking", len(folders), _WORTH_A_BAR) as told:
         for number, folder in enumerate(folders):
@@ -61,19 +60,10 @@ def command(root: str, as_json: bool) -> None:
         return
     if sys.stdout.isatty():
         click.echo(f"{counted(len(found), 'workspace')} below {visible(root)}", err=True)
-    titles = ("folder", "run", "state", "items", "last activity (UTC)", "wanted")
+    titles = ("folder", "run", "state", "items", "inbox", "last activity (UTC)", "wanted")
     shown = _ESSENTIAL if 0 < columns(sys.stdout) < _NARROW else range(len(titles))
     rows = ([row[at] for at in shown] for row in map(_row, folders, found))
     print_table([titles[at] for at in shown], rows, flexible=0)
-
-
-def _folders(root: str) -> Iterator[str]:
-    """Folders with a workspace.yaml, by name. What lies inside a workspace is its own and not looked at."""
-    for folder, below, files in os.walk(root):
-        if DEFINITION in files:
-            below.clear()
-            yield os.path.normpath(folder)
-        below[:] = sorted(name for name in below if not name.startswith("."))
 
 
 def _look(folder: str) -> Standing:
@@ -93,12 +83,15 @@ def _row(folder: str, standing: Standing) -> tuple[str, ...]:
         one_line(standing.definition.run_id, 30) if standing.definition else "?",
         standing.state,
         f"{progress.settled}/{progress.leaves}" if progress else "-",
+        str(standing.waiting or "-"),
         standing.at[:19].replace("T", " ") or "-",
         _wanted(standing),
     )
 
 
 def _wanted(standing: Standing) -> str:
-    if standing.state == "waiting" and standing.moment and standing.moment.doubts:
-        return "an answer: " + ", ".join(standing.moment.doubts)
+    if standing.moment and (questions := [*standing.moment.doubts, *standing.moment.approvals]):
+        return "an answer: " + ", ".join(questions)
+    if standing.has_tasks:
+        return "resume"
     return _WANTED.get(standing.state, "resume" if standing.state == "waiting" else "")

@@ -10,7 +10,7 @@ from ...workspace.errors import SatchelError
 from ...workspace.looking import look
 from ...workspace.opening import opened
 from ...workspace.report import Report
-from .ending import asked, doubts_as_json
+from . import asked
 from .going import refused
 from .output import columns, fold, print_json, remarks
 from .place import Place, find, json_option, workspace_argument
@@ -41,15 +41,15 @@ def command(workspace: str | None, as_json: bool) -> None:
         print_json(
             {
                 "status": "recovered", "exit_code": 0, "run_id": moment.run_id, "workspace": place.store.url,
-                "run_status": moment.status, "doubts": doubts_as_json(moment, place),
+                "run_status": moment.status, "open_questions": asked.as_json(moment, place),
                 "report": [{"kind": remark.kind, "text": remark.text} for remark in report.remarks],
             }
         )  # fmt: skip
         return
     for line in remarks(report.remarks, columns(sys.stdout)):
         click.echo(line)
-    for id in moment.doubts:
-        click.echo("\n".join(fold(asked(moment, id, place), columns(sys.stdout))))
+    for question in asked.as_words(moment, place):
+        click.echo("\n".join(fold(question, columns(sys.stdout))))
     if moment.seq and moment.status != "completed":
         click.echo(f"next: {place.command('resume')}", err=True)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
-from . import going
+from . import starting
 
 _EXAMPLES = """\b
 Examples:
@@ -14,11 +16,17 @@ Examples:
 
 
 @click.command("resume", short_help="Go on with a run that was begun.", epilog=_EXAMPLES)
-@going.options
+@starting.options
+@click.option(
+    "--from-checkpoint",
+    is_flag=True,
+    help="Go back to the last known-good checkpoint first. What was done since is done again, but effects and answers.",
+)
 @click.pass_context
-def command(ctx: click.Context, workspace: str | None, as_json: bool, traceback: bool, quiet: bool) -> None:
+def command(ctx: click.Context, /, **typed: Any) -> None:
     """Go on with a run that was stopped, has crashed, failed, or has waited for a person.
 
-    The same as `satchel run`, but it refuses to start a new one, and goes on with one that sleeps before its time.
+    The same as `satchel run`, but it lifts a pause, whatever its reason, and goes on with one that sleeps before its
+    time. It refuses to start a new one.
     """
-    ctx.exit(going.go(workspace, resuming=True, for_programs=as_json, quiet=quiet, with_traceback=traceback))
+    ctx.exit(starting.start("resume", starting.Wish(**typed)))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
-from . import going
+from . import starting
 
 _EXAMPLES = """\b
 Examples:
@@ -15,17 +17,17 @@ Examples:
 \b
 Ctrl-C stops it so that it can go on. Exit codes: 0 completed, 1 failed,
 2 refused, 3 paused, 4 waiting for a person, 5 sleeping, 6 another process
-has it.
+has it, 7 cancelled.
 """
 
 
 @click.command("run", short_help="Run the agent, or go on after a crash.", epilog=_EXAMPLES)
-@going.options
+@starting.options
 @click.pass_context
-def command(ctx: click.Context, workspace: str | None, as_json: bool, traceback: bool, quiet: bool) -> None:
+def command(ctx: click.Context, /, **typed: Any) -> None:
     """Run the agent of a workspace until it completes, fails, or needs a person.
 
-    A run that was stopped or killed goes on where it was: what is finished is not done again. One that sleeps until a
-    time is left alone before it.
+    A run that was stopped or killed goes on where it was: what is finished is not done again. One that is paused,
+    or sleeps until a time, is left alone.
     """
-    ctx.exit(going.go(workspace, resuming=False, for_programs=as_json, quiet=quiet, with_traceback=traceback))
+    ctx.exit(starting.start("run", starting.Wish(**typed)))

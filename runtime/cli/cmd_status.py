@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -13,12 +14,16 @@ from ...workspace import report, salvage
 from ...workspace.agentmoment import AgentMoment
 from ...workspace.errors import SatchelError
 from ...workspace.moment import Moment
+from ...workspace.pausing import said
 from ...workspace.projection import status_of
 from ...workspace.report import Remark
 from ...workspace.salvage import Leftover
 from ...workspace.todo import Task
+from .. import budget
+from ..budget import Share
+from . import asked
 from . import standing as facts
-from .ending import asked, doubts_as_json, failure_line
+from .ending import failure_line
 from .group import code_of
 from .output import columns, fold, print_json, remarks
 from .place import Place, find, json_option, workspace_argument
@@ -100,16 +105,18 @@ def _lines(
         if moment.seq:
             starts = counted(moment.attempt, "start")
             yield _row("usage", f"{starts}, {counted(moment.usage.steps, 'step')}, {_items(moment)}")
+        yield from _budget(standing)
         if standing.at:
             yield _row("last", f"record {moment.seq}, {since(standing.at)}")
     for complaint in standing.complaints:
         yield _row("note", visible(complaint))
+    yield from _pause(standing, width)
     yield from _edits(place, standing, width)
     for number, line in enumerate(remarks(remembered, width - _TITLE if width else 0)):
         yield _row("opening" if number == 0 else "", line)
-    for id in moment.doubts if moment else ():
+    for question in asked.as_words(moment, place) if moment else ():
         yield ""
-        yield from fold(asked(moment, id, place), width) if moment else ()
+        yield from fold(question, width)
     if next_one := _next(place, standing):
         yield _row("next", click.style(next_one, bold=True))
 
@@ -165,6 +172,25 @@ def _foreseen(standing: Standing) -> list[str]:
     return said + [f"refused: {line}" for each in noticed.refusals for line in str(each.error).splitlines()]
 
 
+def _pause(standing: Standing, width: int) -> Iterator[str]:
+    """Why it stops or has stopped, and what pause.yaml says that nobody understands."""
+    moment = standing.moment
+    lines = []
+    if moment is not None and moment.pause is not None:
+        forced = "; it was forced: what was under way was cut off" if moment.pause.forced else ""
+        lines.append(f"{said(moment.pause)}{forced}")
+    elif standing.wish is not None:
+        at_once = "; an emergency stop" if standing.wish.mode == "emergency" else ""
+        lines.append(f"{said(standing.wish)}{at_once}")
+    if standing.pause_problem is not None:
+        lines += str(standing.pause_problem).splitlines()
+    for number, text in enumerate(lines):
+        for line in fold(visible(text), width, _TITLE):
+            yield _row("pause" if number == 0 else "", line)
+    for path in standing.waiting_edits:
+        yield _row("edited", f"{path} was saved; it is taken at the next safe point")
+
+
 def _row(title: str, text: str) -> str:
     return f"{title:<{_TITLE}}{text}".rstrip()
 
@@ -173,7 +199,7 @@ def _detail(standing: Standing) -> str:
     """The state in words."""
     moment = standing.moment
     match standing.state:
-        case "running":
+        case "running" | "draining":
             assert standing.holder
             return f": {one_line(doing(standing), 80)}, since {since(standing.holder.since)}"
         case "interrupted" if moment and moment.clean:
@@ -181,15 +207,13 @@ def _detail(standing: Standing) -> str:
         case "interrupted":
             return f": {one_line(doing(standing), 80)} has ended without closing it; what is finished is safe"
         case "waiting" if moment:
-            return f" for a person: {counted(len(moment.doubts), 'open question')}"
+            return f" for a person: {counted(len(moment.doubts) + len(moment.approvals), 'open question')}"
         case "failed" if moment and moment.error:
             return f": {failure_line(moment.error)}"
         case "new":
             return ": never started"
         case "sleeping" if moment:
             return f" until {since(moment.until)} ({one_line(moment.reason, _TEXT)})"
-        case "sleeping" if moment:
-            return f" until {since(moment.until)}: {one_line(moment.reason, _TEXT)}"
         case "paused" if moment and moment.reason == "signal":
             return " by a signal"
         case _:
@@ -208,11 +232,23 @@ def _work(standing: Standing, streams: list[Leftover]) -> Iterator[str]:
         last = f", the last: {one_line(f'{steps[-1].step}{steps[-1].call}', _TEXT)}" if steps else ""
         of = f" of {one_line(scope.title, 40)!r}" if not standing.at_work else " of it"
         yield _row("steps", f"{counted(len(steps), 'step')}{of} kept{last}")
+    yield from _inbox(standing)
     for stream in streams[:_SHOWN]:
         damaged = ", damaged" if stream.damaged else ""
         yield _row("stream", f"{visible(stream.path)}: {counted(len(stream.text), 'character')}{damaged}")
     if len(streams) > _SHOWN:
         yield _row("", f"and {len(streams) - _SHOWN} more")
+
+
+def _inbox(standing: Standing) -> Iterator[str]:
+    moment = standing.moment
+    tasks = list(moment.tasks.values()) if moment else []
+    if not standing.waiting and not (moment and moment.tasks_taken):
+        return
+    names = ", ".join(one_line(task.file.rpartition("/")[2], 40) for task in tasks[:_SHOWN])
+    at_work = f", {len(tasks)} taken and not done ({names}{', ...' if len(tasks) > _SHOWN else ''})" if tasks else ""
+    ever = moment.tasks_taken - len(tasks) if moment else 0
+    yield _row("inbox", f"{standing.waiting} waiting{at_work}" + (f", {ever} done with" if ever else ""))
 
 
 def _at(standing: Standing, task: Task) -> str:
@@ -229,6 +265,22 @@ def _made(place: Place, moment: Moment) -> Iterator[str]:
         yield _row("", f"and {len(outputs) - _SHOWN} more in {visible(place.store.url)}/outputs")
 
 
+def _shares(standing: Standing) -> list[Share]:
+    """What is used of each limit. A process that has ended took as long as its records tell."""
+    moment, definition = standing.moment, standing.definition
+    if moment is None or definition is None:
+        return []
+    is_running = standing.state == "running" or not moment.last_at
+    now = datetime.now(UTC) if is_running else datetime.fromisoformat(moment.last_at)
+    return budget.shares_of(definition.budget, moment, now)
+
+
+def _budget(standing: Standing) -> Iterator[str]:
+    for number, share in enumerate(_shares(standing)):
+        left = ", used up" if share.is_used_up else ", nearly used up" if share.is_nearly else ""
+        yield _row("" if number else "budget", f"{share.words}{left}")
+
+
 def _items(moment: Moment) -> str:
     return f"{counted(moment.usage.items, 'item')} committed"
 
@@ -242,11 +294,11 @@ def _next(place: Place, standing: Standing) -> str:
         case "sleeping":
             return f"{place.command('run')} when it is time, {place.command('resume')} to go on at once"
         case "waiting":
-            asks = standing.moment is not None and standing.moment.doubts
+            asks = standing.moment is not None and (standing.moment.doubts or standing.moment.approvals)
             return f"answer, then {place.command('resume')}" if asks else place.command("resume")
         case "damaged":
             return place.command("check")
-        case "completed" if standing.at_work or (standing.noticed and standing.noticed.edits):
+        case "completed" if standing.at_work or standing.has_tasks or (standing.noticed and standing.noticed.edits):
             return place.command("resume")
         case _:
             return ""
@@ -269,8 +321,12 @@ def _json(place: Place, standing: Standing, streams: list[Leftover], remembered:
         "attempt": moment.attempt,
         "until": moment.until or None,
         "usage": msgspec.to_builtins(moment.usage),
+        "budget": {
+            share.kind: {"used": share.used, "limit": share.limit, "used_up": share.is_used_up}
+            for share in _shares(standing)
+        },
         "outputs": {path: msgspec.to_builtins(output) for path, output in moment.outputs.items()},
-        "doubts": doubts_as_json(moment, place),
+        "open_questions": asked.as_json(moment, place),
         "agents": [_agent_json(moment, agent) for agent in _below(moment, "")],
         "notes": standing.complaints,
         "edits": _foreseen(standing),

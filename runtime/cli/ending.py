@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 import traceback
 from dataclasses import dataclass
@@ -13,11 +12,13 @@ import click
 import msgspec
 
 from ...workspace.moment import Moment
+from ...workspace.pausefile import SIGNAL
+from ...workspace.pausing import said
 from ...workspace.record import Failure
-from ...workspace.report import question
 from ..codec import encode
 from ..running import Outcome
-from .output import columns, fold
+from . import asked
+from .output import columns, fold, remarks
 from .place import Place
 from .words import counted, duration, listed, one_line, since, size, visible
 
@@ -51,7 +52,7 @@ def as_json(ending: Ending) -> dict[str, Any]:
         "items": {"done": progress.settled, "all": progress.leaves},
         "result": _plain(outcome.result),
         "error": msgspec.to_builtins(_failure(ending)),
-        "doubts": doubts_as_json(after, ending.place),
+        "open_questions": asked.as_json(after, ending.place),
         "not_repeated": {
             "steps": outcome.answered, "items": outcome.skipped, "characters": outcome.recovered
         },
@@ -65,26 +66,16 @@ def as_json(ending: Ending) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def doubts_as_json(moment: Moment, place: Place) -> list[dict[str, str]]:
-    return [
-        {
-            "id": doubt.id, "scope": doubt.scope, "step": doubt.step, "call": doubt.call, "why": doubt.why,
-            "cause": doubt.cause, "question": asked(moment, doubt.id, place),
-        }
-        for doubt in moment.doubts.values()
-    ]  # fmt: skip
-
-
-def asked(moment: Moment, id: str, place: Place) -> str:
-    """The question of a doubt, with commands that can be typed here."""
-    return visible(question(moment.doubts[id], moment, shlex.quote(place.typed or ".")))
-
-
 def as_words(ending: Ending, *, for_programs: bool, quiet: bool, with_traceback: bool) -> None:
     """The last lines of a run. What came of it is on stdout, unless programs get JSON there; the rest is on stderr."""
     place, outcome = ending.place, ending.outcome
-    for edit in outcome.noticed:
+    if outcome.status == "waiting" and not outcome.entered:
+        for line in remarks(outcome.report.remarks, columns(sys.stderr)):
+            _aside(line)
+    for edit in outcome.noticed if quiet else ():  # else they were told when they came
         _aside(f"{click.style('edited', fg='yellow')}  {one_line(edit)}")
+    for line in remarks(outcome.report.late, columns(sys.stderr)) if not quiet else ():
+        _aside(line)
     if outcome.status == "failed":
         _tell_failure(ending, with_traceback)
     if not for_programs:
@@ -92,8 +83,8 @@ def as_words(ending: Ending, *, for_programs: bool, quiet: bool, with_traceback:
     if outcome.status == "completed" and outcome.open_items:
         still = counted(outcome.open_items, "item")
         _aside(f"{click.style('warning:', fg='yellow')} the agent has returned, but todo.md still holds {still} to do")
-    for id in ending.after.doubts if not for_programs else ():
-        click.echo("\n".join(fold(asked(ending.after, id, place), columns(sys.stdout))))
+    for question in asked.as_words(ending.after, place) if not for_programs else ():
+        click.echo("\n".join(fold(question, columns(sys.stdout))))
     if outcome.status in ("paused", "failed") and not quiet:
         _aside(f"next: {place.command('resume')}")
     if outcome.status == "sleeping" and not quiet:
@@ -138,10 +129,12 @@ def not_repeated(outcome: Outcome) -> str:
 
 def _why(ending: Ending) -> str:
     match ending.outcome.status:
+        case "paused" if ending.after.pause is not None and ending.after.reason != SIGNAL:
+            return f" ({one_line(said(ending.after.pause), 200)})"
         case "paused":
-            return " by a signal" if ending.after.reason == "signal" else f" ({one_line(ending.after.reason, 200)})"
+            return " by a signal" if ending.after.reason == SIGNAL else f" ({one_line(ending.after.reason, 200)})"
         case "waiting":
-            return f" for a person ({counted(len(ending.after.doubts), 'question')})"
+            return f" for a person ({counted(len(ending.after.doubts) + len(ending.after.approvals), 'question')})"
         case "sleeping":
             return f" until {since(ending.after.until)} ({one_line(ending.after.reason, 200)})"
         case _:

@@ -1,43 +1,29 @@
-"""From the first line of a run to the last: what `run` and `resume` share."""
+"""From the first line of a run to the last, in this process: what `run` and `resume` share."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
 import time
-from collections.abc import Callable
-from typing import Any, TypeVar
-
-import click
 
 from ...workspace.errors import AgentError, SatchelError, UsageError
 from ...workspace.looking import look
 from .ending import Ending, as_json, as_words
 from .group import code_of
 from .output import print_json
-from .place import Place, find, json_option, workspace_argument
+from .place import Place, find
 from .progress import watching
 
-F = TypeVar("F", bound=Callable[..., Any])
 
-
-def options(function: F) -> F:
-    """What `run` and `resume` take."""
-    for add in (
-        click.option("--quiet", "-q", is_flag=True, help="No report and no progress, only what came of it."),
-        click.option("--traceback", is_flag=True, help="Show all of an exception of the agent."),
-        json_option,
-        workspace_argument,
-    ):
-        function = add(function)
-    return function
-
-
-def go(typed: str | None, *, resuming: bool, for_programs: bool, quiet: bool, with_traceback: bool) -> int:
+def go(
+    typed: str | None, *, resuming: bool, for_programs: bool, quiet: bool, with_traceback: bool, accept_drift: bool,
+    drain_timeout: float | None, from_checkpoint: bool,
+) -> int:  # fmt: skip
     """Run the agent and say what came of it. Returns the exit code."""
     try:
         with contextlib.redirect_stdout(sys.stderr) if for_programs else contextlib.nullcontext():
-            ending = _run(find(typed), resuming, quiet)  # what an agent prints is not JSON
+            # What an agent prints is not JSON.
+            ending = _run(find(typed), resuming, quiet, accept_drift, drain_timeout, from_checkpoint)
     except SatchelError as error:
         if for_programs:
             print_json(refused(error))
@@ -48,7 +34,9 @@ def go(typed: str | None, *, resuming: bool, for_programs: bool, quiet: bool, wi
     return ending.code
 
 
-def _run(place: Place, resuming: bool, quiet: bool) -> Ending:
+def _run(
+    place: Place, resuming: bool, quiet: bool, accept_drift: bool, drain_timeout: float | None, from_checkpoint: bool
+) -> Ending:
     from .. import running
 
     before = look(place.store).moment
@@ -60,7 +48,10 @@ def _run(place: Place, resuming: bool, quiet: bool) -> Ending:
     began = time.monotonic()
     with watching(quiet=quiet) as watch:
         try:
-            outcome = running.run(place.store, watch=watch, wake=resuming)
+            outcome = running.run(
+                place.store, watch=watch, wake=resuming, accept_drift=accept_drift, drain_timeout=drain_timeout,
+                from_checkpoint=from_checkpoint,
+            )  # fmt: skip
         except SystemExit as error:
             raise AgentError(
                 f"the agent ended the process (sys.exit({error.code!r}))",

@@ -14,7 +14,8 @@ from ...workspace.errors import AgentError, Conflicting, LeaseHeld, SatchelError
 from .words import visible
 
 COMMANDS = (
-    "new", "run", "resume", "status", "log", "check", "recover", "resolve", "merge", "ls", "schema", "completion",
+    "new", "run", "resume", "send", "pause", "cancel", "serve", "stop", "status", "log", "check", "recover", "answer",
+    "merge", "ls", "schema", "completion",
 )  # fmt: skip
 INTERRUPTED = 130
 """What a shell expects of a command that ended by Ctrl-C. A run that is interrupted is paused, which is 3."""

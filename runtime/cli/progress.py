@@ -53,6 +53,9 @@ class Quiet:
     def streamed(self, agent: str, name: str, characters: int) -> None:
         self.step, self.characters = named(agent, name), characters
 
+    def noticed(self, kind: str, text: str) -> None:
+        """Something that a person should know now: that it is stopping, what was edited."""
+
     def close(self) -> None:
         """The run has stopped, in whichever way."""
 
@@ -73,6 +76,9 @@ class Lines(Quiet):
     def item_begun(self, agent: str, text: str, finished: int, of: int) -> None:
         super().item_begun(agent, text, finished, of)
         click.echo(f"begin  {_number(self.number, self.of)}  {self.item}", err=True)
+
+    def noticed(self, kind: str, text: str) -> None:
+        click.echo(f"{kind}  {one_line(text, 300)}", err=True)
 
     def item_ended(self, agent: str, text: str, finished: int, of: int) -> None:
         click.echo(f"end    {self._ended(named(agent, text), finished, of)}", err=True)
@@ -111,6 +117,14 @@ class Moving(Lines):
                 Text.assemble(("[x] ", "green"), self._ended(named(agent, text), finished, of, console.width - 4))
             )
         Quiet.item_ended(self, agent, text, finished, of)
+
+    def noticed(self, kind: str, text: str) -> None:
+        if not self._live:
+            super().noticed(kind, text)
+            return
+        from rich.text import Text
+
+        self._live.console.print(Text.assemble((f"{kind}  ", "yellow"), one_line(text, 300)))
 
     def close(self) -> None:
         if self._live:

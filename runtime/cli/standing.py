@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from ...workspace import lease, record
+from ...workspace import inbox, lease, pausing, record
 from ...workspace.agentmoment import ROOT, Scope
 from ...workspace.definition import Definition
-from ...workspace.edits import Noticed, notice
+from ...workspace.edits import Noticed, notice, untaken
 from ...workspace.errors import SatchelError
 from ...workspace.journal import Tail
 from ...workspace.lease import Lease
@@ -22,8 +22,12 @@ from ...workspace.record import BadLine
 from ...workspace.stamp import read_markdown
 from ...workspace.store import Store
 from ...workspace.todo import Plan, Task
+from . import asked
 
-State = Literal["new", "running", "interrupted", "waiting", "paused", "sleeping", "failed", "completed", "damaged"]
+State = Literal[
+    "new", "running", "draining", "interrupted", "waiting", "paused", "sleeping", "failed", "completed", "cancelled",
+    "damaged",
+]  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -40,7 +44,12 @@ class Standing:
     plan: Plan | None = None
     complaints: list[str] = field(default_factory=list)
     noticed: Noticed | None = None  # what an opening would make of the readable files, of a run that is not running
+    pause_problem: SatchelError | None = None  # pause.yaml can't be understood
+    wish: record.PauseRequested | None = None  # what it asks for, if that is not on record yet
+    waiting_edits: tuple[str, ...] = ()  # files that were saved while it is running, and are not taken yet
     begun: SatchelError | None = None  # what is asked because the journal is gone
+    waiting: int = 0  # files in the inbox that nobody has taken
+    has_tasks: bool = False  # it has completed, and the inbox has something to do for it
     problem: SatchelError | None = None
 
     @property
@@ -79,7 +88,14 @@ def stand(store: Store, *, with_edits: bool = False) -> Standing:
         return standing
     standing.moment, standing.complaints = seen.moment, seen.complaints
     standing.at = _last_time(seen.tail)
-    standing.state = _state(standing, seen.moment)
+    standing.state = _state(standing, seen.moment, _is_stopped(standing, store, seen.moment))
+    if standing.holder is not None:
+        standing.waiting_edits = tuple(untaken(store, seen.moment))
+    try:
+        standing.waiting = len(inbox.waiting(store, seen.moment))
+        standing.has_tasks = standing.state == "completed" and inbox.has_work(store, seen.moment)
+    except SatchelError as error:
+        standing.problem = error
     if standing.state != "running" and with_edits:
         try:
             standing.noticed = notice(store, seen.moment, seen.definition, is_rebuilt=seen.is_rebuilt)
@@ -94,12 +110,29 @@ def stand(store: Store, *, with_edits: bool = False) -> Standing:
     return standing
 
 
-def _state(standing: Standing, moment: Moment) -> State:
+def _is_stopped(standing: Standing, store: Store, moment: Moment) -> bool:
+    """Whether a pause is wanted or in force. A file that can't be understood is a wish, too."""
+    if moment.status in ("completed", "cancelled"):
+        return False
+    try:
+        wanted = pausing.wish(store, moment)
+    except SatchelError as error:
+        standing.pause_problem = error
+        return True
+    if wanted is None or wanted.is_lifted:
+        return False
+    standing.wish = pausing.requested(wanted)
+    return True
+
+
+def _state(standing: Standing, moment: Moment, is_stopped: bool) -> State:
     if standing.holder and (not moment.clean or standing.holder.epoch > moment.epoch):
-        return "running"
+        return "draining" if is_stopped else "running"
+    if is_stopped:
+        return "paused"
     if not moment.clean or moment.status == "running":
         return "interrupted"  # recovered or not: the agent did not come to an end
-    return moment.status
+    return "paused" if moment.status == "draining" else moment.status
 
 
 def _last_time(tail: Tail) -> str:
@@ -141,8 +174,11 @@ def as_json(standing: Standing) -> dict[str, Any]:
         "state": standing.state,
         "reason": moment.reason if moment else "",
         "items": {"done": progress.settled, "all": progress.leaves} if progress else None,
+        "inbox": {"waiting": standing.waiting, "taken": len(moment.tasks) if moment else 0},
         "last_activity": standing.at or None,
-        "open_questions": list(moment.doubts) if moment else [],
+        "pause": msgspec.to_builtins(moment.pause) if moment else None,
+        "edits_waiting": list(standing.waiting_edits),
+        "open_questions": asked.as_json(moment, None) if moment else [],
         "holder": msgspec.to_builtins(standing.holder) if standing.state == "running" else None,
         "problem": {"kind": type(standing.problem).__name__, "message": str(standing.problem)}
         if standing.problem else None,

@@ -14,8 +14,21 @@ import msgspec
 
 from ... import schemas
 from ...schemas import Where, dotted
-from ...workspace import blobs, checkpoint, jsontext, lease, messagefile, partial, projection, salvage
+from ...workspace import (
+    blobs,
+    checkpoint,
+    inbox,
+    jsontext,
+    lease,
+    messagefile,
+    partial,
+    pausefile,
+    projection,
+    salvage,
+    yamltext,
+)
 from ...workspace.agentmoment import Kept
+from ...workspace.approvals import FOLDER
 from ...workspace.errors import Damaged, InvalidFile, NewerFormat, SatchelError
 from ...workspace.moment import Moment
 from ...workspace.names import SCHEMAS
@@ -31,6 +44,9 @@ def files(store: Store, moment: Moment | None) -> Iterator[Finding]:
     """What is wrong with the files, the journal aside. Without a moment, what can be said without one."""
     yield from _guarded(_checkpoints, store)
     yield from _guarded(_lease, store)
+    yield from _guarded(_pause, store)
+    yield from _guarded(_approvals, store)
+    yield from _guarded(_inbox, store)
     for folder in [agent.folder for agent in moment.agents.values()] if moment else [""]:
         for look in (_state, _steps, _messages, _recovered):
             yield from _guarded(look, store, folder)
@@ -93,6 +109,36 @@ def _checkpoints(store: Store) -> Iterator[Finding]:
             yield Finding(path, "", f"it can't be used: {error}", "", "Remove it: an older one or the journal does")
         else:
             yield from _plain("checkpoint", path, msgspec.json.decode(data))
+
+
+def _inbox(store: Store) -> Iterator[Finding]:
+    for path in inbox.files(store):
+        try:
+            inbox.parse(path, store.read(path, limit=inbox.LIMIT).data)
+        except FileNotFoundError:
+            continue  # taken meanwhile
+        except InvalidFile as error:
+            yield from of_error(error)
+    for path in inbox.others(store):
+        yield Finding(path, "", "neither .md nor .yaml", "a task", "Give it such a name, or move it away")
+
+
+def _pause(store: Store) -> Iterator[Finding]:
+    try:
+        pausefile.parse(store.read(pausefile.PATH, limit=pausefile.LIMIT).data)
+    except FileNotFoundError:
+        pass
+    except InvalidFile as error:
+        yield from of_error(error)
+
+
+def _approvals(store: Store) -> Iterator[Finding]:
+    """Whether an answer fits its question the next opening tells, in the file itself."""
+    for entry in store.list(FOLDER):
+        if entry.path.endswith(".yaml"):
+            document = yamltext.load(yamltext.decode(store.read(entry.path).data, entry.path), entry.path)
+            for problem in schemas.problems("approval", document.value, place=document.place):
+                yield of_problem(entry.path, problem)
 
 
 def _lease(store: Store) -> Iterator[Finding]:
@@ -167,6 +213,7 @@ def _blobs(store: Store, moment: Moment) -> Iterator[Finding]:
             kept_results += scope.done.values()
         for past in agent.past.values():
             kept_results += past.done.values()
+    kept_results += [Kept(task.content, task.blob) for task in moment.tasks.values()]
     for kept in kept_results:
         if kept.blob:
             try:

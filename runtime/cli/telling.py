@@ -8,22 +8,34 @@ from ...workspace.record import (
     AgentBegun,
     AgentEnded,
     AnyRecord,
+    ApprovalAnswered,
+    ApprovalAsked,
     Closed,
+    Configured,
     Doubt,
     Edited,
+    Forced,
     Message,
+    Migrated,
     OfCall,
     Opened,
     PartialPromoted,
+    Paused,
+    PauseRequested,
     PlanChanged,
     Resolved,
+    Resource,
+    Resumed,
     ScopeBegun,
     ScopeCommitted,
     ScopeFailed,
+    Spent,
     StepCompleted,
     StepFailed,
     StepProgress,
     StepStarted,
+    TaskDone,
+    TaskTaken,
 )
 from .words import counted, duration, one_line
 
@@ -39,7 +51,12 @@ def tell(record: AnyRecord) -> Told:
     """What happened, and a colour for it. Not safe to print as it is: it holds the agent's own texts."""
     match record:
         case Opened():
-            was = {"new": "a new run", "clean": "it was closed", "crash": "after a crash"}[record.found]
+            was = {
+                "new": "a new run",
+                "clean": "it was closed",
+                "crash": "after a crash",
+                "files": "from its files, as the journal was gone",
+            }[record.found]
             return Told(
                 f"opened      to {record.why}, {was}; process {record.pid} on {record.host}, "
                 f"satchel {record.satchel}, Python {record.python}", "cyan",
@@ -90,16 +107,66 @@ def tell(record: AnyRecord) -> Told:
             return Told(f"asked {record.id:<6}{_call(record)}: {why}".rstrip(), "yellow")
         case Resolved():
             said = "it has happened" if record.outcome == "done" else "it has not happened, it may be done"
-            return Told(f"answered    {record.id} by {record.by}: {said}", "yellow")
+            return Told(f"answered    {record.id} by {record.by}: {said}{_note(record)}", "yellow")
+        case ApprovalAsked():
+            return Told(f"asked {record.id:<6}{_scope(record)}  {record.question}", "yellow")
+        case ApprovalAnswered(how="expired"):
+            return Told(f"answered    {record.id} by nobody, it has expired: {_json(bytes(record.decision))}", "yellow")
+        case ApprovalAnswered():
+            said = _json(bytes(record.decision))
+            return Told(f"answered    {record.id} by {record.by}: {said}{_note(record)}", "yellow")
         case PartialPromoted():
             damaged = ", damaged" if record.damaged else ""
             size = counted(record.characters, "character")
             return Told(
                 f"recovered   {size} of {_call(record)}{damaged}, cut off by {record.cut_off_by}: {record.file}", None
             )
+        case TaskTaken():
+            to = f"; it is handed on to {record.handed_to}" if record.handed_to else f", into {_scope(record)}"
+            return Told(f"taken {record.id:<6}{record.file}, a {record.kind}{to}", "yellow")
+        case TaskDone():
+            to = f"handed on to {record.moved_to}" if record.moved_to else ""
+            return Told(f"done  {record.id:<6}{to}".rstrip(), "green")
+        case PauseRequested():
+            mode = {"drain": "", "emergency": ", at once", "cancel": ", for good"}[record.mode]
+            until = f", until {record.until}" if record.until else ""
+            then = "" if record.resume == "continue" else f"; then {record.resume}"
+            return Told(f"stop        wanted by {record.by}{mode}: {record.reason}{until}{then}", "yellow")
+        case Forced():
+            still = f"; still at work: {', '.join(record.under_way)}" if record.under_way else ""
+            return Told(f"forced      the stop, after {duration(record.waited)}{still}", "red")
+        case Paused():
+            why = f": {record.error.kind}: {one_line(record.error.message, 120)}" if record.error else ""
+            return Told(f"paused      {'by force' if record.forced else 'as was asked'}{why}", "cyan")
+        case Resumed():
+            words = f"; instructions: {one_line(record.instructions, 120)}" if record.instructions else ""
+            said = "".join(f"; {each}" for each in record.says)
+            return Told(f"resumed     by {record.by}, after {duration(record.seconds)}{words}{said}", "cyan")
+        case Spent():
+            amounts = [counted(record.tokens, "token")] * bool(record.tokens) + [f"${record.usd:g}"] * bool(record.usd)
+            return Told(f"spent       {', '.join(amounts) or 'nothing'}", None)
+        case Resource():
+            how = {"ok": "", "failed": ", it failed", "timed_out": ", it took too long"}[record.outcome]
+            why = f": {one_line(record.why, 120)}" if record.why else ""
+            took = f" ({duration(record.ms / 1000)})" if record.ms >= 1000 else ""
+            text = f"resource    {record.name} ({record.tier}) {record.event}{took}{how}{why}"
+            return Told(text, "red" if record.outcome != "ok" else "cyan")
+        case Configured():
+            versions = f"satchel {record.config.get('satchel')}, Python {record.config.get('python')}"
+            return Told(f"configured  {versions}, agent {str(record.config.get('agent_sha256'))[:8]}", "cyan")
+        case Migrated():
+            whose = f"of {record.agent} " if record.agent else ""
+            changes = counted(len(record.patch), "change")
+            return Told(f"migrated    the data {whose}to version {record.to}, {changes}", "magenta")
+        case _:  # asked and answered approvals
+            return Told(record.__struct_config__.tag, None)
 
 
-def _scope(record: ScopeBegun | ScopeFailed | ScopeCommitted | Message | OfCall) -> str:
+def _note(record: Resolved | ApprovalAnswered) -> str:
+    return f" ({record.note})" if record.note else ""
+
+
+def _scope(record: ScopeBegun | ScopeFailed | ScopeCommitted | Message | OfCall | TaskTaken) -> str:
     key = record.scope
     said = f"^{key}" if key and not key.startswith("_") else key or "the agent"
     return f"{record.agent}:{said}" if record.agent else said

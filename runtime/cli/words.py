@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 import re
+import socket
 import unicodedata
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
+
+
+def myself() -> str:
+    """Who types this: `you@laptop`."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = f"uid {os.getuid()}"
+    return visible(f"{user}@{socket.gethostname()}")
 
 
 def visible(text: str) -> str:

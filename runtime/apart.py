@@ -1,0 +1,77 @@
+"""Blocking code in a thread of its own that nobody has to wait for: what hangs in it is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextvars import copy_context
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_Job = tuple[Callable[[], Any], "Future[Any]"]
+
+
+class Apart:
+    """A thread that does one thing after the other, all in the context of its maker. It begins with the first.
+
+    Not a ThreadPoolExecutor, whose threads are waited for when the process ends: this one is a daemon.
+    """
+
+    def __init__(self, name: str):
+        self._name = name
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._thread: Thread | None = None
+
+    async def call(self, function: Callable[[], T], undo: Callable[[T], Any] | None = None) -> T:
+        """What `function` returns, called in the thread. If the wait for it is cancelled, it goes on all the same, and
+        `undo` is called there with what it returns, if it ever does."""
+        made = self._submit(function)
+        try:
+            return await asyncio.wrap_future(made)
+        except asyncio.CancelledError:
+            if undo is not None:
+                take_back = undo
+
+                def late() -> None:
+                    if not made.cancelled() and made.exception() is None:
+                        take_back(made.result())
+
+                self._submit(late)
+            raise
+
+    async def idle(self, at_most: float) -> bool:
+        """Wait until nothing is left to do, `at_most` seconds. Whether that is so."""
+        if self._thread is None:
+            return True
+        last = asyncio.wrap_future(self._submit(lambda: None))
+        done, _ = await asyncio.wait([last], timeout=at_most)
+        return bool(done)
+
+    def end(self) -> None:
+        """The thread ends when it has done what was asked for."""
+        self._jobs.put(None)
+
+    def _submit(self, function: Callable[[], T]) -> Future[T]:
+        future: Future[T] = Future()
+        self._jobs.put((function, future))
+        if self._thread is None:
+            context = copy_context()
+            self._thread = Thread(target=context.run, args=(self._work,), name=self._name, daemon=True)
+            self._thread.start()
+        return future
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            function, future = job
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(function())
+            except StopIteration as error:  # no future takes it
+                future.set_exception(RuntimeError(f"StopIteration: {error}"))
+            except BaseException as error:
+                future.set_exception(error)

@@ -1,0 +1,38 @@
+"""`satchel cancel`: end runs for good."""
+
+from __future__ import annotations
+
+import click
+
+from ...workspace.record import PauseRequested
+from .cmd_pause import ask_all
+from .place import complete_folders
+from .words import counted, myself
+
+_EXAMPLES = """\b
+Examples:
+  satchel cancel my-digest --reason "not needed any more"
+  satchel cancel --yes runs/*
+"""
+
+
+@click.command("cancel", short_help="End runs for good, at their next safe point.", epilog=_EXAMPLES)
+@click.argument("workspaces", nargs=-1, required=True, metavar="WS...", shell_complete=complete_folders)
+@click.option("--reason", default="cancelled", show_default=True, help="Why.")
+@click.option("--by", metavar="NAME", help="Who says so. [default: user@host]")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option("--wait", is_flag=True, help="Return only when the runs have ended.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+@click.pass_context
+def command(
+    ctx: click.Context, workspaces: tuple[str, ...], reason: str, by: str | None, yes: bool, wait: bool, as_json: bool
+) -> None:
+    """End the run of each workspace at its next safe point, for good.
+
+    Like a pause, but final: the agent's `on_cancel`, if it has one, undoes what must not stay half done. What the run
+    has come to stays in the folder.
+    """
+    if not (yes or as_json):
+        click.confirm(f"End {counted(len(workspaces), 'run')} for good?", abort=True)
+    request = PauseRequested(reason=reason, by=by or myself(), mode="cancel")
+    ask_all(ctx, workspaces, request, wait=wait, as_json=as_json)

@@ -1,0 +1,135 @@
+"""`satchel pause`: let runs stop at their next safe point."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from ...workspace import lease, pausefile, pausing, times
+from ...workspace.errors import SatchelError, UsageError
+from ...workspace.looking import Look, look
+from ...workspace.opening import opened
+from ...workspace.record import PauseRequested, Resume, time_text
+from ...workspace.report import Report
+from .group import tell
+from .output import counting, print_json
+from .place import Place, complete_folders, find
+from .words import myself, visible
+
+_POLL = 0.1
+
+_EXAMPLES = """\b
+Examples:
+  satchel pause my-digest --reason maintenance
+  satchel pause my-digest --until 22:30      goes on by itself after that
+  satchel pause runs/* --wait                returns when all have stopped
+  satchel pause my-digest --resume await_instructions
+"""
+
+
+@click.command("pause", short_help="Stop runs at their next safe point.", epilog=_EXAMPLES)
+@click.argument("workspaces", nargs=-1, required=True, metavar="WS...", shell_complete=complete_folders)
+@click.option("--reason", default="manual", show_default=True, help="Why: it is shown wherever the run is.")
+@click.option("--until", metavar="TIME", help="When it may go on by itself: 22:30, 2026-11-22T21:30:00Z, or 45m.")
+@click.option("--resume", type=click.Choice(["continue", "restart_step", "await_instructions"]), default="continue",
+              show_default=True, help="How it is to go on.")  # fmt: skip
+@click.option("--by", metavar="NAME", help="Who says so. [default: user@host]")
+@click.option("--wait", is_flag=True, help="Return only when the runs have stopped.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+@click.pass_context
+def command(
+    ctx: click.Context, workspaces: tuple[str, ...], reason: str, until: str | None, resume: Resume, by: str | None,
+    wait: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Let the run of each workspace stop at its next safe point: between two steps. What is at work is finished.
+
+    The same as creating a pause.yaml in the workspace. `satchel resume` goes on. Returns at once, unless --wait is
+    given; an effect or step that is at work may take its time.
+    """
+    end = time_text(times.moment_after(until, datetime.now(UTC)).astimezone(UTC)) if until else ""
+    request = PauseRequested(reason=reason, by=by or myself(), resume=resume, until=end)
+    ask_all(ctx, workspaces, request, wait=wait, as_json=as_json)
+
+
+def ask_all(
+    ctx: click.Context, workspaces: tuple[str, ...], request: PauseRequested, *, wait: bool, as_json: bool
+) -> None:  # fmt: skip
+    """Ask each of them, say what came of it, and end with the worst exit code."""
+    told, code = [], 0
+    for typed in workspaces:
+        try:
+            told.append(_ask(find(typed), typed, request))
+        except SatchelError as error:
+            code = max(code, tell(error, with_traceback=False))
+            told.append({"workspace": typed, "status": "refused", "error": str(error)})
+            continue
+        if not as_json:
+            click.echo(f"{visible(typed)}: {told[-1]['said']}")
+    if wait:
+        _wait([find(str(each["workspace"])) for each in told if each["status"] == "requested"])
+        for each in told:
+            if each["status"] == "requested":
+                each["status"] = look(find(str(each["workspace"])).store).moment.status
+                if not as_json:
+                    click.echo(f"{visible(str(each['workspace']))}: {each['status']}")
+    if as_json:
+        print_json(told)
+    ctx.exit(code)
+
+
+def _ask(place: Place, typed: str, request: PauseRequested) -> dict[str, Any]:
+    store = place.store
+    seen = look(store)
+    moment = seen.moment
+    if moment.is_finished or moment.status == "cancelled":
+        raise UsageError(f"has {moment.status} already" if moment.status == "cancelled" else "has completed already",
+                         path=store.url, remedy="there is nothing to stop")  # fmt: skip
+    if moment.pause is not None and moment.pause.paused_at and moment.clean and request.mode == moment.pause.mode:
+        return {"workspace": typed, "status": moment.status, "said": f"paused already ({pausing.said(moment.pause)})"}
+    holder = lease.holder(store)
+    pausing.ask(store, request)
+    if holder is not None:
+        where = f"process {holder.pid} on {holder.host}"
+        return {"workspace": typed, "status": "requested", "said": f"{where} stops at its next safe point"}
+    return {"workspace": typed, **_settle(seen, place, request)}
+
+
+def _settle(seen: Look, place: Place, request: PauseRequested) -> dict[str, Any]:
+    """Nobody runs it: it is at rest, and only has to be said."""
+    store, moment = place.store, seen.moment
+    if request.mode == "cancel":
+        return _cancel(place)
+    with opened(store, "pause", Report()) as workspace:
+        wanted = pausing.wish(store, workspace.moment)
+        assert wanted is not None
+        pausing.stop(workspace, wanted)
+        workspace.close("paused", request.reason)
+    was = "; it had not begun" if moment.seq == 0 else ""
+    return {"status": "paused", "said": f"paused{was}; `{place.command('resume')}` goes on"}
+
+
+def _cancel(place: Place) -> dict[str, Any]:
+    """What the agent may have to undo only running it can tell; without that, it ends here."""
+    store = place.store
+    with opened(store, "pause", Report()) as workspace:
+        wanted = pausing.wish(store, workspace.moment)
+        assert wanted is not None
+        pausing.go_on(workspace, wanted, "")
+        if workspace.moment.attempt and workspace.moment.config.get("on_cancel", True):
+            workspace.close()
+            said = f"to be cancelled; `{place.command('run')}` lets its agent undo what it has to"
+            return {"status": "paused", "said": said}
+        workspace.close("cancelled", workspace.moment.pause.reason if workspace.moment.pause else "")
+        store.remove(pausefile.PATH)
+    return {"status": "cancelled", "said": "cancelled"}
+
+
+def _wait(places: list[Place]) -> None:
+    with counting("stopping", len(places), 1) as told:
+        for number, place in enumerate(places, 1):
+            while lease.holder(place.store) is not None:
+                time.sleep(_POLL)
+            told(number)

@@ -1,0 +1,53 @@
+"""`satchel serve`: keep the workspaces below a folder running."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import click
+
+from ...workspace.errors import UsageError
+from ..supervision.serving import Event, Server, serve
+from .place import complete_folders
+from .starting import drain_timeout_option
+from .words import one_line
+
+_COLOURS = {"started": "cyan", "completed": "green", "failed": "red", "crashed": "red", "damaged": "red",
+            "refused": "red", "waiting": "yellow", "paused": "yellow"}  # fmt: skip
+
+_EXAMPLES = """\b
+Examples:
+  satchel serve ~/runs
+  satchel serve ~/runs --at-most 4 --drain-timeout 30s
+  satchel serve ~/runs --once      all that is due now, as from cron
+
+\b
+Ctrl-C or SIGTERM stops all runs so that they can go on, and ends it with 0;
+a second Ctrl-C stops them hard. What a run says is in its .satchel/run.log.
+"""
+
+
+@click.command("serve", short_help="Keep the workspaces below a folder running.", epilog=_EXAMPLES)
+@click.argument("root", shell_complete=complete_folders)
+@click.option("--at-most", type=click.IntRange(min=1), metavar="N", help="Runs at a time. Else as many as processors.")
+@click.option("--once", is_flag=True, help="End when nothing runs and nothing is due.")
+@drain_timeout_option
+@click.option("--json", "as_json", is_flag=True, help="Print events as JSON, one a line, for programs.")
+def command(root: str, at_most: int | None, once: bool, drain_timeout: float | None, as_json: bool) -> None:
+    """Start what is new or was interrupted below ROOT, and go on with what was answered, is let go on, or has slept.
+
+    What is paused, waits for an answer or has failed is left to a person. New workspaces and changed files are noticed
+    within about a second. Each run is looked after as by `satchel run`.
+    """
+    if not os.path.isdir(root):
+        raise UsageError("is a file, not a folder" if os.path.exists(root) else "no such folder", path=root)
+
+    def tell(event: Event) -> None:
+        if as_json:
+            click.echo(json.dumps({"event": event.kind, "folder": event.folder, "text": event.text}))
+            return
+        kind = click.style(f"{event.kind:<12}", fg=_COLOURS.get(event.kind))
+        click.echo(kind + one_line(f"{event.folder}: {event.text}" if event.text else event.folder), err=True)
+
+    serve(Server(root, at_most or os.cpu_count() or 1, tell, drain_timeout), once=once)

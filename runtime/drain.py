@@ -1,0 +1,132 @@
+"""From the wish to stop to the moment at which nothing is at work.
+
+What is at work is known here: the functions of steps and effects, and what must not be interrupted. Once a stop is
+wanted and nothing of that is left, the run is between two steps: whatever it is waiting for then is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+_PATIENCE = 0.01
+"""Seconds for an agent to go on by itself: from its last step to its commit, or to a call that stops it."""
+
+_UNWINDING = 5.0
+"""Seconds for an agent that has been told, to clean up."""
+
+
+@dataclass(slots=True, eq=False)
+class _Work:
+    """A part of the agent's code that comes to its end before the run stops."""
+
+    what: str
+    task: asyncio.Task[Any] | None
+    around: _Work | None = None
+    ended: bool = False
+
+
+_held_here: ContextVar[_Work | None] = ContextVar("held_here", default=None)
+"""The innermost part that must not be interrupted. Tasks made in one inherit it, and may outlive it."""
+
+
+class Drain:
+    """Of one run. Used from its loop."""
+
+    def __init__(self) -> None:
+        self.forced = False  # what is still at work is not waited for any more
+        self.has_cancelled = False  # the agent was cancelled where it waited
+        self._wanted = False
+        self._main: asyncio.Task[Any] | None = None
+        self._told = 0.0  # when the agent itself was stopped by a call
+        self._at_work: dict[_Work, None] = {}
+        self._is_planned = False
+
+    @property
+    def is_held_here(self) -> bool:
+        """Whether the code that asks is within a part that must not be interrupted."""
+        work = _held_here.get()
+        while work is not None and work.ended:
+            work = work.around
+        return work is not None
+
+    @property
+    def under_way(self) -> tuple[str, ...]:
+        """What is at work, in words, the oldest first."""
+        return tuple(work.what for work in self._at_work)
+
+    @contextmanager
+    def working(self, what: str) -> Iterator[None]:
+        """The body is a step's function: a stop waits for it."""
+        work = self._begin(_Work(what, asyncio.current_task()))
+        try:
+            yield
+        finally:
+            self._end(work)
+
+    @contextmanager
+    def held(self, name: str) -> Iterator[None]:
+        """The body comes to its end before the run stops, all its steps included."""
+        work = self._begin(_Work(name, asyncio.current_task(), _held_here.get()))
+        token = _held_here.set(work)
+        try:
+            yield
+        finally:
+            _held_here.reset(token)
+            self._end(work)
+
+    def watch(self, main: asyncio.Task[Any]) -> None:
+        """`main` is what a stop cancels, from here on."""
+        self._main, self._told = main, 0.0
+        self.forced = self.has_cancelled = self._wanted = False
+
+    def want(self) -> None:
+        """Come to rest."""
+        self._wanted = True
+        self._look_soon(_PATIENCE)
+
+    def told(self) -> None:
+        """A call has just told its caller to stop; if that is the agent itself, it is unwinding."""
+        if self._main is not None and asyncio.current_task() is self._main and not self._told:
+            self._told = time.monotonic()
+
+    def force(self) -> tuple[str, ...]:
+        """Come to rest without waiting for what is at work. Returns what that was."""
+        cut_off = self.under_way
+        self.forced = self.has_cancelled = self._wanted = True
+        for work in self._at_work:
+            if work.task is not None:
+                work.task.cancel()
+        if self._main is not None:
+            self._main.cancel()
+        return cut_off
+
+    def _begin(self, work: _Work) -> _Work:
+        self._at_work[work] = None
+        return work
+
+    def _end(self, work: _Work) -> None:
+        work.ended = True
+        del self._at_work[work]
+        if self._wanted:
+            self._look_soon(_PATIENCE)
+
+    def _look_soon(self, delay: float) -> None:
+        if not self._is_planned:
+            self._is_planned = True
+            asyncio.get_running_loop().call_later(delay, self._look)
+
+    def _look(self) -> None:
+        self._is_planned = False
+        main = self._main
+        if main is None or main.done() or self._at_work or not self._wanted:
+            return
+        if not self._told or time.monotonic() > self._told + _UNWINDING:
+            self.has_cancelled = True
+            main.cancel()  # at a safe point: between two steps, or where it waits for nothing of ours
+        self._look_soon(1.0)  # it may have made something of its own of that

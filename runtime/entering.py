@@ -1,0 +1,293 @@
+"""Enters an agent over an opened workspace, and brings it to its stop: once, or again after a short pause."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from ..workspace import pausefile, pausing
+from ..workspace.errors import SatchelError, StorageFailed
+from ..workspace.pausefile import SIGNAL
+from ..workspace.record import EndStatus, Failure, PauseRequested
+from . import resuming
+from .agent import Agent
+from .attention import started
+from .context import Context, Suspension
+from .failure import describe, said
+from .resources import Pool
+from .run import Run
+from .session import Session, publish_schemas
+
+_LISTED = 3
+
+_IDLE = 0.1
+"""Seconds between two looks at whether a short pause is over."""
+
+_GIVE_UP = 5.0
+"""Seconds that an agent has to notice that it was cancelled, once it is not waited for any more."""
+
+
+@dataclass(slots=True)
+class Ended:
+    """How it came to its stop."""
+
+    context: Context
+    status: EndStatus | Literal["edited"] = "completed"
+    reason: str = ""
+    until: str = ""
+    result: Any = None
+    error: BaseException | None = None
+    skipped: int = 0  # items that were finished before
+
+
+class Entering:
+    """One opening of a workspace, from the agent's call to the close."""
+
+    def __init__(
+        self, context: Context, agent: Agent, drain_timeout: float | None = None, *, accepts_drift: bool = False
+    ):
+        self._context, self._agent, self._accepts_drift = context, agent, accepts_drift
+        self._drain_timeout = drain_timeout
+        self._pool = Pool(context, agent.resources)
+        self._loop = asyncio.get_running_loop()
+        self._was_cancelled = False  # the task that this runs in
+        self._timer: asyncio.TimerHandle | None = None
+        context.make_run = lambda session: Run(session, self._pool)
+        context.on_pause = self._pausing
+
+    async def run(self) -> Ended:
+        context = self._context
+        skipped = context.moment.root.plan.progress.settled
+        context.wake_projector()
+        self._attention, watching = started(context)
+        context.at_boundary = self._attention.at_boundary
+        context.interruption.heard = lambda: self._loop.call_soon_threadsafe(self._obey)
+        try:
+            ended = await self._come_to_a_stop()
+            context.projector.wake = None
+            self._settle(ended)
+        finally:
+            watching.cancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([watching])
+            context.interruption.heard = None
+            context.projector.wake = None
+            context.limits.stop()
+            context.threads.shutdown(wait=False, cancel_futures=True)
+            await self._pool.release()
+        ended.skipped = skipped
+        self._close(ended)
+        if self._was_cancelled:
+            raise asyncio.CancelledError  # whoever cancelled this task waits for that
+        return ended
+
+    async def _come_to_a_stop(self) -> Ended:
+        context, agent = self._context, self._agent
+        if not self._is_to_be_cancelled:
+            ended = await self._enter(agent)
+            while await self._goes_on(ended):
+                ended = await self._enter(agent)
+            if not self._is_to_be_cancelled or ended.status != "paused":
+                return ended
+        if agent.on_cancel is None:
+            return Ended(context, "cancelled", self._reason)
+        ended = await self._enter(replace(agent, function=agent.on_cancel))
+        return Ended(context, "cancelled", self._reason) if ended.status == "completed" else ended
+
+    async def _goes_on(self, ended: Ended) -> bool:
+        """Whether the agent is to be entered again in this process: a file was edited, or the pause is over."""
+        if ended.status == "edited":
+            self._attention.at_rest()
+            return True
+        if ended.status == "completed":
+            if await self._attention.at_end():
+                return True
+            if (suspension := self._context.suspension) is None or suspension.status != "paused":
+                return False
+            ended.status, ended.reason = "paused", suspension.reason  # what was saved contradicts the run
+        context = self._context
+        pause = context.moment.pause
+        if ended.status != "paused" or pause is None or pause.mode != "drain" or context.drain.forced:
+            return False
+        if not self._attention.wants_resume:
+            if not _is_short(pause.until, context.workspace.definition.idle_below):
+                return False
+            pausing.settle(context.workspace)
+            self._say("paused", f"{pausing.said(pause)}; it goes on by itself")
+            await self._idle(pause.until)
+        wanted = pausing.wish(context.store, context.moment)
+        if wanted is None or wanted.is_missing or not wanted.is_lifted:
+            return False
+        pausing.check_may_go_on(wanted)
+        pausing.lift(context.workspace, wanted, wanted.by)
+        self._attention.wants_resume = False
+        self._say("resumed", "the pause is over")
+        return True
+
+    async def _idle(self, until: str) -> None:
+        """Wait for the end of a pause, somebody who ends it before, or a signal."""
+        end, heard = datetime.fromisoformat(until), self._context.interruption.count
+        while datetime.now(UTC) < end and not self._attention.wants_resume:
+            if self._context.interruption.count > heard or self._was_cancelled:
+                return
+            await asyncio.sleep(_IDLE)
+
+    @property
+    def _is_to_be_cancelled(self) -> bool:
+        pause = self._context.moment.pause
+        return pause is not None and pause.mode == "cancel"
+
+    @property
+    def _reason(self) -> str:
+        pause = self._context.moment.pause
+        return pause.reason if pause else ""
+
+    async def _enter(self, agent: Agent) -> Ended:
+        """Call the agent, and wait until nothing of it is at work."""
+        context = self._context
+        session = Session(context, agent)
+        publish_schemas(session)
+        context.agents = {"": session}
+        main = asyncio.create_task(self._call(session), name=session.recorded.path or "agent")
+        context.begin(main)
+        context.limits.start()
+        self._obey()
+        try:
+            await self._rest(main)
+            await context.stop_all()
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+        return self._judge(main)
+
+    async def _call(self, session: Session) -> Any:
+        """The agent, with all that it needs."""
+        context = self._context
+        gone = await resuming.check_references(context, accepts=self._accepts_drift)
+        resuming.record_config(context, self._agent, gone)
+        await self._pool.open(context.make_run(session))
+        return await session.call()
+
+    async def _rest(self, main: asyncio.Task[Any]) -> None:
+        """Return when the agent has come to its end, or is not waited for any more."""
+        context = self._context
+        while not main.done():
+            try:
+                await asyncio.wait([main], timeout=_GIVE_UP if context.drain.forced else None)
+            except asyncio.CancelledError:
+                if main.done():
+                    break  # it has ended the loop
+                self._was_cancelled = True
+                context.pause(PauseRequested(reason=SIGNAL, by="its own program"))
+                context.force()
+            else:
+                if context.drain.forced and not main.done():
+                    break
+
+    def _obey(self) -> None:
+        """On the loop: what signals ask for."""
+        try:
+            if self._context.interruption.count:
+                self._context.obey_signals()
+        except SatchelError as error:
+            self._context.failed = error
+
+    def _pausing(self) -> None:
+        """A pause was asked for: say so, and see to it that it does not take for ever."""
+        context = self._context
+        pause = context.moment.pause
+        if context.failed or pause is None:
+            return
+        try:
+            pausing.announce(context.store, pause)
+        except SatchelError as error:
+            context.failed = error
+        if self._timer is None:
+            under_way = context.drain.under_way
+            after = f", after {listed(under_way)}" if under_way else ""
+            self._say("stopping", f"{pause.reason}, by {pause.by}{after}")
+            self._timer = self._loop.call_later(self._patience, self._time_is_up)
+
+    @property
+    def _patience(self) -> float:
+        """Seconds that a stop waits for what is under way."""
+        told = self._drain_timeout
+        return self._context.workspace.definition.drain_timeout if told is None else told
+
+    def _say(self, kind: str, text: str) -> None:
+        if self._context.watch:
+            self._context.watch.noticed(kind, text)
+
+    def _time_is_up(self) -> None:
+        definition = self._context.workspace.definition
+        still = listed(self._context.drain.under_way) or "the agent"
+        if definition.drain_then == "force" or self._drain_timeout is not None:
+            self._say("forced", f"{still} is not waited for any longer")
+            self._context.force()
+        else:
+            self._say("stopping", f"{still} is waited for {self._patience:.0f} s more")
+            self._timer = self._loop.call_later(self._patience, self._time_is_up)
+
+    def _judge(self, main: asyncio.Task[Any]) -> Ended:
+        """What it means how the agent's function ended. Raises what it raised if nothing may be written any more, or if
+        it is nobody's here. An agent that made something of its own of a `Suspended` is still suspended."""
+        context = self._context
+        raised = None if not main.done() else asyncio.CancelledError() if main.cancelled() else main.exception()
+        if isinstance(raised, StorageFailed):
+            raise raised
+        if context.failed:
+            raise context.failed
+        if raised is None and main.done():
+            return Ended(context, result=main.result())
+        if (suspension := context.suspension) is not None:
+            return _suspended(context, suspension)
+        if isinstance(raised, asyncio.CancelledError):
+            return Ended(context, "failed", "CancelledError", error=raised)
+        if isinstance(raised, Exception):
+            return Ended(context, "failed", said(raised), error=raised)
+        assert raised is not None
+        raise raised
+
+    def _failure(self, ended: Ended) -> Failure | None:
+        context = self._context
+        if ended.status in ("waiting", "paused", "sleeping") and context.suspension:
+            return context.suspension.error
+        return describe(ended.error, context.store.url) if ended.error else None
+
+    def _settle(self, ended: Ended) -> None:
+        """Of a pause: before anything is released, what going on depends on is written and read back."""
+        context = self._context
+        pause = context.moment.pause
+        if ended.status in ("paused", "failed") and pause is not None and not pause.paused_at:
+            pausing.settle(context.workspace, forced=context.drain.forced, error=self._failure(ended))
+
+    def _close(self, ended: Ended) -> None:
+        context = self._context
+        report = context.workspace.report
+        for text in (*context.rechecks.told(), *self._pool.unreleased):
+            report.add_late("found", text)
+        if report.late:
+            report.save(context.store)
+        assert ended.status != "edited"
+        context.workspace.close(ended.status, ended.reason, self._failure(ended), ended.until)
+        if ended.status in ("completed", "cancelled"):
+            context.store.remove(pausefile.PATH)
+        context.announcer.ended(ended.status)
+
+
+def listed(under_way: tuple[str, ...]) -> str:
+    """The first of what is at work."""
+    more = len(under_way) - _LISTED
+    return ", ".join(under_way[:_LISTED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _is_short(until: str, limit: float) -> bool:
+    """Whether a pause is expected to be over within so many seconds."""
+    return bool(until) and (datetime.fromisoformat(until) - datetime.now(UTC)).total_seconds() < limit
+
+
+def _suspended(context: Context, suspension: Suspension) -> Ended:
+    return Ended(context, suspension.status, suspension.reason, suspension.until)

@@ -1,0 +1,157 @@
+"""Notices to people who are not looking: sent beside the run, each in a thread of its own, and never waited for long.
+
+A notice that can't be sent stops nothing and delays nothing. What is said of it never holds the address's password.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+from urllib.parse import unquote
+
+Event = Literal["paused", "waiting", "failed", "completed", "cancelled", "window", "budget"]
+
+LIMIT = 10.0
+"""Seconds after which a notice counts as lost."""
+
+AT_THE_END = 5.0
+"""Seconds that a process stays for the notices of its end."""
+
+_MISSING = (
+    "notices are not sent: `notify:` in workspace.yaml needs the library apprise. "
+    "Install it with `pip install 'satchel[notify]'`"
+)
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_THREAD = "satchel-notice"
+_WORD = re.compile(r"[^/:@?&=,;#\s]+")
+
+
+@dataclass(slots=True, eq=False)
+class _Sending:
+    thread: threading.Thread
+    place: str  # what may be said of the address
+    until: float
+    problem: str = ""  # why it was not sent
+    logged: list[str] = field(default_factory=list)
+
+
+class Notices:
+    """Of one run. `urls` is asked at each notice, so that a change of workspace.yaml counts."""
+
+    def __init__(self, urls: Callable[[], Sequence[str]]):
+        self._urls = urls
+        self._under_way: list[_Sending] = []
+        self._problems: list[str] = []
+        self._is_missing_told = False
+
+    def send(self, event: Event, title: str, body: str) -> None:
+        """Begin to send a notice to every address. Returns at once; `problems` tells what came of it."""
+        urls = self._urls()
+        if not urls:
+            return
+        if importlib.util.find_spec("apprise") is None:
+            if not self._is_missing_told:
+                self._is_missing_told = True
+                self._problems.append(_MISSING)
+            return
+        for number, written in enumerate(urls, 1):
+            sending = _Sending(threading.current_thread(), f"notice {number} of `notify:`", time.monotonic() + LIMIT)
+            sending.thread = threading.Thread(
+                target=_deliver, args=(sending, written, event, title, body), name=_THREAD, daemon=True
+            )
+            self._under_way.append(sending)
+            sending.thread.start()
+
+    def problems(self) -> Iterator[str]:
+        """What has failed since this was asked last, a line each."""
+        found, self._problems = self._problems, []
+        yield from found
+        now = time.monotonic()
+        for sending in list(self._under_way):
+            if not sending.thread.is_alive():
+                self._under_way.remove(sending)
+                if sending.problem:
+                    yield f"a notice was not sent to {sending.place}: {sending.problem}"
+            elif now >= sending.until:
+                self._under_way.remove(sending)
+                yield f"a notice was not sent to {sending.place}: it took too long"
+
+    @property
+    def is_sending(self) -> bool:
+        return any(sending.thread.is_alive() for sending in self._under_way)
+
+    def wait(self) -> None:
+        """The process ends: give what is under way a few seconds. What is left then counts as lost."""
+        deadline = time.monotonic() + AT_THE_END
+        for sending in self._under_way:
+            sending.thread.join(max(0.0, deadline - time.monotonic()))
+            sending.until = 0.0
+
+
+def _deliver(sending: _Sending, written: str, event: Event, title: str, body: str) -> None:
+    """In the notice's own thread. Whatever goes wrong is only noted."""
+    try:
+        url = resolved(written)
+    except LookupError as error:
+        sending.problem = f"the environment has no variable {error.args[0]}"
+        return
+    try:
+        import apprise
+
+        _listen()
+        _heard.sending = sending
+        kind = apprise.NotifyType.FAILURE if event == "failed" else apprise.NotifyType.INFO
+        target = apprise.Apprise.instantiate(url, suppress_exceptions=True)
+        if target is None:
+            sending.problem = "it is no address that apprise knows; see https://github.com/caronc/apprise/wiki"
+            return
+        masked: str = target.url(privacy=True)  # type: ignore[no-untyped-call]
+        sending.place = masked.partition("?")[0]
+        if not target.notify(body=body, title=title, notify_type=kind):
+            sending.problem = _why(sending.logged, url, sending.place)
+    except Exception as error:
+        sending.problem = type(error).__name__  # its text may quote the address
+
+
+def resolved(written: str) -> str:
+    """The address with what the environment says in the place of each `${NAME}`. KeyError if it does not say."""
+    return _VARIABLE.sub(lambda found: os.environ[found[1]], written)
+
+
+_heard = threading.local()
+"""In a notice's thread: the notice."""
+
+_listening = threading.Lock()
+
+
+def _listen() -> None:
+    """Keep what apprise logs while it sends ours: it would go to stderr, addresses and all."""
+    logger = logging.getLogger("apprise")
+    with _listening:  # two threads must not both add it
+        if _keep not in logger.filters:
+            logger.addFilter(_keep)
+
+
+def _keep(record: logging.LogRecord) -> bool:
+    sending: _Sending | None = getattr(_heard, "sending", None)
+    if sending is None:
+        return True  # somebody else's
+    if record.levelno >= logging.WARNING:
+        sending.logged.append(record.getMessage())
+    return False
+
+
+def _why(logged: list[str], url: str, place: str) -> str:
+    """What apprise says, if it says nothing of what it keeps to itself of the address."""
+    secret = {word for text in (url, unquote(url)) for word in _WORD.findall(text)} - set(_WORD.findall(place))
+    for line in logged:
+        if not any(word in line for word in secret):
+            return line.rstrip(".")
+    return "it was refused"

@@ -1,0 +1,247 @@
+"""Keeps the runnable workspaces below a folder running, a few at a time.
+
+Looks at files, imports no agent and takes no lock: only the children do.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from ...workspace.below import below
+from ...workspace.errors import SatchelError
+from ...workspace.looking import look
+from ...workspace.store import Store, open_store
+from ..limits import utc_now
+from .background import open_log
+from .judging import APPROVALS, NEVER, Verdict, judge, questions
+from .signals import Bell, listening
+from .supervisor import Order, Policy, Supervisor
+
+POLL = 1.0  # seconds between two looks at the files
+_BUSY = 30.0  # seconds until it is tried again when another process had it
+_LONGEST = 60.0  # seconds between two starts that came to nothing
+
+Signature = tuple[tuple[str, int, int, int], ...]
+
+
+Kind = Literal[
+    "started", "completed", "failed", "refused", "paused", "waiting", "sleeping", "busy", "cancelled", "crashed",
+    "interrupted", "damaged",
+]  # fmt: skip
+_OUTCOMES: dict[int, Kind] = {
+    0: "completed", 1: "failed", 2: "refused", 3: "paused", 4: "waiting", 5: "sleeping", 6: "busy", 7: "cancelled",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What happened to a workspace. Its folder is as it was found below the root."""
+
+    kind: Kind
+    folder: str
+    text: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class _Known:
+    """A workspace that was found."""
+
+    folder: str
+    store: Store
+    afresh: bool  # it was due when `serve` began, and has not been started since
+    since: datetime  # when it was found
+    tried: datetime | None = None  # when its last child has ended
+    signature: Signature | None = None  # of what `verdict` was made of
+    verdict: Verdict = NEVER
+    due_since: float = 0.0  # by time.time; 0: it is not due
+    not_before: float = 0.0  # by time.monotonic
+    in_vain: int = 0  # starts in a row after which it was due again as before
+    settled: Signature | None = None  # not started again while it is as its last child has left it
+    supervisor: Supervisor | None = None
+
+
+class Server:
+    """`turn` it again and again."""
+
+    def __init__(
+        self, root: str, at_most: int, tell: Callable[[Event], None], drain_timeout: float | None = None,
+        policy: Policy | None = None, clock: Callable[[], datetime] = utc_now,
+    ):  # fmt: skip
+        self._root, self._at_most, self._tell, self._clock = root, at_most, tell, clock
+        self._drain_timeout, self._policy = drain_timeout, policy
+        self._known: dict[str, _Known] = {}
+        self._looked_at = float("-inf")
+        self.stops = False
+
+    @property
+    def running(self) -> list[Supervisor]:
+        return [known.supervisor for known in self._known.values() if known.supervisor]
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing runs, and nothing is due."""
+        now = time.monotonic()
+        due = (known for known in self._known.values() if known.due_since and known.not_before <= now)
+        return not self.running and (self.stops or not any(due))
+
+    @property
+    def wake_at(self) -> float:
+        """By time.monotonic."""
+        looks_at = float("inf") if self.stops else self._looked_at + POLL
+        return min([looks_at, *(supervisor.wake_at for supervisor in self.running)])
+
+    def turn(self) -> None:
+        for known in [known for known in self._known.values() if known.supervisor]:
+            self._poll(known)
+        if self.stops:
+            return
+        if time.monotonic() >= self._looked_at + POLL:
+            self._look()
+        waiting = [known for known in self._known.values() if known.due_since and not known.supervisor]
+        for known in sorted(waiting, key=lambda known: (known.due_since, known.folder)):
+            if len(self.running) >= self._at_most:
+                break
+            if known.not_before <= time.monotonic():
+                self._start(known)
+
+    def ask(self, number: signal.Signals) -> None:
+        """Start nothing any more, and pass the signal on."""
+        self.stops = True
+        for supervisor in self.running:
+            supervisor.ask(number)
+
+    def _look(self) -> None:
+        found = set()
+        for folder in below(self._root):
+            place = os.path.realpath(folder)
+            found.add(place)
+            if place not in self._known:
+                with suppress(SatchelError):  # it has just been removed
+                    self._known[place] = _Known(folder, open_store(folder), self._looked_at < 0, self._clock())
+        for place, known in list(self._known.items()):
+            if known.supervisor:
+                continue
+            if place not in found:
+                del self._known[place]
+            else:
+                self._judge(known)
+        self._looked_at = time.monotonic()
+
+    def _judge(self, known: _Known) -> None:
+        now = self._clock()
+        signature = _signature(known.store.url)
+        if signature != known.signature or known.verdict.passing:
+            known.signature = signature
+            try:
+                known.verdict = judge(
+                    known.store, now, since=known.since, tried=known.tried, afresh=known.afresh
+                )  # fmt: skip
+            except SatchelError as error:
+                known.verdict = NEVER
+                self._tell(Event("damaged", known.folder, str(error)))
+            except Exception as error:  # whatever is wrong with this one, the others go on
+                known.verdict = NEVER
+                self._tell(Event("damaged", known.folder, f"can't be read ({type(error).__name__}: {error})"))
+        verdict = known.verdict
+        is_settled = signature == known.settled and not verdict.by_clock
+        is_due = verdict.starts and not is_settled and (verdict.at is None or verdict.at <= now)
+        known.afresh = known.afresh and is_due
+        if is_due and not known.due_since:
+            known.due_since = time.time() if verdict.at is None else verdict.at.timestamp()
+        elif not is_due:
+            known.due_since, known.in_vain, known.not_before = 0.0, 0, 0.0
+
+    def _start(self, known: _Known) -> None:
+        # It may have changed since it was looked at, and an emergency must not be missed.
+        known.signature = None
+        self._judge(known)
+        if not known.due_since or not known.verdict.starts:
+            return
+        patience = [] if self._drain_timeout is None else ["--drain-timeout", str(self._drain_timeout)]
+        words = ["run", "--quiet", *patience, "--", known.folder]
+        order = Order(words, words, self._drain_timeout, is_only=False, output=lambda: open_log(known.store))
+        say = lambda text: self._tell(Event("crashed", known.folder, text))  # noqa: E731
+        try:
+            known.supervisor = Supervisor(known.store, order, say, self._policy)
+            known.supervisor.start()
+        except (SatchelError, OSError) as error:
+            known.supervisor, known.settled = None, known.signature
+            self._tell(Event("damaged", known.folder, str(error)))
+            return
+        known.due_since, known.afresh = 0.0, False
+        self._tell(Event("started", known.folder, known.verdict.why))
+
+    def _poll(self, known: _Known) -> None:
+        supervisor = known.supervisor
+        assert supervisor is not None
+        try:
+            supervisor.poll()
+        except (SatchelError, OSError) as error:  # the folder is gone, or the disk
+            self._tell(Event("damaged", known.folder, str(error)))
+        if supervisor.code is None:
+            return
+        known.supervisor, known.signature, known.due_since = None, None, 0.0
+        known.tried = self._clock()
+        code = supervisor.code
+        self._tell(Event(_OUTCOMES.get(code, "interrupted"), known.folder, supervisor.why or _told(known, code)))
+        with suppress(OSError):
+            known.settled = _signature(known.store.url) if code in (1, 2) else None
+        if code == 6:
+            known.not_before = time.monotonic() + _BUSY
+        elif code in (3, 4):  # if it is due again at once, something it needs is not there yet
+            known.in_vain += 1
+            known.not_before = time.monotonic() + min(_LONGEST, 2.0 ** (known.in_vain - 1))
+        else:
+            known.in_vain = 0
+
+
+def serve(server: Server, *, once: bool) -> None:
+    """Turn it until a signal has come and all children have ended; with `once`, until nothing is due. In the main
+    thread: handles signals. A second SIGINT stops the children hard."""
+    with listening() as bell:
+        while True:
+            server.turn()
+            if server.is_idle and (once or server.stops):
+                return
+            for number in _heard(bell, server.wake_at):
+                server.ask(number)
+
+
+def _heard(bell: Bell, until: float) -> Iterator[signal.Signals]:
+    yield from bell.wait(min(until - time.monotonic(), POLL))
+
+
+def _signature(folder: str) -> Signature:
+    """What a person or a program may have changed: equal as long as nobody has."""
+    found = []
+    for part in ("", APPROVALS, "journal"):
+        with suppress(OSError), os.scandir(os.path.join(folder, part)) as entries:
+            for entry in entries:
+                status = entry.stat(follow_symlinks=False)
+                if entry.is_file(follow_symlinks=False):
+                    found.append((f"{part}/{entry.name}", status.st_mtime_ns, status.st_size, status.st_ino))
+    return tuple(sorted(found))
+
+
+def _told(known: _Known, code: int) -> str:
+    try:
+        if code == 4:
+            return "; ".join(questions(known.store))
+        moment = look(known.store).moment
+    except (SatchelError, OSError):
+        return ""
+    if code == 5:
+        return f"until {moment.until}"
+    if code == 1 and moment.error:
+        return f"{moment.error.kind}: {moment.error.message}"
+    if code == 3:
+        return moment.reason
+    settled, leaves = moment.root.plan.progress
+    return f"{settled} of {leaves} items done" if code == 0 and leaves else ""

@@ -1,0 +1,166 @@
+"""The emergency stop: written down first, then every process of a run is killed, and it is looked that none is left.
+
+Imports little: from the command to no process left there is a second.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Literal
+
+from ...workspace import lease
+from ...workspace.errors import InvalidFile, LeaseHeld, SatchelError, UsageError
+from ...workspace.lease import Lease, Process
+from ...workspace.pausefile import PATH as PAUSE
+from ...workspace.record import now
+from ...workspace.store import FileChanged, Store
+from . import processes
+from .pausefile import read_pause
+
+REJECTED = "pause.rejected.yaml"
+_PATIENCE = 5.0  # seconds until what was killed must be gone
+_LOOK = 0.002
+_AT_ONCE = 16  # workspaces
+
+How = Literal["stopped", "idle", "elsewhere", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """What became of one workspace. `how`: processes were killed; there were none; they are another machine's, which
+    will see pause.yaml; or something stands in the way."""
+
+    url: str
+    how: How
+    killed: tuple[int, ...] = ()
+    said: str = ""
+
+
+def stop(stores: Sequence[Store], reason: str, by: str) -> list[Stopped]:
+    """Stop the runs of these workspaces at once, whatever they do. None of them starts again before a person lets it:
+    every start looks at pause.yaml, which is durable before the first process is killed."""
+    if not stores:
+        return []
+    with ThreadPoolExecutor(_AT_ONCE, "satchel-stop") as several:
+        refused = list(several.map(lambda store: _ask(store, reason, by), stores))
+        killed = list(several.map(_kill, stores))
+        processes.kill_sessions({leader for found in killed for leader in found.leaders})
+        return list(several.map(_outcome, stores, refused, killed))
+
+
+def _ask(store: Store, reason: str, by: str) -> str:
+    """Write the emergency pause.yaml. Returns why that could not be done, or nothing."""
+    try:
+        while True:
+            with suppress(FileChanged):  # a person's save came between: it is looked at, too
+                _write(store, reason, by)
+                return ""
+    except (SatchelError, OSError) as error:
+        return str(error)
+
+
+def _write(store: Store, reason: str, by: str) -> None:
+    pause = read_pause(store)
+    if pause is not None and pause.asks_for_emergency:
+        return
+    values = {"status": "requested", "reason": reason, "by": by, "mode": "emergency", "requested_at": now()}
+    try:
+        found = store.read(PAUSE)
+    except FileNotFoundError:
+        with suppress(FileExistsError):
+            store.create(PAUSE, "".join(f"{key}: {_yaml(value)}\n" for key, value in values.items()).encode())
+            return
+        raise FileChanged from None
+    from ...workspace import yamltext
+
+    try:
+        text = yamltext.decode(found.data, PAUSE)
+        for key, value in values.items():
+            text = yamltext.set_value(text, (key,), value, file=PAUSE)
+    except (InvalidFile, UsageError):
+        store.replace(REJECTED, found.data)
+        text = yamltext.dump(values)
+    store.replace(PAUSE, text.encode(), if_version=found.version)
+
+
+def _yaml(text: str) -> str:
+    """A text as YAML, for the few words that can't mean anything else there; in quotes otherwise."""
+    import json
+
+    plain = text.replace("-", "").replace("_", "").isalpha() and text.lower() not in ("null", "true", "false", "resume")
+    return text if plain else json.dumps(text, ensure_ascii=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Whom the lease names, and what was done about them."""
+
+    lease: Lease | None
+    killed: tuple[Process, ...] = ()
+    leaders: tuple[int, ...] = ()  # those of the killed that had a session of their own
+    refused: str = ""
+
+
+def _kill(store: Store) -> _Found:
+    """The supervisor is held still first: it would start the other again, and its end would make that write of a drain
+    into the file that says emergency."""
+    held = lease.read(store)
+    if held is None or held.host != socket.gethostname():
+        return _Found(held)
+    supervisor, child = held.supervisor, Process(pid=held.pid, process_started=held.process_started)
+    killed: list[Process] = []
+    leaders: list[int] = []
+    refused = ""
+    if supervisor is not None:
+        with suppress(PermissionError):  # told when it is to be killed
+            processes.signal_if(signal.SIGSTOP, supervisor.pid, supervisor.process_started)
+    for process in (child, supervisor):
+        if process is None:
+            continue
+        leads = processes.leads_session(process.pid)
+        try:
+            if processes.signal_if(signal.SIGKILL, process.pid, process.process_started):
+                killed.append(process)
+                leaders += [process.pid] if leads else []
+        except PermissionError:
+            refused = f"process {process.pid} belongs to somebody else"
+    return _Found(held, tuple(killed), tuple(leaders), refused)
+
+
+def _outcome(store: Store, refused: str, found: _Found) -> Stopped:
+    pids = tuple(process.pid for process in found.killed)
+    if refused or found.refused:
+        return Stopped(store.url, "failed", pids, refused or found.refused)
+    give_up = time.monotonic() + _PATIENCE
+    while not _is_gone(store, found):
+        if found.lease is not None and found.lease.host != socket.gethostname():
+            return Stopped(store.url, "elsewhere", (), f"process {found.lease.pid} on {found.lease.host} has it")
+        if time.monotonic() > give_up:
+            return Stopped(store.url, "failed", pids, _who_is_left(found))
+        time.sleep(_LOOK)
+    return Stopped(store.url, "stopped" if pids else "idle", pids)
+
+
+def _is_gone(store: Store, found: _Found) -> bool:
+    """Nothing that was killed is there any more, and nobody holds the lock: no process whose lease we could not read,
+    none in a container whose numbers are others, none that has just begun."""
+    if any(processes.is_alive(process.pid, process.process_started) for process in found.killed):
+        return False
+    try:
+        with store.lock():
+            return True
+    except LeaseHeld:
+        return False
+
+
+def _who_is_left(found: _Found) -> str:
+    alive = [each.pid for each in found.killed if processes.is_alive(each.pid, each.process_started)]
+    if alive:
+        return f"process {alive[0]} does not end"
+    return "a process holds the lock that can't be found from here; it will see pause.yaml"
