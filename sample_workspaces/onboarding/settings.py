@@ -1,0 +1,37 @@
+"""What `settings:` in workspace.yaml may say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+
+Word = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class Mail(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    host: Word = "127.0.0.1"
+    port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 8025
+    sender: Word = "welcome@example.org"
+    mailbox: str = ""  # a Maildir; empty if nobody can look into it
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The three that have no default are who is new: nobody is to get an account by a deleted line."""
+
+    name: Word
+    account: Word
+    address: Word
+    privileges: list[Word] = []
+    wait_for: Annotated[float, msgspec.Meta(ge=0)] = 10
+    directory: Word = "directory.db"
+    mail: Mail = Mail()
+
+
+def read_settings(found: Mapping[str, Any]) -> Settings:
+    """ValueError if a setting is unknown, missing, or not what it must be; it says which."""
+    try:
+        return msgspec.convert(dict(found), Settings)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"settings in workspace.yaml: {error}") from None
