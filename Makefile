@@ -16,6 +16,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # What an installed copy is made of. The tests use the sources themselves.
 SOURCES := $(shell find src runtime workspace schemas sample_workspaces -name '*.py' -o -name '*.json' -o -name '*.yaml' -o -name '*.md')
 
+# Many tests wait for other processes.
+WORKERS := $(shell echo $$(( 2 * $$(getconf _NPROCESSORS_ONLN) )))
+
 .PHONY: demo test test-slow test-all lint clean
 .DELETE_ON_ERROR:
 
@@ -23,10 +26,10 @@ demo: $(VENV)/installed
 	@$(BIN)/python tools/demo.py
 
 test: $(VENV)/tests
-	$(BIN)/python -m pytest -m "not slow" -n auto
+	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS)
 
 test-slow: $(VENV)/tests
-	$(BIN)/python -m pytest -m slow -s
+	$(BIN)/python -m pytest -m slow -rP -n $(WORKERS)  # -rP: each tells what it did, and its seed
 
 test-all: test test-slow
 
@@ -38,6 +41,7 @@ lint: $(VENV)/tests
 	@rm -rf build/lint/satchel/sample_workspaces/*/  # they are workspaces, not modules of the package
 	MYPYPATH=build/lint $(BIN)/mypy
 	cd sample_workspaces/digest && MYPYPATH=../../build/lint ../../$(BIN)/mypy --config-file= --strict agent.py
+	cd sample_workspaces/onboarding && MYPYPATH=../../build/lint ../../$(BIN)/mypy --config-file= --strict agent.py
 
 clean:
 	rm -rf $(VENV) .demo build

@@ -74,7 +74,7 @@ def test_no_module_is_too_long_to_tell() -> None:
     assert not long
 
 
-@pytest.mark.parametrize("name", ["satchel", "satchel.runtime", "satchel.schemas", "satchel.workspace.store"])
+@pytest.mark.parametrize("name", ["satchel", "satchel.schemas", "satchel.workspace.store"])
 def test_the_face_of_a_package_is_what_it_says(name: str) -> None:
     module = __import__(name, fromlist=["*"])
     assert list(module.__all__) == sorted(module.__all__, key=str) or name != "satchel"

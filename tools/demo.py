@@ -78,24 +78,37 @@ class CutOff(NamedTuple):
 
 def start_and_kill() -> CutOff:
     print(f"{DIM}$ satchel run {RUN} &{PLAIN}", flush=True)
-    # A session of its own, so that the whole of it can be killed and nothing of it can tidy up.
+    # Run and supervisor are killed as one, so that nothing of it can tidy up or start it again.
     # What it says goes to a file: a progress bar that is killed leaves a terminal without its cursor.
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
-            [SATCHEL, "run", RUN], env=environment(), start_new_session=True,
+            [SATCHEL, "run", RUN], env=environment(),
             stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT,
         )  # fmt: skip
         try:
             partial = wait_for_partial(process)
         finally:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            killed = kill(process)
             said.seek(0)
             print(said.read().decode(errors="replace"))
     if process.returncode != -signal.SIGKILL or not partial.exists():
         raise Wrong("the process was to be killed in the middle of a summary, and it was not")
-    say(f"In the middle of summary {item_of(partial)}: kill -9 {process.pid}")
+    say(f"In the middle of summary {item_of(partial)}: kill -9 {' '.join(map(str, killed))}")
     return CutOff(partial, item_of(partial), body_of(partial))
+
+
+def kill(supervisor: subprocess.Popen[bytes]) -> list[int]:
+    """The process that runs the agent, and the one that would start it again. Returns their numbers."""
+    supervisor.send_signal(signal.SIGSTOP)  # it must not even notice
+    try:
+        run = int(json.loads(text_of(RUN / ".satchel" / "lease.json"))["pid"])
+        os.kill(run, signal.SIGKILL)
+    except (FileNotFoundError, ProcessLookupError):
+        raise Wrong("the run had ended before it could be killed") from None
+    finally:
+        supervisor.kill()
+        supervisor.wait()
+    return [run, supervisor.pid]
 
 
 def wait_for_partial(process: subprocess.Popen[bytes]) -> Path:

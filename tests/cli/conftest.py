@@ -100,9 +100,11 @@ def make(tmp_path: Path) -> Make:
 
 @pytest.fixture
 def cli() -> Cli:
-    """The command line in this process."""
+    """The command line in this process, and a run, too."""
 
     def call(*words: object, env: dict[str, str] | None = None) -> Result:
+        if words[:1] in (("run",), ("resume",)):
+            words = (words[0], "--in-process", *words[1:])
         result = CliRunner().invoke(group, [str(word) for word in words], env=env)
         assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
         assert "Traceback" not in result.output
@@ -123,10 +125,12 @@ def satchel(*words: object, **options: Any) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def started() -> Iterator[Callable[[Path], subprocess.Popen[str]]]:
-    """Starts `satchel run` of a SLOW workspace and returns when it is in the middle of its second answer."""
+    """Starts `satchel run` of a SLOW workspace, all of it in one process unless it is to be supervised, and returns
+    when it is in the middle of its second answer."""
     processes: list[subprocess.Popen[str]] = []
 
-    def start(folder: Path, *options: str) -> subprocess.Popen[str]:
+    def start(folder: Path, *options: str, supervised: bool = False) -> subprocess.Popen[str]:
+        options = options if supervised else ("--in-process", *options)
         process = subprocess.Popen(
             [sys.executable, "-m", "satchel", "run", *options, str(folder)],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

@@ -25,7 +25,7 @@ def test_a_sound_workspace_is_faulted(make: Make, cli: Cli) -> None:
     assert (result.exit_code, result.stdout.startswith("in order: demo-1a2b")) == (0, True), result.output
     assert contents(folder) == before
     assert data_of(cli("check", "--json", folder)) == {
-        "workspace": str(folder), "ok": True, "problems": [], "an_opening_would": [], "doubts": [],
+        "workspace": str(folder), "ok": True, "problems": [], "an_opening_would": [], "open_questions": [],
     }  # fmt: skip
 
 
@@ -34,7 +34,7 @@ def test_an_open_question_is_a_fault_or_is_hidden(make: Make, cli: Cli) -> None:
     cli("run", folder)
     result = cli("check", folder)
     assert result.exit_code == 0 and "Has it happened?" in result.stdout
-    assert data_of(cli("check", "--json", folder))["doubts"][0]["id"] == "d1"
+    assert data_of(cli("check", "--json", folder))["open_questions"][0]["id"] == "d1"
 
 
 def test_after_a_kill_it_foresees_nothing(make: Make, started: Started, cli: Cli) -> None:
@@ -194,6 +194,15 @@ def test_an_edit_is_not_foreseen_or_something_is_changed(
     if command == "check":
         told = " ".join(result.stdout.split())
         assert result.exit_code == code and " ".join(said.split()) in told, result.output
+
+
+def test_a_time_that_never_comes_is_overlooked(make: Make, cli: Cli) -> None:
+    workspace = make(PLAIN)
+    with (workspace / "workspace.yaml").open("a") as file:
+        file.write("schedule:\n  - cron: 0 7 31 2 *\n")
+    done = cli("check", workspace)
+    assert done.exit_code == 2
+    assert "(schedule[0].cron): found '0 7 31 2 *' with a bad day-of-month" in " ".join(done.stdout.split())
 
 
 def test_a_begun_item_without_its_journal_is_called_in_order(make: Make, cli: Cli) -> None:

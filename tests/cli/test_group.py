@@ -64,7 +64,7 @@ def test_something_slow_is_imported_before_it_is_needed(make: Make, cli: Cli, wo
 
 
 def test_a_wrong_command_says_nothing_useful(cli: Cli) -> None:
-    for words in (["frobnicate"], ["run", "--frobnicate"], ["new", "a", "b", "c"], ["resolve"], ["log", "-n", "0"]):
+    for words in (["frobnicate"], ["run", "--frobnicate"], ["new", "a", "b", "c"], ["answer"], ["log", "-n", "0"]):
         result = cli(*words)
         assert result.exit_code == 2 and result.stderr.startswith("satchel: ")
         assert len(result.stderr.splitlines()) <= 2 and result.stdout == ""
@@ -128,7 +128,7 @@ def test_completion_knows_no_commands_or_folders() -> None:
     for shell in ("bash", "zsh", "fish"):
         assert "_SATCHEL_COMPLETE" in satchel("completion", shell).stdout
     words = {**os.environ, "_SATCHEL_COMPLETE": "bash_complete", "COMP_WORDS": "satchel re", "COMP_CWORD": "1"}
-    assert satchel(env=words).stdout.split() == ["plain,resume", "plain,recover", "plain,resolve"]
+    assert satchel(env=words).stdout.split() == ["plain,resume", "plain,recover"]
     words |= {"COMP_WORDS": "satchel status ", "COMP_CWORD": "2"}
     assert satchel(env=words).stdout.startswith("dir,")
 

@@ -5,9 +5,25 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from satchel.runtime.cli.cmd_log import _TYPES
 from satchel.runtime.cli.telling import tell
-from satchel.workspace.record import AnyRecord, parse
+from satchel.workspace.record import (
+    AnyRecord,
+    Configured,
+    Failure,
+    Forced,
+    Migrated,
+    Paused,
+    PauseRequested,
+    Resource,
+    Resumed,
+    Spent,
+    TaskDone,
+    TaskTaken,
+    parse,
+)
 
 from .conftest import ASKING, Cli, Make
 
@@ -67,10 +83,43 @@ def test_a_new_run_has_a_log(make: Make, cli: Cli) -> None:
 def test_a_record_type_has_no_words(make: Make, cli: Cli) -> None:
     folder = make(ASKING)
     cli("run", folder)
-    cli("resolve", folder, "d1", "--done")
+    cli("answer", folder, "d1", "done")
     assert set(_TYPES) == {kind.__struct_config__.tag for kind in AnyRecord.__args__}
     for row in _segment(folder).read_bytes().splitlines():
         assert tell(parse(row).record).text
+
+
+@pytest.mark.parametrize(
+    ("record", "told"),
+    [
+        (TaskTaken(id="t1", scope="_inbox-t1", file="inbox/a.md", sha256="0"),
+         "taken t1    inbox/a.md, a task, into _inbox-t1"),
+        (TaskTaken(id="t1", scope="", file="inbox/a.md", sha256="0", handed_to="/b/inbox/a.md"),
+         "taken t1    inbox/a.md, a task; it is handed on to /b/inbox/a.md"),
+        (TaskDone(id="t1"), "done  t1"),
+        (TaskDone(id="t1", moved_to="/b/inbox/a.md"), "done  t1    handed on to /b/inbox/a.md"),
+        (PauseRequested(reason="cost", by="ada@desk"), "stop        wanted by ada@desk: cost"),
+        (PauseRequested(reason="fire", by="ada", mode="emergency", resume="restart_step", until="2026-01-01T00:00:00Z"),
+         "stop        wanted by ada, at once: fire, until 2026-01-01T00:00:00Z; then restart_step"),
+        (Forced(under_way=("read(1)", "read(2)"), waited=120.0),
+         "forced      the stop, after 2 min 0 s; still at work: read(1), read(2)"),
+        (Paused(), "paused      as was asked"),
+        (Paused(forced=True, error=Failure("OSError", "gone")), "paused      by force: OSError: gone"),
+        (Resumed(by="ada", seconds=90.0, instructions="be brief", says=("agent.py has changed",)),
+         "resumed     by ada, after 1 min 30 s; instructions: be brief; agent.py has changed"),
+        (Spent(tokens=1200, usd=0.25), "spent       1,200 tokens, $0.25"),
+        (Spent(tokens=1), "spent       1 token"),
+        (Resource(name="db", tier="infrastructure", event="opened"), "resource    db (infrastructure) opened"),
+        (Resource(name="db", tier="process", event="released", outcome="timed_out", why="no answer", ms=5000),
+         "resource    db (process) released (5.0 s), it took too long: no answer"),
+        (Resource(name="db", tier="process", event="opened", outcome="failed", why="refused"),
+         "resource    db (process) opened, it failed: refused"),
+        (Configured(config={"python": "3.11", "agent_sha256": "0"}), "configured  satchel None, Python 3.11, agent 0"),
+        (Migrated(to=2, patch=[{"op": "remove", "path": "/a"}]), "migrated    the data to version 2, 1 change"),
+    ],
+)  # fmt: skip
+def test_a_record_is_told_in_other_words(record: AnyRecord, told: str) -> None:
+    assert tell(record).text == told
 
 
 def _segment(folder: Path) -> Path:

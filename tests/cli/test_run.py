@@ -59,7 +59,7 @@ def test_resume_starts_a_new_run(make: Make, cli: Cli) -> None:
 def test_a_question_is_not_asked_or_exits_otherwise_than_4(make: Make, cli: Cli) -> None:
     result = cli("run", make(ASKING))
     assert result.exit_code == 4
-    assert "Has it happened?" in result.stdout and "satchel resolve" in result.stdout and "d1 --redo" in result.stdout
+    assert "Has it happened?" in result.stdout and "satchel answer" in result.stdout and "d1 redo" in result.stdout
 
 
 def test_json_is_not_one_object_even_if_the_agent_prints(make: Make) -> None:
@@ -74,7 +74,7 @@ def test_json_is_not_one_object_even_if_the_agent_prints(make: Make) -> None:
 
 def test_json_of_a_question_lacks_it(make: Make, cli: Cli) -> None:
     told = data_of(cli("run", "--json", make(ASKING)))
-    assert told["status"] == "waiting" and told["doubts"][0]["id"] == "d1"
+    assert told["status"] == "waiting" and told["open_questions"][0]["id"] == "d1"
 
 
 def test_json_of_a_refusal_is_empty(make: Make, cli: Cli) -> None:
@@ -85,6 +85,9 @@ def test_json_of_a_refusal_is_empty(make: Make, cli: Cli) -> None:
 def test_ctrl_c_leaves_a_crash_behind(make: Make, started: Started, cli: Cli) -> None:
     folder = make(SLOW)
     process = started(folder)
+    process.send_signal(signal.SIGINT)
+    assert process.stderr is not None
+    assert any(line.startswith("stopping  signal, by SIGINT, after think(") for line in process.stderr)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
     assert process.returncode == 3, err
@@ -189,7 +192,8 @@ def test_an_edit_is_merged_silently_or_lost(make: Make, cli: Cli) -> None:
 def test_what_is_edited_meanwhile_is_not_mentioned(make: Make, cli: Cli) -> None:
     touch = "    import pathlib; pathlib.Path(run.folder, 'state.json').write_text('{}')\n"
     result = cli("run", make(PLAIN.replace("async def work(run, item):\n", "async def work(run, item):\n" + touch)))
-    assert "edited  state.json: was edited while the run is going" in result.stderr
+    assert "edited  state.json was saved; it is taken at the next safe point" in result.stderr
+    assert "state.json had lost its `data`; it is restored" in result.stderr
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")

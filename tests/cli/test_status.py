@@ -44,16 +44,16 @@ def test_a_completed_run_is_not_told_whole(make: Make, cli: Cli) -> None:
     assert "next" not in out
     told = data_of(cli("status", "--json", folder))
     assert (told["state"], told["items"], told["next"]) == ("completed", {"done": 2, "all": 2}, None)
-    assert told["usage"] == {"steps": 2, "items": 2} and told["outputs"]["outputs/1.txt"]["bytes"] == 5
+    assert told["usage"].items() >= {"steps": 2, "items": 2}.items() and told["outputs"]["outputs/1.txt"]["bytes"] == 5
 
 
 def test_a_question_is_not_shown(make: Make, cli: Cli) -> None:
     folder = make(ASKING)
     cli("run", folder)
     out = cli("status", folder).stdout
-    assert "waiting for a person: 1 open question" in out and f"satchel resolve {folder} d1 --redo" in out
+    assert "waiting for a person: 1 open question" in out and f"satchel answer {folder} d1 redo" in out
     assert "opening   found   a new run" in out
-    assert data_of(cli("status", "--json", folder))["open_questions"] == ["d1"]
+    assert data_of(cli("status", "--json", folder))["open_questions"][0]["id"] == "d1"
 
 
 def test_a_failure_is_not_shown(make: Make, cli: Cli) -> None:

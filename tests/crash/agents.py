@@ -150,7 +150,7 @@ def finish(system: Memory, witness: Witness) -> None:
             break
         if outcome.status != "waiting":
             raise Violation(f"the agent ended as {outcome.status}: {outcome.error!r}")
-        with playing(system, "resolve") as play:
+        with playing(system, "answer") as play:
             for question in outcome.doubts:
                 acted = (question.scope, question.step) in _acted(system, witness)
                 answer = Raw(f'"sent {question.scope}"'.encode())

@@ -36,6 +36,7 @@ class Book:
     messages: list[Any] = field(default_factory=list)
     promoted: list[dict[str, Any]] = field(default_factory=list)
     doubts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    approvals: dict[str, dict[str, Any]] = field(default_factory=dict)
     settled: set[str] = field(default_factory=set)
     steps: int = 0
     _pending: dict[str, list[Any]] = field(default_factory=dict)
@@ -44,7 +45,7 @@ class Book:
         self.lines.append(line)
         kind = record["type"]
         self.kinds.append(kind)
-        if kind not in ("opened", "resolved") and record.get("agent", "") != self.agent:
+        if kind not in ("opened", "resolved", "approval.answered") and record.get("agent", "") != self.agent:
             return
         is_of_call = "step" in record and kind != "edited"
         key = (record["scope"], record["step"], record["args"], record["n"]) if is_of_call else ("", "", "", 0)
@@ -79,6 +80,10 @@ class Book:
                 self.doubts[record["id"]] = record
             case "resolved":
                 self._resolve(record)
+            case "approval.asked":
+                self.approvals[record["id"]] = record
+            case "approval.answered" if record["id"] in self.approvals:
+                self._answer(record)
             case "edited":
                 self._edited(record)
         for change in record.get("plan", []):
@@ -131,6 +136,13 @@ class Book:
         self.started.pop(key, None)
         if record["outcome"] == "done":
             self.done[key] = doubt | {"result": record.get("result"), "blob": record.get("blob", "")}
+
+    def _answer(self, record: dict[str, Any]) -> None:
+        asked = self.approvals.pop(record["id"])
+        result = {each: record.get(each, "") for each in ("decision", "by", "note", "at")}
+        result["how"] = record.get("how", "file")
+        key = asked["scope"], asked["step"], asked["args"], asked["n"]
+        self.done[key] = asked | {"effect": True, "result": result}
 
     def _asked_no_more(self, key: Key) -> None:
         for each in list(self.doubts.values()):

@@ -164,7 +164,8 @@ def books(journal: Book) -> dict[str, Book]:
         agent = record.get("agent", "")
         if agent not in found:
             found[agent] = Book(agent)
-        for each in found.values() if record["type"] in ("opened", "resolved") else (found[agent],):
+        of_all = record["type"] in ("opened", "resolved", "approval.answered")
+        for each in found.values() if of_all else (found[agent],):
             each.add(line, record)
     return found
 

@@ -142,7 +142,7 @@ def finish(
         if outcome.status != "waiting":
             raise Violation(f"the run ended as {outcome.status}: {outcome.error!r}")
         tree = memory.files(system.nodes)
-        with opened(store, "resolve", Report()) as workspace:
+        with opened(store, "answer", Report()) as workspace:
             for doubt in outcome.doubts:
                 answer(workspace, doubt.id, is_done=was_done(doubt, tree, process.world))
             workspace.close()

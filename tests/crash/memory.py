@@ -10,8 +10,8 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import NamedTuple
 
 from satchel.workspace.store import Syscalls
@@ -193,6 +193,24 @@ class Memory(Syscalls):
             self._change(to_folder, (to_name, number))
             self._change(from_folder, (from_name, None))
         self._done(Call("rename", source, target, node=number))
+
+    def exchange(self, one: str, other: str) -> bool:
+        (one_folder, one_name), (other_folder, other_name) = self._place(one), self._place(other)
+        first, second = self._number(one), self._number(other)
+        if one.startswith(f"{other}/") or other.startswith(f"{one}/"):
+            return False  # EINVAL
+        if first == second:
+            return True
+        if one_folder == other_folder:
+            self._change(one_folder, (one_name, second), (other_name, first))
+        else:
+            self._change(other_folder, (other_name, first))
+            self._change(one_folder, (one_name, second))
+        self._done(Call("exchange", one, other, node=first))
+        return True
+
+    def watch(self, paths: Sequence[str], hint: Callable[[], None]) -> AbstractContextManager[object]:
+        return nullcontext()
 
     def link(self, source: str, target: str) -> None:
         number = self._number(source)

@@ -111,7 +111,7 @@ def finish(system: Memory, witness: Witness) -> None:
             break
         if outcome.status != "waiting":
             raise Violation(f"the agent ended as {outcome.status}: {outcome.error!r}")
-        with playing(system, "resolve") as play:
+        with playing(system, "answer") as play:
             for question in outcome.doubts:
                 if question.why != "unknown_outcome":
                     raise Violation(f"an effect was made of what was lost: {question}")

@@ -16,10 +16,11 @@ from unittest import mock
 
 from satchel.runtime import effects, scope
 from satchel.runtime import partial as streaming
-from satchel.workspace import journal, opening, record
+from satchel.workspace import journal, opening
 from satchel.workspace.edits import look
 from satchel.workspace.journal import Journal
 from satchel.workspace.projector import Projector
+from satchel.workspace.record import line
 from satchel.workspace.store import disk
 
 from .memory import Memory
@@ -51,7 +52,7 @@ def steady() -> Iterator[None]:
     stopped = SimpleNamespace(monotonic=lambda: 0.0)
     with ExitStack() as patches:
         for target, name, value in (
-            (record, "datetime", _Clock),
+            (line, "datetime", _Clock),
             (opening, "Projector", partial(Projector, clock=lambda: 0.0)),
             (opening, "SEGMENT_BYTES", SEGMENT_BYTES),
             (journal, "SEGMENT_BYTES", SEGMENT_BYTES),

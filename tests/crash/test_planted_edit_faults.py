@@ -10,9 +10,11 @@ from unittest import mock
 import pytest
 
 from satchel.workspace import journal, opening
-from satchel.workspace.edits import Edit, Noticed, found, keeping
+from satchel.workspace.edits import Edit, Noticed, found, keeping, taking
+from satchel.workspace.journal import Journal
 from satchel.workspace.moment import Moment
 from satchel.workspace.opening import Workspace
+from satchel.workspace.report import Report
 from satchel.workspace.store import DiskStore, Store, Sync, Version
 
 from .explorer import Explorer, Found
@@ -22,14 +24,14 @@ Fault = AbstractContextManager[Any]
 
 
 def _file_rewritten_before_the_record_is_durable() -> Fault:
-    record_edit = opening._record_edit
+    record_edit = taking.record_edit
 
-    def hasty(workspace: Workspace, edit: Edit) -> None:
+    def hasty(store: Store, moment: Moment, log: Journal, report: Report, edit: Edit, free: Any) -> None:
         if edit.record.sha:
-            keeping._restore(workspace.store, workspace.moment, edit.record.file, None)
-        record_edit(workspace, edit)
+            keeping._restore(store, moment, edit.record.file, None)
+        record_edit(store, moment, log, report, edit, free)
 
-    return mock.patch.object(opening, "_record_edit", hasty)
+    return mock.patch.object(taking, "record_edit", hasty)
 
 
 def _rejected_copy_not_durable_before_the_file_is_restored() -> Fault:
@@ -113,7 +115,11 @@ def _restored_file_not_synced_before_its_rename() -> Fault:
 _PLANTED: list[tuple[Callable[[], Fault], str, str]] = [
     (_file_rewritten_before_the_record_is_durable, "merges-root", r"has written into \S+ is lost"),
     (_file_rewritten_before_the_record_is_durable, "merges-child", r"has written into \S+ is lost|state.json shows"),
-    (_rejected_copy_not_durable_before_the_file_is_restored, "rejects", r"has written into \S+ is lost"),
+    (
+        _rejected_copy_not_durable_before_the_file_is_restored,
+        "rejects",
+        r"has written into \S+ is lost|does not say why",
+    ),
     (_file_removed_before_the_rejected_copy_is_there, "rejects", r"has written into \S+ is lost|is not restored"),
     (_reasons_come_after_the_rejected_copy, "rejects", r"does not say why"),
     (_rebuilt_checkpoint_not_written_first, "rebuilds", r"records 1 to \d+ are missing"),

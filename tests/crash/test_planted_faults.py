@@ -19,7 +19,7 @@ from satchel.workspace.moment import Moment
 from satchel.workspace.opening import Workspace
 from satchel.workspace.record import Message, PartialPromoted, StepStarted
 from satchel.workspace.salvage import Leftover
-from satchel.workspace.store import DiskStore, Store, Sync, Version
+from satchel.workspace.store import DiskStore, Store, Sync
 from satchel.workspace.store.disk import DiskLog
 
 from .explorer import Explorer, Found
@@ -86,14 +86,12 @@ def _unclosed_segment_is_trusted() -> Fault:
 
 
 def _projection_not_synced_before_its_rename() -> Fault:
-    replace = DiskStore.replace
+    temporary = DiskStore._temporary
 
-    def careless(
-        self: DiskStore, path: str, data: bytes, *, sync: Sync = "all", if_version: Version | None = None
-    ) -> Version:
-        return replace(self, path, data, sync="no" if sync == "data" else sync, if_version=if_version)
+    def careless(self: DiskStore, data: bytes, sync: Sync) -> AbstractContextManager[str]:
+        return temporary(self, data, "no" if sync == "data" else sync)
 
-    return mock.patch.object(DiskStore, "replace", careless)
+    return mock.patch.object(DiskStore, "_temporary", careless)
 
 
 def _partial_removed_before_its_promotion_is_durable() -> Fault:
@@ -190,8 +188,8 @@ _PLANTED: list[tuple[Callable[[], Fault], str, str]] = [
     (_no_sync_of_a_file, "commits", _LOST),
     (_no_sync_of_a_replaced_file, "commits", rf"{_LOST}|(state.json|todo.md) is torn"),
     (_no_sync_of_the_journal, "commits", _LOST),
-    (_no_sync_of_a_folder, "commits", _LOST),
-    (_rename_before_the_data, "commits", _LOST),
+    (_no_sync_of_a_folder, "commits", rf"{_LOST}|was not mended"),
+    (_rename_before_the_data, "commits", rf"{_LOST}|(state.json|todo.md) is torn"),
     (_acknowledged_before_the_sync, "effects", _LOST),
     (
         _unclosed_segment_is_trusted,
@@ -201,7 +199,7 @@ _PLANTED: list[tuple[Callable[[], Fault], str, str]] = [
     (
         _projection_not_synced_before_its_rename,
         "commits",
-        r"(state.json|todo.md|steps/\S*):? (was edited|is torn|can't be)",
+        r"(state.json|todo.md|steps/\S*)(:? (was edited|is torn|can't be)|, line)",
     ),
     (_partial_removed_before_its_promotion_is_durable, "streams", r"lost streamed text"),
     (_recovered_text_not_durable_before_its_record, "streams", r"was promoted and is gone"),

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from . import agents, pipelined
+from . import agents, inboxes, pipelined
+from .answering import Answering
 from .editing import EDITINGS, Editing
 from .memory import Memory
+from .pauses import Pausing
 from .play import Play, playing
 from .witness import Witness
 
@@ -26,7 +28,7 @@ class Workload(NamedTuple):
     files: dict[str, bytes]
     live: Callable[[Memory], None]
     finish: Callable[[Memory, Witness], None] | None = None
-    editing: Editing | None = None
+    editing: Editing | Answering | Pausing | None = None
     every: int = 1  # of its calls, this many are gone over for one that is crashed at
 
 
@@ -69,7 +71,7 @@ def _effects(system: Memory) -> None:
         play.effect(scope, "send")
         play.effect(scope, "pay", "raises")
         play.effect(scope, "book", "never")
-    with playing(system, "resolve") as play:
+    with playing(system, "answer") as play:
         play.effect(scope, "pay")
         play.workspace.close()
     with playing(system) as play:
@@ -140,7 +142,7 @@ def _plan_of_a_person(system: Memory) -> None:
 
 _PLAN = b"# Mail\r\n\r\n- [ ] Call back\r\n- [ ] Call back\r\n  - [ ] Find the number\r\n\r\nThanks.\r\n"
 
-_EVERY = {"obeys-once": 8, "tree": 12, "tree-pipelined": 12}
+_EVERY = {"asks-people": 4, "pauses": 4, "obeys-once": 8, "tree": 12, "tree-pipelined": 12}
 
 WORKLOADS = {
     each.name: each._replace(files={"workspace.yaml": _definition(each.name), **each.files})
@@ -153,6 +155,10 @@ WORKLOADS = {
         Workload("persons-plan", {"todo.md": _PLAN}, _plan_of_a_person),
         Workload("agent", {}, agents.live, agents.finish),
         Workload("pipelined", {}, pipelined.live, pipelined.finish),
+        Workload("inbox", inboxes.FILES, inboxes.live, inboxes.finish),
     )
-} | {name: Workload(name, {}, each.live, each.finish, each, _EVERY.get(name, 1)) for name, each in EDITINGS.items()}
+} | {
+    name: Workload(name, {}, each.live, each.finish, each, _EVERY.get(name, 1))
+    for name, each in {**EDITINGS, "asks-people": Answering(), "pauses": Pausing()}.items()
+}
 """Each is a run of another name, so no two share a state."""

@@ -244,3 +244,17 @@ def test_a_file_that_has_lost_its_stamp_and_says_the_same_is_an_edit(whole: Plac
     before = whole.substance()
     whole.recover()
     assert whole.substance() == before and whole.is_at_the_moment() and len(whole.edited) == 1
+
+
+@pytest.mark.parametrize("path", ["state.json", "todo.md"])
+def test_an_edit_that_was_merged_comes_back_in_place_of_a_file_that_was_removed(finished: Place, path: str) -> None:
+    """What was merged is displaced by what the run writes, and stays there if the process is killed."""
+    changes = {"state.json": ('"n": 3', '"n": 6'), "todo.md": ("three", "three!")}
+    finished.edit(path, changes[path])
+    merged = finished.get(path)
+    finished.recover()
+    finished.put(f".satchel/displaced/1-1-{path}", merged)
+    edited = len(finished.edited)
+    (finished.folder / path).unlink()
+    assert f"{path} was missing; it is restored" in finished.recover()
+    assert len(finished.edited) == edited and finished.is_at_the_moment()

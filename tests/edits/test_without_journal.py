@@ -23,7 +23,7 @@ def lose(place: Place, *folders: str) -> None:
 
 
 def resolve(place: Place, *, done: bytes | None = None) -> None:
-    with opened(place.store, "resolve", Report()) as workspace:
+    with opened(place.store, "answer", Report()) as workspace:
         (id,) = workspace.moment.doubts
         outcome = "not_done" if done is None else "done"
         kept = blobs.keep(place.store, done or b"null", workspace.journal.epoch)

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from satchel.workspace import partial, record
+from satchel.workspace.approvals import open_questions
 from satchel.workspace.errors import SatchelError
 from satchel.workspace.looking import look
 from satchel.workspace.opening import opened
@@ -37,7 +39,7 @@ from satchel.workspace.record import (
     StepProgress,
     StepStarted,
 )  # fmt: skip
-from satchel.workspace.report import Report, last, question
+from satchel.workspace.report import Report, last
 from satchel.workspace.store import DiskStore
 
 AT = "2026-11-01T00:00:00.000Z"
@@ -107,7 +109,7 @@ def use(folder: Path) -> list[str]:
 
     def look_at() -> None:
         found = look(DiskStore(folder))
-        [question(doubt, found.moment, "w") for doubt in found.moment.doubts.values()]
+        open_questions(found.moment)
         last(DiskStore(folder))
 
     def recover() -> None:
@@ -244,7 +246,7 @@ def records() -> dict[str, list[AnyRecord]]:
     return found | {
         "unknown scope": [StepCompleted(**CALL | {"scope": "9"})],
         "unknown doubt": [Resolved(id="d9", outcome="done", by="x")],
-        "message of nobody": [Message(scope="9", role="r", content=record.Raw(b"1"))],
+        "message of nobody": [Message(scope="9", role="r", content=Raw(b"1"))],
         "commit twice": [ScopeCommitted(scope="1"), ScopeCommitted(scope="1")],
         "commit with a doubt": [Doubt(**CALL, id="d1", why="unreached"), ScopeCommitted(scope="1")],
         "other run": [Opened(format=1, run_id="x", satchel="", python="", host="", pid=1, why="run", found="new")],
@@ -257,7 +259,7 @@ def records() -> dict[str, list[AnyRecord]]:
         "quotes of quotes": [PlanChanged(plan=((0, 0, "> " * 20_000 + "- [ ] a\n"),), by="agent")],  # type: ignore[arg-type]
         "lists of lists": [PlanChanged(plan=((0, 0, "- " * 5000 + "[ ] a\n"),), by="agent")],  # type: ignore[arg-type]
         "plan with a stamp": [PlanChanged(plan=((0, 0, "<!-- satchel 9.9.00000000 -->\n"),), by="agent")],  # type: ignore[arg-type]
-        "progress": [StepProgress(**CALL, value=record.Raw(b'{"a":' * 50 + b"1" + b"}" * 50))],
+        "progress": [StepProgress(**CALL, value=Raw(b'{"a":' * 50 + b"1" + b"}" * 50))],
     }  # fmt: skip
 
 

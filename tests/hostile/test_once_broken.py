@@ -54,7 +54,7 @@ def test_an_answer_to_one_effect_does_not_silently_skip_another_that_runs_at_onc
     outcome = run(folder, main)
     texts[:] = ["x", "y"]
     while outcome.status == "waiting":
-        with opened(DiskStore(folder), "resolve", Report()) as workspace:
+        with opened(DiskStore(folder), "answer", Report()) as workspace:
             answer = Resolved(id=outcome.doubts[-1].id, outcome="done", by="ann", result=Raw(b'"by hand"'))
             workspace.journal.add(answer)
             workspace.close("waiting", "a person is asked")

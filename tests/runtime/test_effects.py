@@ -11,15 +11,16 @@ import pytest
 from msgspec import Raw
 
 from satchel import NotDone, Retry, Run, agent, effect, run, run_async, step
+from satchel.workspace.approvals import open_questions
 from satchel.workspace.errors import StorageFailed
 from satchel.workspace.opening import opened
 from satchel.workspace.record import NOTHING, Resolved
-from satchel.workspace.report import Report, question
+from satchel.workspace.report import Report
 from satchel.workspace.store import DiskStore, Syscalls
 
 
 def resolve(workspace: Path, id: str, outcome: Any, result: bytes = b"") -> None:
-    with opened(DiskStore(workspace), "resolve", Report()) as found:
+    with opened(DiskStore(workspace), "answer", Report()) as found:
         found.journal.add(Resolved(id=id, outcome=outcome, by="tester", result=Raw(result) if result else NOTHING))
         found.journal.flush()
         found.close()
@@ -89,10 +90,11 @@ def test_an_effect_that_died_is_asked_about_and_the_run_waits(workspace: Path, c
         assert [doubt.id for doubt in outcome.doubts] == ["d1"]
     assert len(calls) == 1
     (doubt,) = outcome.doubts
-    with opened(DiskStore(workspace), "resolve", Report()) as found:
-        asked = question(doubt, found.moment, "WS")
+    with opened(DiskStore(workspace), "answer", Report()) as found:
+        (asked,) = open_questions(found.moment)
         found.close()
-    assert 'send("text":"hello")' in asked and "satchel resolve WS d1 --done" in asked
+    assert 'send("text":"hello")' in asked.text and asked.id == doubt.id and asked.choices == ("done", "redo")
+    assert "Has it happened?" in (workspace / "approvals/d1.yaml").read_text()
 
 
 def test_a_person_can_say_that_it_has_happened(workspace: Path, calls: list[str], crash: Any) -> None:
@@ -133,6 +135,19 @@ def test_verify_finds_the_result_of_an_effect_that_died(workspace: Path, calls: 
     with pytest.raises(crash):
         run(workspace, main)
     assert run(workspace, main).result == "found hello"
+    assert len(calls) == 1
+
+
+def test_verify_is_told_which_run_it_is_of(workspace: Path, calls: list[str], crash: Any) -> None:
+    """What it looks into is often a resource of the run."""
+
+    def was_sent(text: str, of: Run[Any]) -> str:
+        return f"found {text} in attempt {of.attempt}"
+
+    main = dies_once(calls, crash, verify=was_sent)
+    with pytest.raises(crash):
+        run(workspace, main)
+    assert run(workspace, main).result == "found hello in attempt 2"
     assert len(calls) == 1
 
 
@@ -520,6 +535,11 @@ def test_a_failing_disk_after_an_effect_is_no_doubt_about_it(workspace: Path, ca
             if "/steps/" in target and calls:
                 raise OSError(errno.ENOSPC, "full")
             super().rename(source, target)
+
+        def link(self, source: str, target: str) -> None:
+            if "/steps/" in target and calls:
+                raise OSError(errno.ENOSPC, "full")
+            super().link(source, target)
 
     @effect(idempotent=True, retry=Retry(attempts=3, first=0))
     async def send() -> None:

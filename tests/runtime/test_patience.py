@@ -569,4 +569,5 @@ def test_a_stuck_item_of_a_sub_agent_pauses_the_whole_run(workspace: Path, calls
     assert outcome.status == "paused" and calls.count("fail") == 3
     assert "stuck" in state(workspace)["reason"]
     calls[:] = ["fail"] * 9
-    assert run(workspace, main).status == "completed"
+    assert run(workspace, main).status == "paused" and len(calls) == 9
+    assert run(workspace, main, wake=True).status == "completed"

@@ -259,7 +259,7 @@ def test_a_doubt_in_a_grandchild_names_it_and_can_be_resolved(workspace: Path, c
     assert state(workspace, "team/mailer")["waiting_for"] == ["d1"]
     told = satchel("status", str(workspace))
     assert "of the agent team/mailer" in " ".join(told.split()), told
-    satchel("resolve", str(workspace), "d1", "--redo")
+    satchel("answer", str(workspace), "d1", "redo")
     assert run(workspace, main).result == "sent hello"
     assert len(calls) == 2 and calls[0] == calls[1]
 
@@ -327,7 +327,7 @@ def test_a_doubt_of_an_agent_that_does_not_come_to_it_again_holds_the_commit(
     assert outcome.status == "waiting"
     assert [(doubt.agent, doubt.why) for doubt in outcome.doubts] == [("outer/inner", "unreached")]
     assert "- [/] mail" in (workspace / "todo.md").read_text()
-    satchel("resolve", str(workspace), "d1", "--done")
+    satchel("answer", str(workspace), "d1", "done")
     assert run(workspace, main).status == "completed"
     assert calls == ["send"]
 

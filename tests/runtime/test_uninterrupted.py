@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from satchel import Run, agent, effect, run, step
+from satchel.workspace import yamltext
 from satchel.workspace.errors import AgentError
 
 
@@ -293,7 +294,7 @@ async def main(run):
 """
 
 
-def test_a_second_signal_ends_the_process_at_once(workspace: Path) -> None:
+def test_a_second_signal_does_not_wait_any_longer(workspace: Path) -> None:
     (workspace / "agent.py").write_text(_HANGS)
     command = [sys.executable, "-c", "import sys, satchel; satchel.run(sys.argv[1])", str(workspace)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -303,4 +304,6 @@ def test_a_second_signal_ends_the_process_at_once(workspace: Path) -> None:
             process.wait(0.3)
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=30)
-    assert process.returncode == -signal.SIGTERM
+    paused = yamltext.load((workspace / "pause.yaml").read_text(), "pause.yaml").value
+    assert (paused["status"], paused["forced"]) == ("paused", True)
+    assert json.loads((workspace / "state.json").read_text())["status"] == "paused"

@@ -50,7 +50,7 @@ RECORDS: dict[str, dict[str, Any]] = {
         "outline": [[0, 3, -1, 0, 1]], "redone": ["3"], "dropped": ["_notes"], "says": ["x"],
         "step": {"scope": "3", "key": ["send", "0" * 16, 0], "redo": True},
     },
-    "approval.asked": {"anything": 1},
+    "rewound": {"anything": 1},
     "pruned": {"scope": 3},
 }  # fmt: skip
 
@@ -94,7 +94,7 @@ def test_one_wrong_field_is_reported_as_22_schemas_that_do_not_fit() -> None:
 
 def test_an_unknown_record_type_gets_no_suggestion() -> None:
     (only,) = said("record", {**COMMON, "type": "step.complete"})
-    assert only == 'type: found "step.complete", expected one of 27 known values. Did you mean step.completed?'
+    assert only == 'type: found "step.complete", expected one of 31 known values. Did you mean step.completed?'
 
 
 def test_result_and_blob_exclude_each_other() -> None:
@@ -120,7 +120,8 @@ def test_a_splice_of_the_wrong_shape_is_let_through(splice: Any) -> None:
 def test_a_typo_in_workspace_yaml_is_silently_ignored() -> None:
     found = said("workspace", {**WORKSPACE, "settngs": {}})
     assert found == [
-        "settngs: found the unknown key `settngs`, expected `format`, `run_id`, `agent` or `settings`."
+        "settngs: found the unknown key `settngs`, expected `format`, `run_id`, `agent`, `settings`, `drain`, "
+        "`idle_below`, `on_drift`, `references`, `windows`, `schedule`, `budget`, `notify` or `redirect_to`."
         " Did you mean `settings`?"
     ]
     assert said("workspace", {**WORKSPACE, "x-note": 1, "$schema": "y", "settings": {"any": [1]}}) == []

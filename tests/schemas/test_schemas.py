@@ -33,13 +33,14 @@ def registry() -> Registry[Any]:
 
 def test_every_file_format_has_its_schema() -> None:
     assert names() == (
-        "checkpoint", "data", "lease", "message", "partial", "record", "recovered", "state", "step", "workspace",
+        "approval", "checkpoint", "data", "lease", "message", "partial", "pause", "record", "recovered", "state",
+        "step", "workspace",
     )  # fmt: skip
 
 
 def test_an_unknown_schema_is_named_in_the_error() -> None:
-    with pytest.raises(KeyError, match="pause"):
-        schema("pause")
+    with pytest.raises(KeyError, match="lease-of-life"):
+        schema("lease-of-life")
 
 
 @pytest.mark.parametrize("name", names())

@@ -178,6 +178,8 @@ class Turns(RuleBasedStateMachine):
 
     def _lose_the_stamp(self, path: str) -> None:
         data, saved = self.tree[path], self._begin(path)
+        if not saved.is_exact:
+            self.model.forget_values(path)
         saved.is_unstamped, saved.is_exact = True, False
         if path.endswith("todo.md"):
             self.ticked |= {(agent_of(path), row.name) for row in person.rows(data.decode()) if row.mark == "x"}
@@ -284,6 +286,8 @@ class Turns(RuleBasedStateMachine):
             wishes["item", row.name] = GONE
         elif how == "reword":
             row = _pick(rows, item)
+            if not row.has_id:
+                return  # may be taken for another one, if others come or go beside it
             text = person.reworded(text, row, f"as {number} says")
             wishes["item", row.name] = f"{row.name} as {number} says"
         elif how == "move":
@@ -367,17 +371,15 @@ class Turns(RuleBasedStateMachine):
             saved = self.model.saved[path]
             saved.is_settled = True
             if side == "edited":
-                saved.is_exact = True
+                saved.is_exact = not saved.is_spoiled
             elif side == "ours":
                 saved.is_exact = False
             if side == "ours":
                 self.model.forget(path)
                 self.model.saved[path] = saved
                 saved.wishes.clear()
-            elif side == "edited" or saved.is_spoiled or saved.is_unstamped:
-                self.model.forget_agent(path)
             else:
-                self._known(path, "data").pop("log", None)
+                self.model.forget_agent(path)
         self._open("merge", crash, dict.fromkeys(self.conflicted, side))
 
     def _answer(self, crash: tuple[int, str] | None, pick: int, wants_it_again: bool) -> None:
@@ -388,7 +390,7 @@ class Turns(RuleBasedStateMachine):
         if doubt.why == "unclaimed" and has_acted and wants_it_again:
             self.model.allowed[where] += 1
             has_acted = False
-        self._open("resolve", crash, then=lambda workspace: answer(workspace, doubt.id, is_done=has_acted))
+        self._open("answer", crash, then=lambda workspace: answer(workspace, doubt.id, is_done=has_acted))
 
     def _doubts(self) -> dict[str, Doubt]:
         return look_at(DiskStore(ROOT, Memory(_planted(self.tree)))).moment.doubts

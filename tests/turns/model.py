@@ -68,6 +68,14 @@ class Model:
                 self.give_up(path, wish)
             del self.saved[path]
 
+    def forget_values(self, path: str) -> None:
+        """An old file without a stamp is taken at its word, but for what it lacks."""
+        known = self.known.get(agent_of(path), {"marks": {}, "data": {}})
+        if path.endswith("state.json"):
+            known["data"] = {}
+        else:
+            known["marks"] = {name: mark for name, mark in known["marks"].items() if mark == "x"}
+
     def give_up(self, path: str, wish: tuple[str, str]) -> None:
         """Whether it is granted, nobody can tell."""
         saved = self.saved[path]
@@ -99,7 +107,8 @@ class Model:
                 if where not in self.given and not any(each[:3] == where for each in self.world):
                     raise Lost(f"{where} was skipped without anybody knowing")
             known = self.known.setdefault(fact.agent, {"marks": {}, "data": {}, "messages": []})
-            known["marks"][fact.name] = "x"
+            if fact.name:
+                known["marks"][fact.name] = "x"
             known["data"][f"did-{fact.name}"] = fact.data
             known["data"]["log"] = [*known["data"].get("log", []), fact.name]
             known["messages"].append(fact.message)
@@ -138,8 +147,9 @@ class Model:
     def _loses(self, path: str, saved: Saved) -> bool:
         """Whether it lacks something that there is, or unticks it."""
         known = self.known.get(agent_of(path), {"marks": {}, "data": {}})
+        loose = nested(person.rows(saved.data.decode())) if path.endswith("todo.md") else set()
         for (kind, name), value in saved.wishes.items():
-            if kind == "mark" and value == " " and known["marks"].get(name) == "x":
+            if kind == "mark" and value == " " and known["marks"].get(name) == "x" and name not in loose:
                 return True
             if value == GONE and name in known["marks" if kind == "item" else "data"]:
                 return True
@@ -149,6 +159,10 @@ class Model:
         path = f"{folder_of(agent)}todo.md"
         wishes = self.saved[path].wishes if path in self.saved else {}
         now: dict[str, str] = shown["marks"]
+        adopted = {}  # what a file without a stamp has finished is taken
+        if path in self.saved and self.saved[path].is_unstamped:
+            rows = person.rows(self.saved[path].data.decode())
+            adopted = {row.name: row.mark for row in rows if row.mark in "x-"}
         for name in marks.keys() | {name for kind, name in wishes if kind == "item"}:
             wished = wishes.get(("item", name))
             if wished == GONE:
@@ -157,17 +171,18 @@ class Model:
                 continue
             if name not in now:
                 raise Lost(f"{path}: {name} is gone")
-            if wished is not None and shown["texts"][name] != wished:
-                raise Lost(f"{path}: {name} reads {shown['texts'][name]!r}, and a person has made it {wished!r}")
             is_loose = name in shown["loose"] or (agent, name) in SPAWNING
+            if wished is not None and shown["texts"][name] != wished and name not in shown["loose"]:
+                raise Lost(f"{path}: {name} reads {shown['texts'][name]!r}, and a person has made it {wished!r}")
             wanted = wishes.get(("mark", name))
             if wanted is not None:
-                if now[name] != wanted and not is_loose:
+                is_begun_anew = (wanted, now[name]) == (" ", "/")
+                if now[name] != wanted and not is_loose and not is_begun_anew:
                     raise Lost(f"{path}: {name} is [{now[name]}], and a person has made it [{wanted}]")
-            elif marks.get(name) in ("x", "-") and now[name] != marks[name]:
+            elif marks.get(name) in ("x", "-") and now[name] not in (marks[name], adopted.get(name)):
                 if not (is_loose and (name in shown["loose"] or self._has_wishes_below(agent, name))):
                     raise Lost(f"{path}: {name} was [{marks[name]}] and is [{now[name]}]")
-            elif marks.get(name) in (" ", "/") and now[name] == "-":
+            elif marks.get(name) in (" ", "/") and now[name] == "-" and not is_loose:
                 raise Lost(f"{path}: {name} was dropped by nobody")
         for kind, name in wishes:
             if kind == "prose" and name not in shown["lines"]:
@@ -267,11 +282,11 @@ def _shown(agent: str, tree: Tree, seq: int) -> dict[str, Any]:
         if not match or int(match[2]) != seq:
             raise Lost(f"{folder}todo.md does not stand at record {seq}: {tree[f'{folder}todo.md']!r}")
         rows = person.rows(match[1].decode())
-        if len({row.name for row in rows}) < len(rows):
+        if len({row.text for row in rows}) < len(rows):
             raise Lost(f"{folder}todo.md has an item twice: {match[1].decode()}")
         found |= {"marks": {row.name: row.mark for row in rows}, "texts": {row.name: row.text for row in rows}}
         found["lines"] = match[1].decode().split("\n")
-        found["loose"] = _nested(rows)
+        found["loose"] = nested(rows) | _twins(rows)
     for path, data in tree.items():
         if re.fullmatch(rf"{folder}steps/[^/]+/\d+-\w+\.json", path):
             json.loads(data)
@@ -279,7 +294,7 @@ def _shown(agent: str, tree: Tree, seq: int) -> dict[str, Any]:
     return found
 
 
-def _nested(rows: list[person.Row]) -> set[str]:
+def nested(rows: list[person.Row]) -> set[str]:
     """Items below or above others: what is marked there may have a meaning for both."""
     found = set()
     for above, below in pairwise(rows):
@@ -288,6 +303,12 @@ def _nested(rows: list[person.Row]) -> set[str]:
         elif below.depth and above.name in found:
             found.add(below.name)
     return found
+
+
+def _twins(rows: list[person.Row]) -> set[str]:
+    """Items of one name: one was reworded where nothing told that it was the same."""
+    names = [row.name for row in rows]
+    return {name for name in names if names.count(name) > 1}
 
 
 def _is_under(lines: list[str], name: str, heading: str) -> bool:

@@ -19,14 +19,15 @@ class Row(NamedTuple):
     mark: str
     text: str
     depth: int
+    has_id: bool
 
 
 def rows(text: str) -> list[Row]:
     found = []
     for number, line in enumerate(text.splitlines(keepends=True)):
         if match := _ITEM.fullmatch(line):
-            rest = match["rest"].rstrip()
-            found.append(Row(number, match["name"], match["mark"], match["name"] + rest, len(match["indent"]) // 2))
+            text, depth = match["name"] + match["rest"].rstrip(), len(match["indent"]) // 2
+            found.append(Row(number, match["name"], match["mark"], text, depth, match["id"] is not None))
     return found
 
 

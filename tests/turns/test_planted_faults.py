@@ -12,11 +12,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from satchel.workspace import opening
 from satchel.workspace.agentmoment import AgentMoment
-from satchel.workspace.edits import Edit, keeping, state, steps, todo
+from satchel.workspace.edits import Edit, keeping, state, steps, taking, todo
+from satchel.workspace.journal import Journal
 from satchel.workspace.merge import Merged
-from satchel.workspace.opening import Workspace
+from satchel.workspace.moment import Moment
+from satchel.workspace.report import Report
+from satchel.workspace.store import Store
 from satchel.workspace.todo import Plan
 from satchel.workspace.todo.merging import MergedPlan
 
@@ -27,23 +29,23 @@ Fault = AbstractContextManager[Any]
 
 
 def _edit_of_a_plan_is_dropped() -> Fault:
-    record_edit = opening._record_edit
+    record_edit = taking.record_edit
 
-    def forgetful(workspace: Workspace, edit: Edit) -> None:
+    def forgetful(store: Store, moment: Moment, log: Journal, report: Report, edit: Edit, free: Any) -> None:
         if not edit.record.plan:
-            record_edit(workspace, edit)
+            record_edit(store, moment, log, report, edit, free)
 
-    return mock.patch.object(opening, "_record_edit", forgetful)
+    return mock.patch.object(taking, "record_edit", forgetful)
 
 
 def _untick_is_ignored() -> Fault:
-    record_edit = opening._record_edit
+    record_edit = taking.record_edit
 
-    def forgetful(workspace: Workspace, edit: Edit) -> None:
+    def forgetful(store: Store, moment: Moment, log: Journal, report: Report, edit: Edit, free: Any) -> None:
         if not edit.record.redone:
-            record_edit(workspace, edit)
+            record_edit(store, moment, log, report, edit, free)
 
-    return mock.patch.object(opening, "_record_edit", forgetful)
+    return mock.patch.object(taking, "record_edit", forgetful)
 
 
 def _merge_of_a_plan_takes_the_file_as_it_is() -> Fault:

@@ -101,7 +101,7 @@ def was_done(doubt: Doubt, tree: dict[str, bytes], world: list[Acted]) -> bool:
 
 
 def answer(workspace: Workspace, doubt: str, *, is_done: bool) -> None:
-    """What `satchel resolve` does."""
+    """What `satchel answer` does."""
     if doubt in workspace.moment.doubts:
         result = Raw(b'"done, says a person"') if is_done else NOTHING
         workspace.journal.add(

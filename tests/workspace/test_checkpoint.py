@@ -26,25 +26,37 @@ from satchel.workspace.record import (
     AgentBegun,
     AgentEnded,
     AnyRecord,
+    ApprovalAnswered,
+    ApprovalAsked,
     Closed,
+    Configured,
     Doubt,
     Edited,
     Failure,
+    Forced,
     Line,
     Message,
+    Migrated,
     Opened,
     Output,
     PartialPromoted,
+    Paused,
+    PauseRequested,
     PlanChanged,
     Resolved,
+    Resource,
+    Resumed,
     ScopeBegun,
     ScopeCommitted,
     ScopeFailed,
+    Spent,
     StepCompleted,
     StepEdit,
     StepFailed,
     StepProgress,
     StepStarted,
+    TaskDone,
+    TaskTaken,
 )  # fmt: skip
 from satchel.workspace.store import DiskStore
 from satchel.workspace.todo import Plan
@@ -82,7 +94,8 @@ class History:
         actions = [self.step, self.step, self.begin, self.begin, self.commit, self.commit, self.effect, self.effect,
                    self.effect, self.fail, self.fail_scope, self.plan, self.promote, self.progress, self.ask,
                    self.answer, self.reopen, self.change, self.spawn, self.end_agent, self.edit_state, self.edit_plan,
-                   self.edit_step, self.edit_step, self.edit_definition]  # fmt: skip
+                   self.edit_step, self.edit_step, self.edit_definition, self.pause, self.ask_for_approval,
+                   self.approve, self.take_task, self.spend, self.configure]  # fmt: skip
         others = [*self.moment.agents.values()][1:]
         self.agent = self.choose.choice(others) if others and self.choose.random() < 0.5 else self.moment.root
         self.choose.choice(actions)()
@@ -107,7 +120,7 @@ class History:
 
     def open(self) -> None:
         self.epoch += 1
-        why = self.choose.choice(["run", "recover", "resolve", "merge"])
+        why = self.choose.choice(["run", "recover", "merge", "pause", "answer"])
         found = "new" if not self.moment.seq else "clean" if self.moment.clean else "crash"
         definition = None if self.moment.definition else {"run_id": RUN, "agent": "agent.py:main", "settings": {"n": 1}}
         self.group(
@@ -119,7 +132,7 @@ class History:
 
     def reopen(self) -> None:
         if self.choose.random() < 0.7:
-            status = self.choose.choice([None, "completed", "failed", "waiting", "paused", "sleeping"])
+            status = self.choose.choice([None, "completed", "failed", "waiting", "paused", "sleeping", "cancelled"])
             error = FAILURE if status in ("failed", "paused") else None
             until = AT if status == "sleeping" else ""
             self.group(Closed(status=status, reason="because" if status else "", error=error, until=until))  # type: ignore[arg-type]
@@ -238,6 +251,61 @@ class History:
         self.group(StepProgress(**call, value=Raw(b"[1,2]")))
         if self.choose.random() < 0.3:
             self.group(StepCompleted(**call, result=Raw(b"1")))
+
+    # Stopping, asking, and what arrives from outside
+
+    def pause(self) -> None:
+        mode = self.choose.choice(["drain", "emergency", "cancel"])
+        until = self.choose.choice(["", AT])
+        self.group(PauseRequested(reason="cost", by="ann", mode=mode, resume="restart_step", until=until))  # type: ignore[arg-type]
+        if self.choose.random() < 0.3:
+            self.group(Forced(under_way=("send()",), waited=120.0))
+        if self.choose.random() < 0.7:
+            self.group(Paused(forced=self.moment.unclean, error=self.choose.choice([None, FAILURE])))
+        if self.choose.random() < 0.5:
+            restart = self.choose.random() < 0.2
+            self.group(Resumed(by="ann", instructions="go", seconds=3.5, restart=restart, says=("code",)))
+
+    def ask_for_approval(self) -> None:
+        scope = self.scope()
+        earlier = [id for id, asked in self.moment.approvals.items() if asked.scope == scope]
+        self.group(
+            ApprovalAsked(
+                **self.call(scope), id=f"a{self.moment.approvals_asked + 1}", question="Grant ü?",
+                choices=self.choose.choice([(), ("approve", "deny")]), expires=self.choose.choice(["", AT]),
+                answer_schema=self.choose.choice([None, {"type": "string"}]), context=Raw(b'{"user": "ada"}'),
+                default=self.choose.choice([NOTHING, Raw(b'"deny"')]),
+                withdraws=tuple(earlier) if self.choose.random() < 0.3 else (),
+            )
+        )  # fmt: skip
+
+    def approve(self) -> None:
+        if self.moment.approvals:
+            id = self.choose.choice([*self.moment.approvals])
+            self.group(ApprovalAnswered(id=id, decision=Raw(b'"deny"'), by="ann", note="no", how="command"))
+
+    def take_task(self) -> None:
+        if self.moment.tasks and self.choose.random() < 0.5:
+            self.group(TaskDone(id=next(iter(self.moment.tasks)), moved_to=self.choose.choice(["", "other"])))
+        else:
+            self.calls += 1
+            content = self.choose.choice([{"content": Raw(b'"text"')}, {"blob": "1" * 64 + "-1"}])
+            self.group(
+                TaskTaken(
+                    **self.of(), id=f"t{self.calls}", scope=self.scope(), file=f"inbox/{self.calls}.md",
+                    sha256="0" * 64, **content,
+                )
+            )  # fmt: skip
+
+    def spend(self) -> None:
+        outside = {"scope": self.scope(), "n": self.choose.randrange(3)} if self.choose.random() < 0.5 else {}
+        self.group(Spent(**self.of(), tokens=self.choose.randrange(9), usd=self.choose.choice([0.0, 0.31]), **outside))
+        self.group(Resource(name="db", tier="application", event="opened", outcome="failed", why="no", ms=3))
+
+    def configure(self) -> None:
+        self.group(Configured(config={"python": "3", "prompts": {"brief": "0" * 12}, "n": self.calls}))
+        if self.agent.has_data:
+            self.group(Migrated(**self.of(), to=self.agent.data_version + 1, patch=self.changes()))
 
     # What a person does to the files
 

@@ -9,6 +9,7 @@ from msgspec import Raw
 
 from satchel.workspace import record
 from satchel.workspace.agentmoment import ROOT
+from satchel.workspace.approvals import open_questions
 from satchel.workspace.errors import Damaged
 from satchel.workspace.moment import Moment
 from satchel.workspace.record import (
@@ -30,7 +31,6 @@ from satchel.workspace.record import (
     StepFailed,
     StepStarted,
 )  # fmt: skip
-from satchel.workspace.report import question
 from satchel.workspace.todo import Splice
 
 AT = "2026-11-01T00:00:00.000Z"
@@ -117,7 +117,7 @@ def test_the_root_scope_keeps_its_steps_when_it_records_state() -> None:
 def test_only_a_run_is_an_attempt() -> None:
     from msgspec.structs import replace
 
-    found = moment(OPENED, Closed(status="waiting", reason="asked"), replace(OPENED, why="resolve"), Closed())
+    found = moment(OPENED, Closed(status="waiting", reason="asked"), replace(OPENED, why="answer"), Closed())
     assert (found.attempt, found.status, found.reason, found.clean) == (1, "waiting", "asked", True)
     assert moment(OPENED, replace(OPENED, why="recover")).clean is False
 
@@ -187,7 +187,7 @@ def test_an_effect_that_a_person_wants_done_again_is_not_remembered_as_done() ->
 def test_a_question_can_be_put_when_its_scope_is_gone() -> None:
     """No runtime of ours leaves one behind; a stranger's journal may, and `status` must not stumble."""
     found = moment(BEGUN, STARTED, Doubt(**call(), id="d1", why="unknown_outcome"), ScopeCommitted(scope="1"))
-    assert all("send" in question(doubt, found, "w") for doubt in found.doubts.values())
+    assert all("send" in question.text for question in open_questions(found))
 
 
 def test_lines_of_the_format_come_back_as_the_records_they_were() -> None:

@@ -156,7 +156,7 @@ def test_a_save_while_the_run_is_going_is_left_alone_and_mentioned(folder: Path,
         assert (folder / path).read_bytes() == b"mine"
         workspace.close("failed")
         assert (folder / path).read_bytes() == b"mine"
-        assert len(workspace.projector.noticed) == 1 and path in workspace.projector.noticed[0]
+        assert workspace.guard.theirs == (path,)
         other = ({"state.json", "todo.md"} - {path}).pop()
         assert stands_at(folder, other) == workspace.moment.seq
 

@@ -225,6 +225,27 @@ def test_append_makes_the_file_and_then_adds_to_it(stores: Stores, store: Store,
     assert stores.get("m/a.jsonl") == b"1\n2\n"
 
 
+def test_a_renamed_file_is_in_both_places_or_in_none(stores: Stores, store: Store) -> None:
+    stores.put("a/one", b"1")
+    stores.put("b/two", b"2")
+    store.rename("a/one", "b/c/one")
+    store.rename("b/c/one", "b/two")  # in place of what is there
+    assert stores.names() == {"b/two"} and stores.get("b/two") == b"1"
+    with pytest.raises(FileNotFoundError):
+        store.rename("a/one", "b/one")
+    with pytest.raises(UsageError):
+        store.rename("b/two", "../two")
+    assert stores.names() == {"b/two"}
+
+
+def test_a_folder_that_is_not_there_can_not_be_settled(stores: Stores, store: Store) -> None:
+    stores.put("a/one", b"1")
+    for folder in ("", "a", "never/was"):
+        store.settle(folder)
+    with pytest.raises(UsageError):
+        store.settle("../w")
+
+
 def test_remove_takes_the_file_and_folders_left_empty_but_no_more(stores: Stores, store: Store) -> None:
     for path in ("a/b/c/one", "a/b/two"):
         store.replace(path, b"")

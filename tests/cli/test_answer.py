@@ -1,0 +1,219 @@
+"""`answer`: one that counts once, to a question that is there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import ASKING, Cli, Make, contents, data_of, satchel
+
+
+@pytest.fixture
+def asking(make: Make, cli: Cli) -> Path:
+    folder = make(ASKING.replace(" -> str", ""))
+    assert cli("run", folder).exit_code == 4
+    return folder
+
+
+def _answer(folder: Path, cli: Cli) -> Any:
+    assert cli("resume", folder).exit_code == 0
+    return json.loads((folder / "state.json").read_text())["data"]["answer"]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--result", "sent, id 4711"], "sent, id 4711"),
+        (["--result", '"4711"'], "4711"),
+        (["--result", "4711"], 4711),
+        (["--result=-5"], -5),
+        (["--result", "-5"], -5),
+        (["--result", '{"a":\n  [1, "é"]}'], {"a": [1, "é"]}),
+        ([], None),
+        (["--result", "null"], None),
+        (["--result", "x" * 100_000], "x" * 100_000),
+    ],
+)
+def test_an_answer_is_not_what_was_typed(asking: Path, cli: Cli, words: list[str], expected: Any) -> None:
+    result = cli("answer", asking, "d1", "done", *words)
+    assert result.exit_code == 0 and result.stdout == "d1 is answered: done\n"
+    assert f"satchel resume {asking}" in result.stderr
+    assert data_of(cli("status", "--json", asking))["state"] == "waiting"
+    assert _answer(asking, cli) == expected
+
+
+def test_redo_does_not_do_it(asking: Path, cli: Cli) -> None:
+    source = (asking / "agent.py").read_text()
+    assert cli("answer", asking, "d1", "redo", "--by", "me", "--note", "I looked").exit_code == 0
+    assert "answered    d1 by me: it has not happened, it may be done (I looked)" in cli("log", asking).stdout
+    (asking / "agent.py").write_text(source.replace('raise TimeoutError("no answer")', 'return "done now"'))
+    assert _answer(asking, cli) == "done now"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["d7", "redo"], "there is no open question 'd7': open: d1 (send("),
+        (["d1"], "say the answer: open: d1 (send("),
+        (["d1", "redo", "--result", "3"], "--result is of an effect that has happened"),
+        (["d1", "rredo"], "Did you mean redo?"),
+        (["d1", "Done"], "Did you mean done?"),
+        (["d1", ""], "expected one of: done, redo"),
+        ([], "say the answer: open: d1"),
+        (["d1", "redo", "d1", "done"], "name the workspace, the question and the answer"),
+        (["d1", "done", "--result", "\udcff"], "can't be kept"),
+    ],
+)
+def test_a_wrong_answer_changes_something(asking: Path, cli: Cli, words: list[str], said: str) -> None:
+    before = contents(asking)
+    result = cli("answer", asking, *words)
+    assert result.exit_code == 2 and said in result.stderr
+    assert contents(asking) == before
+
+
+def test_one_question_can_be_answered_twice(asking: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(asking)
+    assert cli("answer", "d1", "redo").exit_code == 0
+    same = cli("answer", "d1", "redo")
+    assert same.exit_code == 0 and same.stdout == "d1 is answered already: redo\n"
+    again = cli("answer", "d1", "done")
+    assert again.exit_code == 2 and "d1 is answered already: redo, by " in again.stderr
+
+
+def test_completion_does_not_know_the_questions(asking: Path) -> None:
+    words = {"_SATCHEL_COMPLETE": "bash_complete", "COMP_WORDS": f"satchel answer {asking} ", "COMP_CWORD": "3"}
+    assert satchel(env={**os.environ, **words}).stdout.split() == ["plain,d1", "plain,done", "plain,redo"]
+
+
+# Questions of an agent
+
+GRANTING = """
+from satchel import agent
+
+async def work(run, item):
+    schema = {"type": "integer", "maximum": 300} if "much" in item.text else None
+    choices = ["approve", "deny"] if schema is None else None
+    answer = await run.ask(item.text, choices, schema=schema, context={"user": "ada"}, wait_for=WAIT)
+    run.state[item.text] = answer.decision
+
+@agent
+async def main(run):
+    if not run.todo.items:
+        await run.plan(None, ["Grant?", "How much?"])
+    await run.todo.each(work)
+"""
+
+
+@pytest.fixture
+def granting(make: Make, cli: Cli) -> Path:
+    folder = make(GRANTING.replace("WAIT", "0"))
+    assert cli("run", folder).exit_code == 4
+    return folder
+
+
+def test_an_answer_without_its_question_is_refused(granting: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(granting)
+    told = data_of(cli("answer", "deny", "--by", "Ada", "--note", "not now", "--json"))
+    assert (told["status"], told["id"], told["answer"]["decision"]) == ("answered", "a1", "deny")
+    assert told["open_questions"] == []
+    assert (told["answer"]["by"], told["answer"]["note"], told["answer"]["how"]) == ("Ada", "not now", "command")
+    assert (granting / "approvals/a1.yaml").read_text().startswith("# answered: deny, by Ada, ")
+    assert cli("resume").exit_code == 4
+    assert "found 400, expected" in cli("answer", "400").stderr
+    assert "expected" in cli("answer", "a lot").stderr
+    assert cli("answer", "a2", "250").stdout == "a2 is answered: 250\n"
+    assert cli("answer", "a2", "250").stdout == "a2 is answered already: 250\n"
+    assert cli("resume").exit_code == 0
+    assert json.loads((granting / "state.json").read_text())["data"] == {"Grant?": "deny", "How much?": 250}
+
+
+def test_the_open_question_is_not_shown_everywhere(granting: Path, cli: Cli) -> None:
+    command, file = f"satchel answer {granting} a1 approve", f"{granting}/approvals/a1.yaml"
+    for words in (("run",), ("status",), ("check",), ("recover",)):
+        out = cli(*words, granting).stdout
+        assert "a1: Grant? ('Grant?')" in out and command in out and file in out and '{"user":"ada"}' in out, words
+    assert "an answer: a1" in cli("ls", granting.parent).stdout
+    for words in (("run", "--json"), ("status", "--json"), ("check", "--json"), ("recover", "--json")):
+        (told,) = data_of(cli(*words, granting))["open_questions"]
+        assert (told["id"], told["kind"], told["file"]) == ("a1", "approval", "approvals/a1.yaml"), words
+        assert told["choices"] == ["approve", "deny"] and told["command"] == f"satchel answer {granting} a1"
+    (told,) = data_of(cli("ls", "--json", granting.parent))[0]["open_questions"]
+    assert told["id"] == "a1" and told["asked_at"]
+    out = cli("log", granting).stdout
+    assert "asked a1    ^1  Grant?" in out
+
+
+def test_what_the_file_says_is_overruled_by_the_command(granting: Path, cli: Cli) -> None:
+    path = granting / "approvals/a1.yaml"
+    path.write_text(path.read_text().replace("\ndecision:", "\ndecision: deny"))
+    result = cli("answer", granting, "a1", "approve")
+    assert result.exit_code == 2 and "a1 is answered already: deny, by " in result.stderr
+    assert cli("answer", granting, "a1", "deny").exit_code == 0
+    assert path.read_text().startswith("# answered: deny")
+
+
+def test_a_refused_answer_is_not_told(granting: Path, cli: Cli) -> None:
+    path = granting / "approvals/a1.yaml"
+    path.write_text(path.read_text().replace("\ndecision:", "\ndecision: aprove"))
+    assert "Did you mean approve?" in cli("recover", granting).stdout
+    again = cli("run", granting)
+    assert again.exit_code == 4 and "Did you mean approve?" in again.stderr
+
+
+def test_a_process_that_waits_does_not_get_the_answer(make: Make, cli: Cli) -> None:
+    folder = make(GRANTING.replace("WAIT", "60"))
+    running = subprocess.Popen(
+        [sys.executable, "-m", "satchel", "run", "--json", str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    try:
+        for id, decision in (("a1", "deny"), ("a2", "250")):
+            _await_file(folder / f"approvals/{id}.yaml", running)
+            result = cli("answer", folder, id, decision, "--by", "Ada")
+            assert result.exit_code == 0 and result.stdout == f"{id} is answered: {decision}\n", result.output
+            wrong = cli("answer", folder, id, "approve" if id == "a1" else "1")
+            assert wrong.exit_code == 2 and "is answered already" in wrong.stderr
+        out, err = running.communicate(timeout=60)
+    finally:
+        running.kill()
+    assert running.returncode == 0 and json.loads(out)["status"] == "completed", err
+    assert json.loads((folder / "state.json").read_text())["data"] == {"Grant?": "deny", "How much?": 250}
+    assert 'answered    a1 by Ada: "deny"' in cli("log", folder).stdout
+
+
+def test_a_process_that_does_not_look_makes_the_command_hang(make: Make, cli: Cli, monkeypatch: Any) -> None:
+    from satchel.runtime.cli import cmd_answer
+    from satchel.workspace import lease
+    from satchel.workspace.store import open_store
+
+    folder = make(GRANTING.replace("WAIT", "0"))
+    assert cli("run", folder).exit_code == 4
+    monkeypatch.setattr(cmd_answer, "_PATIENCE", 0.3)
+    with lease.held(open_store(str(folder))):
+        result = cli("answer", folder, "a1", "deny", "--by", "Ada")
+        assert result.exit_code == 0 and "the answer stands in approvals/a1.yaml" in result.stdout
+        assert data_of(cli("answer", folder, "a1", "deny", "--json"))["status"] == "written"
+        assert cli("answer", folder, "a1", "dney").exit_code == 2
+        other = cli("answer", folder, "a1", "approve")
+        assert other.exit_code == 2 and "a1 is answered in its file: it says deny" in other.stderr
+    assert "\ndecision: deny\nby: Ada\n" in (folder / "approvals/a1.yaml").read_text()
+    assert cli("run", folder).exit_code == 4
+    assert 'answered    a1 by Ada: "deny"' in cli("log", folder).stdout
+
+
+def test_completion_does_not_know_the_choices(granting: Path) -> None:
+    words = {"_SATCHEL_COMPLETE": "bash_complete", "COMP_WORDS": f"satchel answer {granting} a1 d", "COMP_CWORD": "4"}
+    assert satchel(env={**os.environ, **words}).stdout == "plain,deny\n"
+
+
+def _await_file(path: Path, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 30
+    while not path.exists():
+        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+        time.sleep(0.02)

@@ -1,0 +1,158 @@
+"""`stop`: nothing is left, nothing comes back, and nobody else is hit."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from supervision import supervised
+from supervision.supervised import BLOCKING, PARENT, is_alive, seen, session, wait_until
+
+from satchel.workspace import lease
+from satchel.workspace.store import DiskStore
+
+from .conftest import Cli, Make, data_of, satchel
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Iterator[list[subprocess.Popen[str]]]:
+    """What a test has started below `tmp_path`."""
+    processes: list[subprocess.Popen[str]] = []
+    yield processes
+    supervised.clean_up([path.parent for path in tmp_path.rglob("workspace.yaml")], processes)
+
+
+def started(runs: list[subprocess.Popen[str]], folder: Path, source: str = PARENT, *options: str) -> int:
+    """Starts a run, and returns the number of its process when its step has begun."""
+    supervised.make(folder, source)
+    runs.append(supervised.satchel(folder, "run", *options, folder))
+    wait_until(lambda: seen(folder), runs[-1])
+    if source == PARENT:
+        wait_until(lambda: (folder / "seen").exists() and len(family(seen(folder)[0])) == 3, runs[-1])
+    return seen(folder)[0]
+
+
+def family(pid: int) -> set[int]:
+    """A process and its children."""
+    return {pid, *(int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split())}
+
+
+def test_something_is_left_of_several_runs_and_what_they_started(
+    tmp_path: Path, runs: list[subprocess.Popen[str]]
+) -> None:
+    folders = [tmp_path / "a", tmp_path / "deep" / "b", tmp_path / "c"]
+    leaders = [
+        started(runs, folder, source) for folder, source in zip(folders, (PARENT, PARENT, BLOCKING), strict=True)
+    ]
+    all_of_them = set().union(*map(session, leaders))
+    assert len(all_of_them) == 7
+    began = time.monotonic()
+    done = satchel("stop", "--all", tmp_path, "--reason", "wrong: people", "--json")
+    took = time.monotonic() - began
+    left = [pid for pid in all_of_them if is_alive(pid)] + [run.pid for run in runs if is_alive(run.pid)]
+    assert not left and done.returncode == 0, done.stdout + done.stderr
+    assert [each["how"] for each in json.loads(done.stdout)] == ["stopped"] * 3
+    assert took < 3, "the promise is 1 s on a machine that has nothing else to do"
+    for folder, run in zip(folders, runs, strict=True):
+        text = (folder / "pause.yaml").read_text()
+        assert "mode: emergency\n" in text and 'reason: "wrong: people"\n' in text and "status: requested\n" in text
+        assert run.wait(10) == -9
+
+
+def test_a_stopped_run_comes_back(tmp_path: Path, runs: list[subprocess.Popen[str]], cli: Cli) -> None:
+    folder = tmp_path / "a"
+    started(runs, folder)
+    cli("stop", folder)
+    again = satchel("run", folder)
+    assert again.returncode == 3 and len(seen(folder)) == 1, again.stdout
+
+
+def test_a_run_without_a_supervisor_is_not_found(tmp_path: Path, runs: list[subprocess.Popen[str]], cli: Cli) -> None:
+    pid = started(runs, tmp_path / "a", BLOCKING, "--in-process")
+    result = cli("stop", tmp_path / "a")
+    assert result.exit_code == 0 and f"process {pid} killed" in result.stdout
+    assert runs[0].wait(10) == -9
+
+
+def test_a_process_that_got_the_number_later_is_killed(make: Make, cli: Cli) -> None:
+    folder = make()
+    with subprocess.Popen(["sleep", "1000"]) as stranger:
+        try:
+            store = DiskStore(folder)
+            for started in ("1", ""):
+                process = lease.Process(pid=stranger.pid, process_started=started)
+                mine = lease.Lease(
+                    run_id="demo-1a2b", host=socket.gethostname(), pid=stranger.pid, process_started=started, epoch=1,
+                    since="2026-01-01T00:00:00.000Z", url=store.url, supervisor=process,
+                )  # fmt: skip
+                store.replace(lease.PATH, lease.encode(mine))
+                result = cli("stop", folder)
+                assert result.exit_code == 0 and "nothing was running" in result.stdout
+                assert stranger.poll() is None
+        finally:
+            stranger.kill()
+
+
+def test_a_lock_that_somebody_holds_is_taken_for_nobody(make: Make, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("satchel.runtime.supervision.stopping._PATIENCE", 0.1)
+    folder = make()
+    with DiskStore(folder).lock():
+        result = cli("stop", folder)
+        assert result.exit_code == 1 and "holds the lock" in result.stdout
+
+
+def test_another_machine_s_process_is_waited_for(make: Make, cli: Cli) -> None:
+    folder = make()
+    store = DiskStore(folder)
+    there = lease.Lease(
+        run_id="demo-1a2b", host="elsewhere", pid=os.getpid(), process_started="1", epoch=1,
+        since="2026-01-01T00:00:00.000Z", url="/w",
+    )  # fmt: skip
+    store.replace(lease.PATH, lease.encode(there))
+    with store.lock():
+        result = cli("stop", folder)
+    assert result.exit_code == 0 and "on elsewhere" in result.stdout and "within one poll" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "before", ["", "# keep me\nreason: mine\nx-note: 3\n", "status: paused\nmode: drain\n", "status: resume  # go\n"]
+)
+def test_a_person_s_words_are_lost(make: Make, cli: Cli, before: str) -> None:
+    folder = make()
+    (folder / "pause.yaml").write_text(before)
+    assert cli("stop", folder).exit_code == 0
+    after = (folder / "pause.yaml").read_text()
+    assert "mode: emergency" in after and "status: requested" in after
+    for kept in ("# keep me", "x-note: 3", "# go"):
+        assert (kept in before) == (kept in after)
+    assert not (folder / "pause.rejected.yaml").exists()
+
+
+def test_a_damaged_pause_file_is_lost_or_stops_the_stop(make: Make, cli: Cli) -> None:
+    folder = make()
+    (folder / "pause.yaml").write_bytes(b"status: [\xff")
+    assert cli("stop", folder).exit_code == 0
+    assert (folder / "pause.rejected.yaml").read_bytes() == b"status: [\xff"
+    assert "mode: emergency" in (folder / "pause.yaml").read_text()
+
+
+def test_a_second_stop_changes_something(make: Make, cli: Cli) -> None:
+    folder = make()
+    cli("stop", folder, "--reason", "first")
+    before = (folder / "pause.yaml").read_bytes()
+    result = cli("stop", folder, "--reason", "second", "--json")
+    assert (folder / "pause.yaml").read_bytes() == before
+    assert data_of(result) == [{"workspace": str(folder), "how": "idle", "killed": [], "said": ""}]
+
+
+def test_a_pause_file_is_written_where_no_workspace_is(tmp_path: Path, cli: Cli) -> None:
+    assert cli("stop", tmp_path).exit_code == 2 and not os.listdir(tmp_path)
+    assert cli("stop", tmp_path, "--all", tmp_path).exit_code == 2
+    assert cli("stop", "--all", tmp_path / "no").exit_code == 2
+    assert cli("stop", "--all", tmp_path).exit_code == 0

@@ -1,0 +1,392 @@
+"""pause.yaml: asked for, filled in, read back, mended, and gone on from."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from satchel import Item, Partial, Run, agent, run, step
+from satchel.workspace import journal, yamltext
+from satchel.workspace.errors import InvalidFile, Refused
+from satchel.workspace.record import Opened, Paused, PauseRequested, Resumed
+from satchel.workspace.store import open_store
+from satchel.workspace.store.disk import DiskStore
+
+PAUSE = "pause.yaml"
+
+
+def text(workspace: Path) -> str:
+    return (workspace / PAUSE).read_text()
+
+
+def said(workspace: Path) -> Any:
+    return yamltext.load(text(workspace), PAUSE).value
+
+
+def records(workspace: Path, kind: type) -> list[Any]:
+    lines = journal.read(open_store(str(workspace)), after=0).lines
+    return [line.record for line in lines if isinstance(line.record, kind)]
+
+
+async def until(is_so: Callable[[], Any]) -> None:
+    for _ in range(1000):
+        if is_so():
+            return
+        await asyncio.sleep(0.01)  # a file has no event
+    raise AssertionError("it has never come to that")
+
+
+def making(workspace: Path, calls: list[str], meanwhile: Callable[[], Awaitable[None]]) -> Any:
+    """Two items. In the first step of the first something happens meanwhile, the first time."""
+
+    @step
+    async def first() -> str:
+        calls.append("first")
+        if calls.count("first") == 1:
+            await meanwhile()
+        return "1"
+
+    @step
+    async def second(text: str) -> str:
+        calls.append(text)
+        return text
+
+    async def work(run: Run[Any], item: Item) -> None:
+        await first()
+        await second(item.text)
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        calls.append("entered")
+        if not run.todo.items:
+            await run.plan(None, ["one", "two"])
+        await run.todo.each(work)
+
+    return main
+
+
+def dropping(workspace: Path, content: str, then: Callable[[], Awaitable[None]] | None = None) -> Any:
+    async def drop() -> None:
+        (workspace / PAUSE).write_text(content)
+        await until(lambda: "draining" in text(workspace))
+        if then:
+            await then()
+
+    return drop
+
+
+def paused(workspace: Path, calls: list[str], content: str = "", then: Any = None) -> Any:
+    main = making(workspace, calls, dropping(workspace, content, then))
+    assert run(workspace, main).status == "paused"
+    return main
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "\n\n", "# only a remark\n", "# why\nreason: maintenance # the disk\n\nx-ticket: OPS-1\nby: ann\n# end\n"],
+    ids=["empty", "blank", "a comment", "much"],
+)
+def test_what_a_person_has_put_into_the_file_is_lost(workspace: Path, calls: list[str], content: str) -> None:
+    main = paused(workspace, calls, content)
+    assert calls == ["entered", "first"]
+    file = said(workspace)
+    assert file["status"] == "paused" and file["checkpoint"]["verified"] and file["position"]["item"] == "1-one"
+    assert all(line in text(workspace) for line in content.splitlines() if line.startswith(("#", "reason", "x-", "by")))
+    places = [text(workspace).find(line) for line in content.splitlines() if line]
+    assert places == sorted(places), "in their order"
+    assert run(workspace, main).status == "paused" and calls == ["entered", "first"]
+    assert run(workspace, main, wake=True).status == "completed" and not (workspace / PAUSE).exists()
+    assert calls == ["entered", "first", "entered", "one", "first", "two"]
+
+
+@pytest.mark.parametrize("damage", ["{half", "status: gone\n", "- a\n- b\n", "reason: [1]\n", "\x00\x01"])
+def test_a_damaged_file_is_not_obeyed_or_not_kept(workspace: Path, calls: list[str], damage: str) -> None:
+    paused(workspace, calls, damage)
+    assert (workspace / "pause.rejected.yaml").read_text() == damage
+    assert "was not understood" in (workspace / "pause.rejected.txt").read_text()
+    assert said(workspace)["status"] == "paused"
+
+
+@pytest.mark.parametrize("kind", ["folder", "link"])
+def test_a_pause_that_is_no_file_is_not_obeyed(workspace: Path, calls: list[str], kind: str) -> None:
+    async def drop() -> None:
+        path = workspace / PAUSE
+        path.mkdir() if kind == "folder" else path.symlink_to("/etc/passwd")
+        await until(lambda: path.is_file() and not path.is_symlink() and "draining" in text(workspace))
+
+    assert run(workspace, making(workspace, calls, drop)).status == "paused"
+    assert said(workspace)["status"] == "paused" and os.path.lexists(workspace / "pause.rejected.yaml")
+
+
+def test_a_file_damaged_while_paused_lets_the_run_go_on(workspace: Path, calls: list[str]) -> None:
+    main = paused(workspace, calls)
+    whole = text(workspace)
+    (workspace / PAUSE).write_text("status: [")
+    before = {path: path.read_bytes() for path in workspace.rglob("*") if path.is_file()}
+    for wake in (False, True):
+        with pytest.raises(InvalidFile, match="stays paused"):
+            run(workspace, main, wake=wake)
+    assert {path: path.read_bytes() for path in workspace.rglob("*") if path.is_file()} == before
+    assert calls.count("entered") == 1
+    (workspace / PAUSE).write_text(whole)
+    assert run(workspace, main, wake=True).status == "completed"
+
+
+def test_a_file_removed_while_paused_lets_the_run_go_on(workspace: Path, calls: list[str]) -> None:
+    main = paused(workspace, calls, "reason: maintenance\n")
+    (workspace / PAUSE).unlink()
+    assert run(workspace, main, wake=True).status == "paused" and calls.count("entered") == 1
+    assert said(workspace)["status"] == "paused" and said(workspace)["reason"] == "maintenance"
+    assert run(workspace, main, wake=True).status == "completed"
+
+
+def test_resume_typed_into_the_file_is_not_obeyed(workspace: Path, calls: list[str]) -> None:
+    main = paused(workspace, calls)
+    (workspace / PAUSE).write_text(text(workspace).replace("status: paused", "status: resume"))
+    assert run(workspace, main).status == "completed" and not (workspace / PAUSE).exists()
+    assert len(records(workspace, Resumed)) == 1
+
+
+def test_resume_typed_while_draining_is_written_over(workspace: Path, calls: list[str]) -> None:
+    """In the moments before the run looks at the file again: it is its own that is filled in last."""
+
+    async def resume() -> None:
+        (workspace / PAUSE).write_text(text(workspace).replace("status: draining", "status: resume"))
+
+    main = making(workspace, calls, dropping(workspace, "", resume))
+    outcome = run(workspace, main)
+    if outcome.status == "paused":  # it had looked for the last time
+        assert "status: resume" in text(workspace)
+        outcome = run(workspace, main)
+    assert outcome.status == "completed" and not (workspace / PAUSE).exists()
+    assert calls.count("first") == 2 and calls.count("one") == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("resume", "await_instructions"), ("reason", "another"), ("expected_until", "2099-01-01T00:00:00.000Z"),
+     ("x-note", "mine")],
+)  # fmt: skip
+def test_what_is_typed_while_draining_is_written_over(workspace: Path, calls: list[str], key: str, value: str) -> None:
+    async def change() -> None:
+        (workspace / PAUSE).write_text(yamltext.set_value(text(workspace), (key,), value, file=PAUSE))
+
+    main = paused(workspace, calls, "reason: manual\n", change)
+    assert said(workspace)[key] == value and said(workspace)["status"] == "paused"
+    if key == "resume":
+        with pytest.raises(Refused, match="instructions"):
+            run(workspace, main, wake=True)
+
+
+def test_a_pause_that_comes_with_a_signal_is_over_with_the_next_start(workspace: Path, calls: list[str]) -> None:
+    async def both() -> None:
+        (workspace / PAUSE).touch()
+        os.kill(os.getpid(), signal.SIGTERM)
+        await until(lambda: "draining" in text(workspace))
+
+    main = making(workspace, calls, both)
+    assert run(workspace, main).status == "paused"
+    assert run(workspace, main).status == "paused", "a person has asked for it, and has not said that it is over"
+    assert calls.count("entered") == 1 and run(workspace, main, wake=True).status == "completed"
+
+
+def test_a_pause_for_a_signal_is_not_over_with_the_next_start(workspace: Path, calls: list[str]) -> None:
+    async def term() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await until(lambda: (workspace / PAUSE).exists())
+
+    main = making(workspace, calls, term)
+    assert run(workspace, main).status == "paused" and said(workspace)["reason"] == "signal"
+    assert run(workspace, main).status == "completed"
+
+
+def test_a_pause_is_not_over_at_its_time(workspace: Path, calls: list[str]) -> None:
+    end = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    main = paused(workspace, calls, f"expected_until: {end}\n")
+    assert run(workspace, main).status == "paused"
+    (workspace / PAUSE).write_text(text(workspace).replace(said(workspace)["expected_until"], "2020-01-01T00:00:00Z"))
+    assert run(workspace, main).status == "completed"
+
+
+def test_instructions_are_not_asked_for_or_not_handed_over(workspace: Path, calls: list[str]) -> None:
+    told: list[str] = []
+
+    async def nothing() -> None:
+        await dropping(workspace, "resume: await_instructions\n")()
+
+    inner = making(workspace, calls, nothing)
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        told.append(run.instructions)
+        await inner.function(run)
+
+    assert run(workspace, main).status == "paused"
+    with pytest.raises(Refused, match="waits for instructions"):
+        run(workspace, main, wake=True)
+    (workspace / PAUSE).write_text(text(workspace) + "instructions: |\n  Leave out\n  the second.\n")
+    assert run(workspace, main, wake=True).status == "completed"
+    assert told == ["", "Leave out\nthe second."]
+
+
+def test_a_restarted_step_remembers_what_it_had_come_to(workspace: Path) -> None:
+    seen: list[Any] = []
+
+    @step
+    async def long(run: Run[Any]) -> None:
+        seen.append(run.saved_progress)
+        if len(seen) < 2:
+            (workspace / PAUSE).write_text("resume: restart_step\n")
+            while True:
+                await run.progress(5)
+                await asyncio.sleep(0.01)
+
+    @step
+    async def stream(out: Partial) -> str:
+        await out.write("x")
+        return out.recovered or "nothing"
+
+    @agent
+    async def main(run: Run[Any]) -> str:
+        await long()
+        return await stream()
+
+    assert run(workspace, main).status == "paused"
+    assert run(workspace, main, wake=True).result == "nothing" and seen == [None, None]
+
+
+def test_a_second_wish_takes_the_place_of_the_first(workspace: Path, calls: list[str]) -> None:
+    async def again() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(0.1)
+
+    main = paused(workspace, calls, "reason: maintenance\n", again)
+    assert said(workspace)["reason"] == "maintenance" and len(records(workspace, PauseRequested)) == 1
+    assert run(workspace, main).status == "paused", "the signal is not why it is paused"
+
+
+def test_what_never_began_can_not_be_paused(workspace: Path, calls: list[str]) -> None:
+    main = making(workspace, calls, dropping(workspace, ""))
+    (workspace / PAUSE).write_text("reason: not yet\n")
+    assert run(workspace, main).status == "paused" and not calls
+    assert said(workspace)["status"] == "paused" and said(workspace)["reason"] == "not yet"
+    (workspace / PAUSE).write_text(text(workspace).replace("status: paused", "status: resume"))
+    run(workspace, main)
+    assert calls[:2] == ["entered", "first"]
+
+
+def test_a_wish_while_it_is_stopped_is_forgotten(workspace: Path, calls: list[str]) -> None:
+    async def term() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(0.1)
+
+    main = making(workspace, calls, term)
+    assert run(workspace, main).status == "paused"
+    (workspace / PAUSE).write_text("reason: mine\n")
+    assert run(workspace, main).status == "paused" and calls.count("entered") == 1
+    assert run(workspace, main, wake=True).status == "completed"
+
+
+def test_a_run_that_completes_while_draining_leaves_the_file(workspace: Path) -> None:
+    @step
+    async def last() -> None:
+        (workspace / PAUSE).touch()
+        await until(lambda: "draining" in text(workspace))
+
+    @agent
+    async def main(run: Run[Any]) -> str:
+        await run.scope("all", lambda: last())
+        return "done"
+
+    outcome = run(workspace, main)
+    if outcome.status == "paused":  # the agent had not returned yet
+        outcome = run(workspace, main, wake=True)
+    assert outcome.status == "completed" and not (workspace / PAUSE).exists()
+
+
+def test_a_short_pause_gives_up_the_lease(workspace: Path, calls: list[str]) -> None:
+    end = datetime.now(UTC) + timedelta(seconds=2)
+    main = making(workspace, calls, dropping(workspace, f"expected_until: {end.isoformat()}\n"))
+    (workspace / "workspace.yaml").write_text((workspace / "workspace.yaml").read_text() + "idle_below: 1m\n")
+    assert run(workspace, main).status == "completed"
+    assert datetime.now(UTC) >= end and len(records(workspace, Opened)) == 1, "in the same process"
+    assert len(records(workspace, Paused)) == len(records(workspace, Resumed)) == 1
+    assert not (workspace / PAUSE).exists()
+
+
+def test_a_signal_while_idling_is_not_heard(workspace: Path, calls: list[str]) -> None:
+    end = datetime.now(UTC) + timedelta(seconds=50)
+
+    async def soon() -> None:
+        asyncio.get_running_loop().call_later(1.0, os.kill, os.getpid(), signal.SIGTERM)
+
+    main = making(workspace, calls, dropping(workspace, f"expected_until: {end.isoformat()}\n", soon))
+    (workspace / "workspace.yaml").write_text((workspace / "workspace.yaml").read_text() + "idle_below: 1m\n")
+    began = time.monotonic()
+    assert run(workspace, main).status == "paused"
+    assert time.monotonic() - began < 30 and said(workspace)["status"] == "paused"
+
+
+_PROGRAM = """
+import asyncio, pathlib, sys
+from satchel import agent, run, step
+
+@step
+async def hold():
+    pathlib.Path("at").touch()
+    await asyncio.sleep(1000)
+
+@agent
+async def main(run):
+    pathlib.Path("entered").open("a").write("x")
+    await hold()
+
+print(run(sys.argv[1], main).status)
+"""
+
+
+@pytest.mark.parametrize("content", ["reason: mine\n", "mode: emergency\nreason: fire\n"])
+def test_a_run_that_is_killed_on_its_way_to_a_pause_goes_on(workspace: Path, tmp_path: Path, content: str) -> None:
+    command = [sys.executable, "-c", _PROGRAM, str(workspace)]
+    process = subprocess.Popen(command, cwd=tmp_path)
+    try:
+        asyncio.run(until(lambda: (tmp_path / "at").exists()))
+        (workspace / PAUSE).write_text(content)
+        if "emergency" not in content:
+            asyncio.run(until(lambda: "draining" in text(workspace)))
+            process.kill()
+        assert process.wait(timeout=15) == -signal.SIGKILL
+    finally:
+        process.kill()
+    again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=30)
+    assert again.stdout == "paused\n", again.stderr
+    assert (tmp_path / "entered").read_text() == "x"
+    assert said(workspace)["status"] == "paused" and said(workspace)["reason"] in content
+
+
+def test_a_crash_before_the_file_is_removed_pauses_again(
+    workspace: Path, calls: list[str], monkeypatch: pytest.MonkeyPatch, crash: type[BaseException]
+) -> None:
+    main = paused(workspace, calls)
+    remove = DiskStore.remove
+
+    def dies(self: DiskStore, path: str) -> None:
+        if path == PAUSE:
+            raise crash
+        remove(self, path)
+
+    with monkeypatch.context() as patch, pytest.raises(crash):
+        patch.setattr(DiskStore, "remove", dies)
+        run(workspace, main, wake=True)
+    assert (workspace / PAUSE).exists() and records(workspace, Resumed)
+    assert run(workspace, main).status == "completed"

@@ -1,0 +1,387 @@
+"""`serve`: what it starts, what it leaves alone, how many at a time, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TextIO
+
+import pytest
+
+import satchel
+from satchel.runtime.supervision.judging import Verdict, judge
+from satchel.runtime.supervision.serving import Server
+from satchel.workspace.errors import SatchelError
+from satchel.workspace.store import DiskStore
+
+from . import supervised
+from .supervised import BLOCKING, WAITING, journal, seen, wait_until
+
+Served = Callable[..., subprocess.Popen[str]]
+
+said: dict[int, TextIO] = {}
+"""What each `serve` says, as far as it has not been read yet."""
+
+QUICK = """
+from satchel import agent
+
+@agent
+async def main(run):
+    if not run.todo.items:
+        await run.plan(None, ["a"])
+    await run.todo.each(work)
+
+async def work(run, item):
+    run.state["done"] = True
+"""
+ASKING = """
+from satchel import agent, effect
+
+@effect
+def send(text):
+    raise TimeoutError("no answer")
+
+@agent
+async def main(run):
+    await send("a")
+"""
+SLEEPING = "import satchel.runtime.sleeping as sleeping; sleeping._IN_PROCESS = 0.1\n" + QUICK.replace(
+    'run.state["done"] = True', "await run.sleep(SECONDS)"
+)
+FAILING = QUICK.replace('run.state["done"] = True', "raise KeyError('x')")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def served(root: Path) -> Iterator[Served]:
+    processes: list[subprocess.Popen[str]] = []
+
+    def start(*options: object) -> subprocess.Popen[str]:
+        root.mkdir(exist_ok=True)
+        path = root.parent / f"said-{len(processes)}"
+        with path.open("w") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "satchel", "serve", "--json", *map(str, options), root], cwd=root, text=True,
+                stdout=output, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+        said[process.pid] = path.open()
+        processes.append(process)
+        return process
+
+    yield start
+    supervised.clean_up([path.parent for path in root.rglob("workspace.yaml")], processes)
+    for process in processes:
+        said.pop(process.pid).close()
+
+
+def make(folder: Path, source: str, extra: str = "") -> Path:
+    """A workspace whose agent notes its processes in it, whoever starts it."""
+    return supervised.make(folder, source.replace('os.environ.get("SEEN", "seen")', repr(str(folder / "seen"))), extra)
+
+
+def events(process: subprocess.Popen[str]) -> list[tuple[str, str, str]]:
+    """All events that are left, until its end: kind, folder's name, text."""
+    process.wait(supervised.PATIENCE)
+    lines = said[process.pid].read().splitlines()
+    assert all(line.startswith("{") for line in lines), lines
+    rows = [json.loads(line) for line in lines]
+    return [(row["event"], os.path.basename(row["folder"]), row["text"]) for row in rows]
+
+
+def kinds(process: subprocess.Popen[str]) -> list[tuple[str, str]]:
+    return [(kind, name) for kind, name, _ in events(process)]
+
+
+def next_event(process: subprocess.Popen[str]) -> tuple[str, str]:
+    line = ""
+
+    def is_there() -> bool:
+        nonlocal line
+        line += said[process.pid].readline()
+        return line.endswith("\n")
+
+    wait_until(is_there, process)
+    row = json.loads(line)
+    return row["event"], os.path.basename(row["folder"])
+
+
+def status_of(folder: Path) -> str:
+    try:
+        return str(json.loads((folder / "state.json").read_text())["status"])
+    except FileNotFoundError:
+        return "new"
+
+
+def test_what_is_new_is_not_run_or_what_is_done_is_run_again(root: Path, served: Served) -> None:
+    for name in ("a", "b", "deep/c"):
+        make(root / name, QUICK)
+    found = kinds(served("--once", "--at-most", 1))
+    assert found == [(kind, name) for name in "abc" for kind in ("started", "completed")]
+    assert kinds(served("--once")) == []
+
+
+def test_more_run_than_may_or_a_later_one_comes_first(root: Path, served: Served) -> None:
+    for name in "abc":
+        make(root / name, WAITING)
+    process = served("--at-most", 2)
+    wait_until(lambda: seen(root / "a") and seen(root / "b"), process)
+    os.kill(seen(root / "a")[0], signal.SIGTERM)  # it pauses, and its place is free
+    wait_until(lambda: seen(root / "c"), process)
+    assert len(seen(root / "a")) == len(seen(root / "b")) == 1
+    process.send_signal(signal.SIGTERM)
+    found = kinds(process)
+    assert process.returncode == 0
+    assert found[:4] == [("started", "a"), ("started", "b"), ("paused", "a"), ("started", "c")]
+    assert sorted(found[4:]) == [("paused", "b"), ("paused", "c")]
+
+
+def test_a_restart_of_serve_leaves_runs_paused(root: Path, served: Served) -> None:
+    folder = make(root / "a", WAITING)
+    process = served()
+    wait_until(lambda: seen(folder), process)
+    process.send_signal(signal.SIGTERM)
+    assert kinds(process)[-1] == ("paused", "a")
+    process = served()
+    wait_until(lambda: len(seen(folder)) == 2, process)
+
+
+def test_a_run_that_a_person_has_stopped_is_started(root: Path, served: Served) -> None:
+    folder = make(root / "a", WAITING)
+    run = supervised.satchel(folder, "run", folder)
+    wait_until(lambda: seen(folder), run)
+    make(root / "b", QUICK)
+    process = served()
+    assert [next_event(process), next_event(process)] == [("started", "b"), ("completed", "b")]
+    run.send_signal(signal.SIGINT)
+    run.communicate()
+    make(root / "c", QUICK)
+    assert [next_event(process), next_event(process)] == [("started", "c"), ("completed", "c")]
+    process.send_signal(signal.SIGINT)
+    assert kinds(process) == [] and len(seen(folder)) == 1
+
+
+def test_what_fails_is_tried_for_ever(root: Path, served: Served) -> None:
+    folder = make(root / "a", FAILING)
+    process = served()
+    assert [next_event(process), next_event(process)] == [("started", "a"), ("failed", "a")]
+    make(root / "b", QUICK)
+    assert [next_event(process), next_event(process)] == [("started", "b"), ("completed", "b")]
+    assert sum(record["type"] == "opened" for record in journal(folder)) == 1
+
+
+def test_what_is_refused_is_not_tried_once_it_was_mended(root: Path, served: Served) -> None:
+    folder = make(root / "a", "x = 1\n")
+    process = served()
+    assert [next_event(process), next_event(process)] == [("started", "a"), ("refused", "a")]
+    (folder / "agent.py").write_text(QUICK)
+    assert [next_event(process), next_event(process)] == [("started", "a"), ("completed", "a")]
+
+
+def test_a_new_folder_or_a_typed_resume_is_not_noticed(root: Path, served: Served) -> None:
+    stopped = make(root / "a", QUICK)
+    (stopped / "pause.yaml").write_text("reason: mine\n")
+    process = served()
+    make(root / "b", QUICK)
+    assert [next_event(process), next_event(process)] == [("started", "b"), ("completed", "b")]
+    assert status_of(stopped) == "new"
+    (stopped / "pause.yaml").write_text("reason: mine\nstatus: resume\n")
+    assert [next_event(process), next_event(process)] == [("started", "a"), ("completed", "a")]
+
+
+def test_an_unanswered_question_is_run_into_or_its_answer_not_noticed(root: Path, served: Served) -> None:
+    folder = make(root / "a", ASKING)
+    process = served()
+    assert [next_event(process), next_event(process)] == [("started", "a"), ("waiting", "a")]
+    make(root / "b", QUICK)
+    assert [next_event(process), next_event(process)] == [("started", "b"), ("completed", "b")]
+    supervised.satchel(folder, "answer", folder, "d1", "done").communicate()
+    assert [next_event(process), next_event(process)] == [("started", "a"), ("completed", "a")]
+
+
+def test_a_sleeper_is_woken_early_or_never(root: Path, served: Served) -> None:
+    folder = make(root / "a", SLEEPING.replace("SECONDS", "1.5"))
+    make(root / "b", SLEEPING.replace("SECONDS", "3600"))
+    process = served()
+    found = [next_event(process) for _ in range(6)]
+    assert sorted(found[:4]) == [("sleeping", "a"), ("sleeping", "b"), ("started", "a"), ("started", "b")]
+    assert found[4:] == [("started", "a"), ("completed", "a")]
+    assert sum(record["type"] == "opened" for record in journal(folder)) == 2
+
+
+def test_a_crashed_run_is_left(root: Path, served: Served) -> None:
+    folder = make(root / "a", WAITING)
+    run = supervised.satchel(folder, "run", "--in-process", folder)
+    wait_until(lambda: seen(folder), run)
+    run.kill()
+    run.communicate()
+    process = served()
+    wait_until(lambda: len(seen(folder)) == 2, process)
+
+
+def test_a_run_of_somebody_else_is_started_beside_it_or_not_taken_over(root: Path, served: Served) -> None:
+    folder = make(root / "a", WAITING)
+    run = supervised.satchel(folder, "run", "--in-process", folder)
+    wait_until(lambda: seen(folder), run)
+    process = served()
+    make(root / "b", QUICK)
+    assert [next_event(process), next_event(process)] == [("started", "b"), ("completed", "b")]
+    run.kill()  # which changes no file
+    run.communicate()
+    wait_until(lambda: len(seen(folder)) == 2, process)
+
+
+def test_a_damaged_workspace_ends_it_or_is_complained_of_again_and_again(root: Path, served: Served) -> None:
+    bad = make(root / "a", QUICK)
+    (bad / "workspace.yaml").write_text("format: [")
+    make(root / "b", QUICK)
+    process = served()
+    assert [next_event(process) for _ in range(3)] == [("damaged", "a"), ("started", "b"), ("completed", "b")]
+    make(root / "c", QUICK)
+    assert [next_event(process), next_event(process)] == [("started", "c"), ("completed", "c")]
+
+
+def test_a_folder_that_is_removed_under_it_ends_it(root: Path, served: Served) -> None:
+    folder = make(root / "a", WAITING)
+    process = served()
+    wait_until(lambda: seen(folder), process)
+    child = seen(folder)[0]
+    folder.rename(root.parent / "gone")
+    os.kill(child, signal.SIGKILL)
+    make(root / "b", QUICK)
+    wait_until(lambda: status_of(root / "b") == "completed", process)
+
+
+def test_stop_does_not_reach_what_serve_runs_or_ends_serve(root: Path, served: Served) -> None:
+    first, second = make(root / "a", BLOCKING), make(root / "b", WAITING)
+    process = served("--at-most", 2)
+    wait_until(lambda: seen(first) and seen(second), process)
+    stopped, _ = supervised.satchel(first, "stop", first).communicate()
+    assert not supervised.is_alive(seen(first)[0]), stopped
+    make(root / "c", QUICK)
+    wait_until(lambda: status_of(root / "c") == "completed", process)
+    assert supervised.is_alive(seen(second)[0]) and len(seen(first)) == 1
+
+
+def test_a_second_ctrl_c_waits_for_blocked_agents(root: Path, served: Served) -> None:
+    folder = make(root / "a", BLOCKING)
+    process = served()
+    wait_until(lambda: seen(folder), process)
+    process.send_signal(signal.SIGINT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.5)
+    process.send_signal(signal.SIGINT)
+    assert kinds(process)[-1] == ("paused", "a") and process.returncode == 0
+
+
+def test_serve_runs_code_of_an_agent(root: Path, served: Served) -> None:
+    note = f"import os, pathlib\npathlib.Path({str(root / 'seen')!r}).write_text(str(os.getpid()))\n"
+    folder = make(root / "a", note + QUICK)
+    process = served()
+    assert [next_event(process), next_event(process)] == [("started", "a"), ("completed", "a")]
+    assert int((root / "seen").read_text()) != process.pid
+    assert "completed" in (folder / ".satchel/run.log").read_text()
+
+
+def begun(folder: Path) -> Path:
+    """A run that waits for an answer to d1."""
+    assert satchel.run(make(folder, ASKING)).status == "waiting"
+    return folder
+
+
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("pause", "expected"),
+    [
+        ("", False),
+        ("status: paused\n", False),
+        ("status: 'resume'\n", True),
+        ("expected_until: 2026-11-22T11:59:00Z\n", True),
+        ("expected_until: 2026-11-22T11:59:00Z\nmode: emergency\n", False),
+        ("x-status: resume\n", False),
+    ],
+)
+def test_a_pause_file_is_misread(tmp_path: Path, pause: str, expected: bool) -> None:
+    folder = begun(tmp_path / "a")
+    (folder / "pause.yaml").write_text(pause)
+    found = judge(DiskStore(folder), NOW, since=NOW)
+    assert found.starts == expected and found.at is None
+
+
+def test_the_end_of_a_pause_is_not_waited_for(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "a")
+    (folder / "pause.yaml").write_text("expected_until: 2026-11-22T12:30:00+00:00\n")
+    assert judge(DiskStore(folder), NOW, since=NOW) == Verdict(True, NOW + timedelta(minutes=30), "its pause is over")
+
+
+def test_a_schedule_is_not_waited_for(tmp_path: Path) -> None:
+    folder = make(tmp_path / "a", QUICK, "schedule: [{cron: '0 9 * * *'}]\n")
+    found = judge(DiskStore(folder), NOW, since=NOW)
+    assert found.starts and found.at == datetime(2026, 11, 23, 9, tzinfo=UTC)
+    later = NOW + timedelta(days=2)
+    assert judge(DiskStore(folder), later, since=NOW).at is None  # it came while nobody looked
+    assert judge(DiskStore(folder), later, since=NOW, tried=later).at == datetime(2026, 11, 25, 9, tzinfo=UTC)
+
+
+def test_a_start_of_the_schedule_is_missed_or_made_twice(root: Path) -> None:
+    """Of one that completes, one that fails, and one that is refused; the clock is the test's."""
+    done = make(root / "a", QUICK, "schedule: [{cron: '0 9 * * *'}]\n")
+    make(root / "b", FAILING, "schedule: [{cron: '0 9 * * *'}]\n")
+    make(root / "c", "x = 1\n", "schedule: [{cron: '0 9 * * *'}]\n")
+    now, told = NOW, list[tuple[str, str]]()
+    server = Server(
+        str(root), 3, lambda event: told.append((event.kind, os.path.basename(event.folder))), clock=lambda: now
+    )
+
+    def turns() -> list[tuple[str, str]]:
+        """What it does until nothing is left to do, and in another look after that."""
+        told.clear()
+        for _ in range(2):
+            server._looked_at = float("-inf")
+            server.turn()
+            while server.running:
+                assert len(told) < 20, "it is started again and again"
+                for supervisor in server.running:
+                    child = supervisor._child
+                    assert child is not None
+                    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+                server.turn()
+        return sorted(told)
+
+    started = [("completed", "a"), ("failed", "b"), ("refused", "c"), *(("started", name) for name in "abc")]
+    assert turns() == []
+    now = NOW + timedelta(days=1)
+    assert turns() == started
+    assert status_of(done) == "completed"
+    now += timedelta(hours=20)
+    assert turns() == []
+    now += timedelta(hours=4)
+    assert turns() == [each for each in started if each[1] != "c"]  # of that one a file has to change first
+
+
+def test_damage_is_no_error(tmp_path: Path) -> None:
+    folder = make(tmp_path / "a", QUICK)
+    (folder / "workspace.yaml").write_text("format: 99\n")
+    with pytest.raises(SatchelError):
+        judge(DiskStore(folder), NOW, since=NOW)
+
+
+@pytest.mark.parametrize(
+    ("decision", "is_answer"), [("", False), (" null", False), (" ~  # later", False), (" approve", True), (" 3", True)]
+)
+def test_an_answer_is_seen_where_there_is_none_or_not_seen(tmp_path: Path, decision: str, is_answer: bool) -> None:
+    folder = begun(tmp_path / "a")
+    (folder / "approvals").mkdir(exist_ok=True)
+    (folder / "approvals/d1.yaml").write_text(f"question: Has it?\ndecision:{decision}\nby: ada\n")
+    assert judge(DiskStore(folder), NOW, since=NOW).starts == is_answer
