@@ -8,6 +8,7 @@ It lies here and not in the sample, because `satchel new` copies the sample's fo
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import re
@@ -115,7 +116,8 @@ def wait_for_partial(process: subprocess.Popen[bytes]) -> Path:
     until = time.monotonic() + PATIENCE
     while process.poll() is None and time.monotonic() < until:
         # Files give no notice of what becomes of them, so this looks again and again.
-        for path in RUN.glob("partials/*/*.md"):
+        for name in glob.glob(f"{RUN}/partials/*/*.md"):  # pathlib's stumbles over a folder that goes meanwhile
+            path = Path(name)
             if int(item_of(path)) >= KILL_IN and len(body_of(path).split()) >= WORDS:
                 return path
         time.sleep(0.002)

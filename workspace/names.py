@@ -16,6 +16,12 @@ ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 SCHEMAS = ".satchel/schemas"
 """Where an editor finds what a file may contain."""
 
+OF_A_RUN = frozenset(
+    ("journal", "checkpoints", "state.json", ".satchel", "outputs", "partials", "recovered", "steps",
+     "messages.jsonl", "messages.rejected.jsonl", "pause.yaml", "approvals")
+)  # fmt: skip
+"""What lies at the top of a workspace and belongs to its run, not to what the run is made from."""
+
 _SLUG_LENGTH = 40
 _LEADS_OUT = frozenset(("", ".", ".."))
 _FORBIDDEN = re.compile(r'[\x00-\x1f\x7f\\:*?"<>|]')

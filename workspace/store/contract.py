@@ -1,16 +1,17 @@
 """What every kind of storage promises: whole files replaced atomically, logs appended durably, no way out of the root.
 
-Paths are relative to the workspace, with '/' on every system. Calls block; a slow store is called from a thread.
+Paths are relative to the workspace, with '/' on every system. Calls block; what `abilities.remote` is called from a
+thread where an event loop must not wait, so such a store may be used from several threads at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Literal, NamedTuple, Protocol
 
 Version = str
-"""Opaque; equal only as long as nobody has written the file."""
+"""Opaque; equal only as long as nobody has written the file, or, in a bucket, has written anything else."""
 
 Sync = Literal["no", "data", "all"]
 """How much of a write is durable when it returns.
@@ -42,6 +43,21 @@ class Exchanged(NamedTuple):
     displaced: str | None  # the path under which the old one is kept; None if there was none
 
 
+class Abilities(NamedTuple):
+    """What a kind of storage can do, where kinds differ. `satchel check URL` prints it."""
+
+    lock: bool  # `lock` keeps other processes out; otherwise the journal fences them (lease.py, journal/objects.py)
+    exclusive_create: bool  # of several that `create` one name at once, one wins and the others know
+    conditional_replace: bool  # `replace(if_version=)` and `exchange` can't lose what is written at the same moment
+    append: bool  # a file can grow: the journal's segments do, and else each group of records is a file of its own
+    notice: bool  # `watch` is told of changes; otherwise whoever waits for them has to look
+    remote: bool  # every call is a request over a network
+
+
+DISK = Abilities(lock=True, exclusive_create=True, conditional_replace=True, append=True, notice=True, remote=False)
+BUCKET = Abilities(lock=False, exclusive_create=True, conditional_replace=True, append=False, notice=False, remote=True)
+
+
 class Log(Protocol):
     """An open file that only grows."""
 
@@ -57,7 +73,23 @@ class Store(Protocol):
 
     @property
     def url(self) -> str:
-        """Where this is, as a person would type it."""
+        """Where this is, as a person would type it: an absolute path, or a URL without any credentials."""
+
+    @property
+    def abilities(self) -> Abilities: ...
+
+    def refresh(self) -> None:
+        """Where looking costs requests, `version`, `trace`, `list` and `folders` answer from one listing of the whole
+        workspace, and `read` need not fetch again what it has read of the same version. This takes a new listing. A
+        new store has none and takes one when it is first asked. What this store writes itself shows at once."""
+
+    def fetch(self, paths: Iterable[str]) -> None:
+        """Where reading is a request: have these files at hand for `read`, all of them at once. Those that are not
+        there, large, or at hand already are left out. Only to save time; errors are for `read` to tell."""
+
+    def expect(self, path: str, data: bytes) -> None:
+        """The next `read` of the file may answer with `data` without fetching it, if the listing tells that these are
+        its bytes. Only to save requests."""
 
     def read(self, path: str, *, limit: int = ...) -> Content:
         """The whole file. More than `limit` bytes is InvalidFile: what lies here is untrusted."""
@@ -117,6 +149,9 @@ class Store(Protocol):
 
     def remove(self, path: str) -> None:
         """Remove a file if it is there. Not durable by itself. Folders left empty are removed too."""
+
+    def remove_many(self, paths: Sequence[str]) -> None:
+        """The same for several, with as few requests as the storage allows."""
 
     def tidy(self, folder: str) -> None:
         """Remove what is empty among the folders directly in `folder`, and `folder` itself if nothing is left."""

@@ -11,15 +11,15 @@ import hashlib
 import itertools
 import os
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from urllib.parse import quote
 
-from ...schemas import Problem
-from ..errors import InvalidFile, LeaseHeld, StorageFailed, UsageError
+from ..errors import LeaseHeld, UsageError
 from ..names import check_path, is_name
-from .contract import Content, Entry, Exchanged, FileChanged, Log, Sync, Trace, Version
+from .contract import DISK, Abilities, Content, Entry, Exchanged, FileChanged, Log, Sync, Trace, Version
+from .diskerrors import failed, failing, invalid, reading
 from .syscalls import Syscalls
 
 READ_LIMIT = 64 << 20
@@ -43,19 +43,30 @@ class DiskStore:
     def url(self) -> str:
         return self._root
 
+    @property
+    def abilities(self) -> Abilities:
+        return DISK
+
+    def refresh(self) -> None:
+        """Nothing is remembered: looking costs next to nothing."""
+
+    def fetch(self, paths: Iterable[str]) -> None: ...
+
+    def expect(self, path: str, data: bytes) -> None: ...
+
     # Reading
 
     def read(self, path: str, *, limit: int = READ_LIMIT) -> Content:
         full = self._inside(path)
-        with _reading(path):
+        with reading(path):
             data, status = self._os.read(full, limit)
         if len(data) > limit:
-            raise _invalid(path, f"more than {limit:,} bytes", f"at most {limit:,}", "move it away and look inside")
+            raise invalid(path, f"more than {limit:,} bytes", f"at most {limit:,}", "move it away and look inside")
         return Content(data, _version(status))
 
     def tail(self, path: str, size: int) -> bytes:
         full = self._inside(path)
-        with _reading(path):
+        with reading(path):
             return self._os.read_end(full, size)
 
     def version(self, path: str) -> Version | None:
@@ -64,7 +75,7 @@ class DiskStore:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise _failed("can't be looked at", path, error) from error
+            raise failed("can't be looked at", path, error) from error
 
     def trace(self, path: str) -> Trace:
         try:
@@ -91,7 +102,7 @@ class DiskStore:
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
-            raise _failed("can't be listed", folder or ".", error) from error
+            raise failed("can't be listed", folder or ".", error) from error
         return [entry for entry in found if is_name(entry[0])]  # what can't be a name of ours is nobody's business
 
     # Writing
@@ -99,7 +110,7 @@ class DiskStore:
     def replace(self, path: str, data: bytes, *, sync: Sync = "all", if_version: Version | None = None) -> Version:
         """Temporary file in the same file system, fsync, rename, fsync of the folder: each as far as `sync` asks."""
         target = self._inside(path)
-        with _failing("can't be written", path):
+        with failing("can't be written", path):
             self._make_folder(os.path.dirname(path), durable=sync == "all")
             with self._temporary(data, sync) as temporary:
                 if if_version is not None and self.version(path) != if_version:
@@ -113,7 +124,7 @@ class DiskStore:
     def exchange(self, path: str, data: bytes, *, if_version: Version | None) -> Exchanged:
         target = self._inside(path)
         kept = f"{DISPLACED}/{os.getpid()}-{next(_numbers)}-{if_version}-{displaced_name(path)}"
-        with _failing("can't be written", path):
+        with failing("can't be written", path):
             self._make_folder(os.path.dirname(path), durable=False)
             self._make_folder(DISPLACED, durable=False)
             with self._temporary(data, "data") as temporary:
@@ -155,7 +166,7 @@ class DiskStore:
     def create(self, path: str, data: bytes) -> None:
         """The same with `link` in place of the rename, because a link never replaces."""
         target = self._inside(path)
-        with _failing("can't be written", path):
+        with failing("can't be written", path):
             self._make_folder(os.path.dirname(path), durable=True)
             with self._temporary(data, "all") as temporary:
                 self._os.link(temporary, target)
@@ -164,7 +175,7 @@ class DiskStore:
 
     def create_log(self, path: str, data: bytes) -> Log:
         target = self._inside(path)
-        with _failing("can't be written", path):
+        with failing("can't be written", path):
             self._make_folder(os.path.dirname(path), durable=True)
             fd = self._os.open_new(target)
             log = DiskLog(self._os, fd, path)
@@ -178,7 +189,7 @@ class DiskStore:
 
     def append(self, path: str, data: bytes, *, durable: bool = False) -> None:
         target = self._inside(path)
-        with _failing("can't be appended to", path):
+        with failing("can't be appended to", path):
             self._make_folder(os.path.dirname(path), durable=durable)
             fd = self._os.open_append(target)
             try:
@@ -196,7 +207,7 @@ class DiskStore:
         source, target = self._inside(path), self._inside(to)
         if self.version(path) is None:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
-        with _failing("can't be moved", path):
+        with failing("can't be moved", path):
             self._make_folder(os.path.dirname(to), durable=True)
             self._os.rename(source, target)
             self._os.sync_folder(os.path.dirname(target))
@@ -205,15 +216,19 @@ class DiskStore:
 
     def settle(self, folder: str) -> None:
         full = os.path.dirname(self._inside(f"{folder}/x")) if folder else self._root
-        with _failing("can't be synced", folder or "."), suppress(FileNotFoundError, NotADirectoryError):
+        with failing("can't be synced", folder or "."), suppress(FileNotFoundError, NotADirectoryError):
             self._os.sync_folder(full)
 
     def remove(self, path: str) -> None:
         full = self._inside(path)
-        with _failing("can't be removed", path):
+        with failing("can't be removed", path):
             with suppress(FileNotFoundError, NotADirectoryError):
                 self._os.unlink(full)
             self._remove_empty(os.path.dirname(path))
+
+    def remove_many(self, paths: Sequence[str]) -> None:
+        for path in [check_path(each) for each in paths]:
+            self.remove(path)
 
     def tidy(self, folder: str) -> None:
         for inner in [*self.folders(folder)]:
@@ -233,7 +248,7 @@ class DiskStore:
     def lock(self) -> Iterator[None]:
         from filelock import Timeout
 
-        with _failing("can't be locked", LOCK):
+        with failing("can't be locked", LOCK):
             self._make_folder(os.path.dirname(LOCK), durable=True)
             lock = self._os.lock(self._inside(LOCK))
             try:
@@ -317,7 +332,7 @@ class DiskLog:
                     remedy="see `satchel status`; nothing that was acknowledged before is lost",
                 )  # fmt: skip
         except OSError as error:
-            raise _failed("can't be appended to", self._path, error) from error
+            raise failed("can't be appended to", self._path, error) from error
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1
@@ -346,47 +361,3 @@ def _user(number: int) -> str:
         return pwd.getpwuid(number).pw_name
     except KeyError:
         return str(number)
-
-
-def _reason(error: OSError) -> str:
-    return error.strerror or str(error)
-
-
-def _invalid(path: str, found: str, expected: str, remedy: str) -> InvalidFile:
-    return InvalidFile(path, [Problem("as a whole", found, expected, remedy)])
-
-
-def _failed(what: str, path: str, error: OSError) -> StorageFailed:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        remedy = "free some space, then run `satchel resume`: nothing that was finished is lost"
-    elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        remedy = "make the folder writable for this user"
-    else:
-        remedy = "check the disk, then run `satchel resume`: it trusts nothing it can't read back and write anew"
-    return StorageFailed(what, path=path, why=_reason(error), remedy=remedy)
-
-
-@contextmanager
-def _reading(path: str) -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError:
-        raise
-    except NotADirectoryError as error:
-        raise FileNotFoundError(errno.ENOENT, "no such file", path) from error
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.EMLINK):
-            raise _invalid(path, "a symbolic link", "a file", "replace it by the file itself") from error
-        if error.errno in (errno.EINVAL, errno.EISDIR, errno.ENXIO):
-            raise _invalid(path, "a folder or a device", "a file", "move it away") from error
-        raise _failed("can't be read", path, error) from error
-
-
-@contextmanager
-def _failing(what: str, path: str) -> Iterator[None]:
-    try:
-        yield
-    except (FileExistsError, FileChanged):
-        raise
-    except OSError as error:
-        raise _failed(what, path, error) from error

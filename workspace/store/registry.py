@@ -1,0 +1,55 @@
+"""Which kind of store a URL means."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import UsageError
+from .contract import Store
+from .disk import DiskStore
+
+_S3 = ("s3", "s3a")
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def open_store(url: str, storage_options: Mapping[str, Any] | None = None, *, patience: float | None = None) -> Store:
+    """The store of a workspace, by where it lies: a path or `file://`, `s3://bucket/prefix`, or any URL that fsspec
+    knows. UsageError if there is no such folder, or if the URL can't be one of a workspace.
+
+    `storage_options` are fsspec's for that kind of URL; what FSSPEC_* and AWS_* variables say need not be repeated.
+    `patience`: seconds for which a request to a bucket is tried again, if not as long as a run would.
+    """
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme in ("file", "local"):
+        return _folder(rest if separator else url, url)
+    user, at, _ = rest.split("/", 1)[0].rpartition("@")
+    if at and (":" in user or scheme in _S3):  # else it is a user's name, or a container's of Azure
+        raise UsageError(
+            "a URL with credentials in it", path=f"{scheme}://...@...",
+            why="it would be written to files and shown on screens",
+            remedy="give them as storage options, as a profile, or in the environment",
+        )  # fmt: skip
+    if "::" in url or "?" in url:
+        raise UsageError("not a place to keep files", path=scheme + "://...", remedy="use PROTOCOL://HOST/PATH")
+    if scheme in _S3:
+        from .bucket import BucketStore  # slow imports come with it
+        from .s3 import PATIENCE
+
+        bucket, _, prefix = rest.partition("/")
+        if not _BUCKET.fullmatch(bucket):
+            raise UsageError("not a bucket's name", path=url, remedy="use s3://bucket/prefix")
+        patience = PATIENCE if patience is None else patience
+        return BucketStore(bucket, prefix.removesuffix("/"), storage_options, patience=patience)
+    from .other import OtherStore
+
+    return OtherStore(url, storage_options)
+
+
+def _folder(path: str, url: str) -> DiskStore:
+    folder = os.path.expanduser(path)
+    if not os.path.isdir(folder):
+        raise UsageError("no such folder", path=url, remedy="`satchel new` makes a workspace")
+    return DiskStore(folder)

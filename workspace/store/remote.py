@@ -1,0 +1,129 @@
+"""What the stores over a network have in common: they look at one listing, and keep what they have read."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext, suppress
+from datetime import UTC, datetime
+
+from ...schemas import Problem
+from ..errors import AgentError, InvalidFile, SatchelError
+from ..names import check_path
+from .contract import Content, Entry, Log, Trace, Version
+from .view import LARGEST_BODY, Bodies, Known, View
+
+READ_LIMIT = 64 << 20
+_AT_ONCE = 8  # requests
+LARGEST_APPENDED = 8 << 20
+"""What was appended to is kept in memory up to this size, so that the next append need not read it."""
+
+
+class RemoteStore:
+    """Everything of a `Store` that needs no request but for the listing."""
+
+    def __init__(self, url: str, take: Callable[[], Iterable[tuple[str, Known]]]):
+        self._url = url
+        self._view = View(take)
+        self._bodies = Bodies()
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._url!r})"
+
+    def refresh(self) -> None:
+        self._view.refresh()
+
+    def read(self, path: str, *, limit: int = READ_LIMIT) -> Content:
+        raise NotImplementedError
+
+    def fetch(self, paths: Iterable[str]) -> None:
+        wanted = [path for path in dict.fromkeys(paths) if self._is_worth_fetching(path)]
+        if len(wanted) < 2:
+            return  # it is read when it is needed
+
+        def fetch(path: str) -> None:
+            with suppress(SatchelError, OSError):
+                self.read(path)
+
+        with ThreadPoolExecutor(min(len(wanted), _AT_ONCE), "satchel-fetch") as threads:
+            for _ in threads.map(fetch, wanted):
+                pass
+
+    def _is_worth_fetching(self, path: str) -> bool:
+        known = self._view.get(path)
+        return known is not None and known.size <= LARGEST_BODY and self._bodies.find(path, known.version) is None
+
+    def version(self, path: str) -> Version | None:
+        known = self._view.get(path)
+        return known.version if known else None
+
+    def trace(self, path: str) -> Trace:
+        """Nobody's name is kept, only when it was."""
+        known = self._view.get(path)
+        return Trace("", known.at if known else "")
+
+    def list(self, folder: str) -> Iterator[Entry]:
+        return iter(self._view.files(folder))
+
+    def folders(self, folder: str) -> Iterator[str]:
+        return iter(self._view.folders(folder))
+
+    def settle(self, folder: str) -> None:
+        """Whatever was answered is as durable as it gets."""
+        if folder:
+            check_path(folder)
+
+    def tidy(self, folder: str) -> None:
+        """A folder is only shown as long as something is in it."""
+
+    def watch(self, folders: Sequence[str], hint: Callable[[], None]) -> AbstractContextManager[object]:
+        for folder in folders:
+            if folder:
+                check_path(folder)
+        return nullcontext()
+
+    def create_log(self, path: str, data: bytes) -> Log:
+        check_path(path)
+        raise AgentError("a file can't grow there", path=path, remedy="create one for each group of records")
+
+    def lock(self) -> AbstractContextManager[None]:
+        raise AgentError("can't be locked", path=self._url, remedy="the journal fences other writers instead")
+
+    def _kept(self, path: str, limit: int) -> Content | None:
+        """The file as it was read or written before, if the listing knows no newer version. InvalidFile if it is known
+        to be larger than `limit`."""
+        known = self._view.peek(path)
+        if known is None:
+            return None
+        if known.size > limit:
+            raise too_large(path, limit)
+        data = self._bodies.find(path, known.version)
+        return None if data is None else Content(data, known.version)
+
+    def _wrote(self, path: str, data: bytes, version: Version, *, largest: int = LARGEST_BODY) -> Version:
+        self._view.wrote(path, Known(version, len(data), moment(datetime.now(UTC))))
+        self._bodies.keep(path, data, version, largest=largest)
+        return version
+
+
+def moment(at: datetime | None) -> str:
+    return at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z") if at else ""
+
+
+def missing(path: str) -> FileNotFoundError:
+    return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+
+def taken(path: str) -> FileExistsError:
+    return FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+
+
+def too_large(path: str, limit: int) -> InvalidFile:
+    problem = Problem("as a whole", f"more than {limit:,} bytes", f"at most {limit:,}", "move it away and look inside")
+    return InvalidFile(path, [problem])
