@@ -140,6 +140,8 @@ class _File(Struct, kw_only=True):
     tasks_taken: int
     tasks_done: dict[str, TaskFile]
     config: dict[str, Any]
+    url: str = ""
+    host: str = ""
     opened_at: str
     last_at: str
 
@@ -168,7 +170,7 @@ def encode(moment: Moment, messages: dict[str, MessagesAt]) -> bytes:
         asked_at=moment.asked_at, answered=moment.answered, pause=moment.pause,
         unclean=moment.unclean, lifted=moment.lifted, instructions=moment.instructions, tasks=moment.tasks,
         tasks_taken=moment.tasks_taken, tasks_done=moment.tasks_done, config=moment.config,
-        opened_at=moment.opened_at, last_at=moment.last_at,
+        url=moment.url, host=moment.host, opened_at=moment.opened_at, last_at=moment.last_at,
         agents={path: _agent(agent, messages.get(path, MessagesAt())) for path, agent in moment.agents.items()},
     )  # fmt: skip
     body = msgspec.json.encode(file)[:-1]
@@ -197,7 +199,8 @@ def parse(data: bytes) -> tuple[Moment, dict[str, MessagesAt]]:
         doubts=file.doubts, doubts_asked=file.doubts_asked, usage=file.usage, approvals=file.approvals,
         approvals_asked=file.approvals_asked, asked_at=file.asked_at, answered=file.answered, pause=file.pause,
         unclean=file.unclean, tasks=file.tasks, tasks_taken=file.tasks_taken, tasks_done=file.tasks_done,
-        config=file.config, lifted=file.lifted, instructions=file.instructions, opened_at=file.opened_at,
+        config=file.config, lifted=file.lifted, instructions=file.instructions, url=file.url, host=file.host,
+        opened_at=file.opened_at,
         last_at=file.last_at,
     )  # fmt: skip
     return moment, {path: agent.messages for path, agent in file.agents.items()}

@@ -1,4 +1,8 @@
-"""Who is running this workspace: `.satchel/lock` decides, `.satchel/lease.json` tells people."""
+"""Who is running this workspace, in `.satchel/lease.json`.
+
+On a disk it tells people: the lock beside it decides. In a bucket its holder writes it again and again, which decides
+when another process tries to take the workspace (heartbeat.py); who has it the fences decide (journal/fencing.py).
+"""
 
 from __future__ import annotations
 
@@ -7,16 +11,20 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from .errors import LeaseHeld, SatchelError
+from .errors import InvalidFile, LeaseHeld
 from .record import now
 from .store import Store
 
 PATH = ".satchel/lease.json"
+
+_LATE = 2
+"""A holder that has not beaten for so many times its ttl is not shown as one any more."""
 
 
 class Process(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +43,8 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     since: str
     url: str
+    ttl: float = 0.0  # in a bucket: seconds without a new beat after which another process may try
+    beat: int = 0
     supervisor: Process | None = None  # would start it again if it crashed
 
 
@@ -61,33 +71,49 @@ def encode(lease: Lease) -> bytes:
 
 
 def read(store: Store) -> Lease | None:
+    if store.version(PATH) is None:
+        return None
     try:
         return parse(store.read(PATH).data)
-    except (FileNotFoundError, SatchelError):
+    except (FileNotFoundError, InvalidFile):
         return None
 
 
-def mine(store: Store, run_id: str, epoch: int) -> Lease:
+def mine(store: Store, run_id: str, epoch: int, ttl: float = 0.0) -> Lease:
     return Lease(
         run_id=run_id, host=socket.gethostname(), pid=os.getpid(), process_started=process_started(os.getpid()),
-        epoch=epoch, since=now(), url=store.url, supervisor=_supervisor,
+        epoch=epoch, since=now(), url=store.url, ttl=ttl, supervisor=_supervisor,
     )  # fmt: skip
 
 
 def holder(store: Store) -> Lease | None:
     """The process that holds the workspace, as far as this machine can tell without touching the lock.
 
-    A glance: taking the lock to see whether it is free would refuse a run that starts at that moment.
+    A glance: taking the lock to see whether it is free would refuse a run that starts at that moment. Of one that only
+    tells by its beats whether it lives, by the clocks of this machine and of the storage.
     """
     lease = read(store)
-    if lease is None or lease.host != socket.gethostname():
-        return lease
-    return lease if process_started(lease.pid) == lease.process_started and _exists(lease.pid) else None
+    if lease is None or has_died(lease):
+        return None
+    if lease.ttl and (beaten := store.trace(PATH).at):
+        age = (datetime.now(UTC) - datetime.fromisoformat(beaten)).total_seconds()
+        return lease if age < _LATE * lease.ttl else None
+    return lease
+
+
+def has_died(lease: Lease) -> bool:
+    """Whether it is known that its process is no more. Of one elsewhere that is never known."""
+    if lease.host != socket.gethostname():
+        return False
+    return not (process_started(lease.pid) == lease.process_started and _exists(lease.pid))
 
 
 @contextmanager
 def held(store: Store) -> Iterator[None]:
-    """Hold the workspace. LeaseHeld, saying who has it, if another process does."""
+    """Hold the workspace by its lock, if there is one. LeaseHeld, saying who has it, if another process does."""
+    if not store.abilities.lock:
+        yield
+        return
     try:
         with store.lock():
             yield

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from . import checkpoint, definition, journal, rebuilding
+from . import checkpoint, definition, journal, lease, movingfile, rebuilding, tombstone
 from .checkpoint import MessagesAt
 from .definition import Definition
 from .errors import Damaged, UsageError
@@ -19,6 +19,7 @@ from .store import Entry, Store, Version
 from .textfile import decode
 
 _DEFINITION_LIMIT = 1 << 20
+_LOOKS = 8
 
 
 class Signature(NamedTuple):
@@ -43,6 +44,17 @@ class Look:
 
 
 def define(store: Store) -> Definition:
+    """What workspace.yaml says. UsageError if there is none, or if the run has moved away."""
+    if store.version(DEFINITION) is None:
+        movingfile.refuse(store)
+        tombstone.refuse(store, None)
+    described = read_definition(store)
+    tombstone.refuse(store, described.run_id)
+    return described
+
+
+def read_definition(store: Store) -> Definition:
+    """What workspace.yaml says, whether or not the run lives here."""
     try:
         data = store.read(DEFINITION, limit=_DEFINITION_LIMIT).data
     except FileNotFoundError:
@@ -60,7 +72,29 @@ def signature(store: Store) -> Signature:
 
 def look(store: Store) -> Look:
     """The newest moment. InvalidFile, NewerFormat or Damaged if the workspace can't be opened as it is."""
-    before = signature(store)
+    store.refresh()
+    store.fetch(_needed(store))
+    for _ in range(_LOOKS):
+        before = signature(store)
+        try:
+            return _look(store, before)
+        except Damaged:
+            store.refresh()
+            if signature(store) == before:
+                raise
+        # else its owner has gone on meanwhile: a checkpoint and what of the journal it needs were not of one moment
+    return _look(store, signature(store))
+
+
+def _needed(store: Store) -> list[str]:
+    """What every look reads, as far as the names tell."""
+    segments = list(store.list(journal.FOLDER))
+    largest = max(segments, key=lambda entry: entry.size, default=None)
+    needed = [DEFINITION, lease.PATH, *checkpoint.paths(store)[-1:], *(entry.path for entry in segments[-2:])]
+    return [*needed, largest.path] if largest else needed
+
+
+def _look(store: Store, before: Signature) -> Look:
     described = define(store)
     found, messages_at, complaints = checkpoint.newest(store)
     moment = found or Moment(run_id=described.run_id)

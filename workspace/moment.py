@@ -30,6 +30,7 @@ from .record import (
     Doubt,
     Edited,
     Failure,
+    Fenced,
     Forced,
     Line,
     Message,
@@ -114,6 +115,8 @@ class Moment(Questions, kw_only=True):
     tasks_taken: int = 0  # ever
     tasks_done: dict[str, TaskFile] = field(default_factory=dict)  # by id; for how long, `_task_taken` says
     config: dict[str, Any] = field(default_factory=dict)  # what it worked with when it was last run
+    url: str = ""  # where it lay when it was opened last
+    host: str = ""  # by a process of this machine
     opened_at: str = ""  # by the process that has it, or had it last
     last_at: str = ""  # of the last record
 
@@ -160,6 +163,7 @@ class Moment(Questions, kw_only=True):
         if not self.clean:  # the process before it left no word of its end
             self._count_time(self.last_at)
         self.clean, self.opened_at = False, line.at
+        self.url, self.host = record.url, record.host
         self.tasks_done.clear()
         if record.definition is not None:
             self.definition = record.definition
@@ -311,6 +315,7 @@ def _of_agent(apply: Callable[[AgentMoment, Line, Any], None]) -> Callable[[Mome
 
 _APPLY: dict[type[AnyRecord], Callable[[Moment, Line, Any], None]] = {
     Opened: Moment._opened,
+    Fenced: lambda moment, line, record: None,
     Closed: Moment._closed,
     AgentBegun: Moment._agent_begun,
     AgentEnded: Moment._agent_ended,

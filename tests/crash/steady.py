@@ -16,9 +16,9 @@ from unittest import mock
 
 from satchel.runtime import effects, scope
 from satchel.runtime import partial as streaming
-from satchel.workspace import journal, opening
+from satchel.workspace import opening
 from satchel.workspace.edits import look
-from satchel.workspace.journal import Journal
+from satchel.workspace.journal import Journal, appended
 from satchel.workspace.projector import Projector
 from satchel.workspace.record import line
 from satchel.workspace.store import disk
@@ -45,7 +45,7 @@ def steady() -> Iterator[None]:
 
     def flush_and_tell(self: Journal) -> None:
         flush(self)
-        system = getattr(self._store, "_os", None)
+        system = getattr(self._segments._store, "_os", None)
         if isinstance(system, Memory):
             system.acknowledge(Durable(self._next_seq - 1))
 
@@ -55,7 +55,7 @@ def steady() -> Iterator[None]:
             (line, "datetime", _Clock),
             (opening, "Projector", partial(Projector, clock=lambda: 0.0)),
             (opening, "SEGMENT_BYTES", SEGMENT_BYTES),
-            (journal, "SEGMENT_BYTES", SEGMENT_BYTES),
+            (appended, "SEGMENT_BYTES", SEGMENT_BYTES),
             (Journal, "flush", flush_and_tell),
             (streaming, "time", stopped),  # so no partial is synced; play.py syncs some
             (scope, "time", stopped),

@@ -15,19 +15,19 @@ from .legal import Chain, Crash, Torn
 from .memory import ROOT, Memory
 from .workloads import WORKLOADS
 
-_SHARES = ("growth", "outputs", "effects"), ("agent", "commits", "streams", "persons-plan", "pipelined")
+_SHARES = ("growth",), ("outputs", "effects", "streams"), ("agent", "persons-plan"), ("commits", "pipelined")
 _TESTS = Path(__file__).parent.parent
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_a_crashed_workspace_opens_with_all_that_was_acknowledged(name: str) -> None:
-    """Every 20th call; which ones, and what is lost, follows from the seed."""
-    print(f"{name}: {Explorer(WORKLOADS[name], seed=1, per_call=2, every=20).explore()}")
+    """Every 40th call; which ones, and what is lost, follows from the seed."""
+    print(f"{name}: {Explorer(WORKLOADS[name], seed=1, per_call=2, every=40).explore()}")
 
 
 @pytest.mark.slow
 def test_twenty_thousand_crashes_lose_nothing() -> None:
-    """Every call of the workloads without edits and sub-agents, in two processes."""
+    """Every call of the workloads without edits and sub-agents, in a few processes."""
     command = [sys.executable, "-m", "crash", "7", "4"]
     running = [
         subprocess.Popen([*command, *share], cwd=_TESTS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -35,7 +35,7 @@ def test_twenty_thousand_crashes_lose_nothing() -> None:
     ]
     told = [process.communicate(timeout=900)[0] for process in running]
     print("\n".join(told))
-    assert [process.returncode for process in running] == [0, 0], "\n".join(told)
+    assert not any(process.returncode for process in running), "\n".join(told)
     states = sum(int(each.splitlines()[-1]) for each in told)
     assert states >= 20_000, f"{states} distinct states"
 

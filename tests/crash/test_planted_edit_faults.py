@@ -130,8 +130,13 @@ _PLANTED: list[tuple[Callable[[], Fault], str, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("plant", "workload", "told"), _PLANTED, ids=[f"{plant.__name__[1:]}-{name}" for plant, name, _ in _PLANTED]
-)
+    ("plant", "workload", "told"),
+    [
+        pytest.param(*planted, id=f"{planted[0].__name__[1:]}-{planted[1]}",
+                     marks=[pytest.mark.slow] * (planted[1] == "merges-upwards"))
+        for planted in _PLANTED
+    ],
+)  # fmt: skip
 def test_a_planted_fault_of_an_edit_is_found_and_told(plant: Callable[[], Fault], workload: str, told: str) -> None:
     explorer = Explorer(WORKLOADS[workload], seed=1, per_call=3, shuffled=True)
     with plant(), pytest.raises(Found, match=told) as found:

@@ -9,7 +9,7 @@ import pytest
 from msgspec import Raw
 
 from satchel.schemas import problems, schema
-from satchel.workspace import checkpoint, lease, messagefile, partial, projection, record, yamltext
+from satchel.workspace import checkpoint, lease, messagefile, partial, projection, record, tombstone, yamltext
 from satchel.workspace.moment import Moment
 from satchel.workspace.record import Line
 from satchel.workspace.todo import Splice
@@ -27,7 +27,8 @@ DOUBT = record.Doubt(**CALL, id="d1", why="unclaimed", others=(("send", "1" * 16
 STARTED = record.StepStarted(**CALL, call="send(...)", idempotency_key="k", arguments=Raw(b'["a"]'))
 COMPLETED = record.StepCompleted(**CALL, result=Raw(b'{"a":1}'), ms=3, effect=True, how="verified")
 OPENED = record.Opened(
-    format=1, run_id="digest-7f3a", satchel="0.1.0", python="3.11.7", host="h", pid=1, why="merge", found="files",
+    format=1, run_id="digest-7f3a", satchel="0.1.0", python="3.11.7", host="h", pid=1, url="s3://b/r",
+    why="merge", found="files",
     definition={"format": 1, "run_id": "digest-7f3a", "agent": "agent.py:main"},
 )  # fmt: skip
 BLOB = "0" * 64 + "-3"
@@ -35,6 +36,7 @@ FAILURE = record.Failure("ValueError", "no", ("agent.py:3",))
 
 RECORDS: list[record.AnyRecord] = [
     record.Opened(format=1, run_id="a", satchel="0.1.0", python="3.11.7", host="h", pid=1, why="run", found="new"),
+    record.Fenced(nonce="9c1f03ab"),
     record.Closed(),
     OPENED,
     record.Closed(status="failed", reason="x", error=FAILURE),
@@ -178,6 +180,13 @@ def test_a_checkpoint_is_written_that_its_schema_refuses() -> None:
 def test_a_lease_is_written_that_its_schema_refuses() -> None:
     made = lease.Lease(run_id="a", host="h", pid=1, process_started="12", epoch=1, since=AT, url="/w")
     assert problems("lease", json.loads(lease.encode(made))) == []
+
+
+def test_a_tombstone_is_written_that_its_schema_refuses() -> None:
+    stone = tombstone.Tombstone(run_id="a", to="s3://b/a: #x", at=AT, by="me@here", satchel="0.1.0", sha256="0" * 64)
+    written = tombstone.encode(stone)
+    assert problems("moved", yamltext.load(written.decode(), tombstone.PATH).value) == []
+    assert tombstone.parse(written) == stone
 
 
 def test_a_front_matter_is_written_that_its_schema_refuses() -> None:

@@ -125,7 +125,8 @@ class History:
         definition = None if self.moment.definition else {"run_id": RUN, "agent": "agent.py:main", "settings": {"n": 1}}
         self.group(
             Opened(
-                format=record.FORMAT, run_id=RUN, satchel="0", python="3", host="h", pid=1, why=why, found=found,  # type: ignore[arg-type]
+                format=record.FORMAT, run_id=RUN, satchel="0", python="3", host="h", pid=1,
+                url="s3://b/r", why=why, found=found,  # type: ignore[arg-type]
                 definition=definition,
             )
         )  # fmt: skip

@@ -18,7 +18,7 @@ from .calls import PartialPromoted, StepCompleted, StepFailed, StepProgress, Ste
 from .edits import Edited, StepEdit
 from .line import AnyRecord, BadLine, Epoch, Line, encode, now, parse, time_text
 from .pauses import Forced, Mode, Paused, PauseRequested, Resume, Resumed
-from .process import FORMAT, Closed, Configured, EndStatus, Opened, Resource, Spent
+from .process import FORMAT, Closed, Configured, EndStatus, Fenced, Opened, Resource, Spent
 from .questions import ApprovalAnswered, ApprovalAsked, Doubt, Resolved
 from .work import (
     AgentBegun,
@@ -50,6 +50,7 @@ __all__ = [
     "EndStatus",
     "Epoch",
     "Failure",
+    "Fenced",
     "Forced",
     "Key",
     "Line",

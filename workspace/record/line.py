@@ -13,7 +13,7 @@ from ..errors import NewerFormat
 from .calls import PartialPromoted, StepCompleted, StepFailed, StepProgress, StepStarted
 from .edits import Edited
 from .pauses import Forced, Paused, PauseRequested, Resumed
-from .process import FORMAT, Closed, Configured, Opened, Resource, Spent
+from .process import FORMAT, Closed, Configured, Fenced, Opened, Resource, Spent
 from .questions import ApprovalAnswered, ApprovalAsked, Doubt, Resolved
 from .work import (
     AgentBegun,
@@ -35,7 +35,7 @@ AnyRecord = (
     Opened | Closed | StepStarted | StepCompleted | StepFailed | StepProgress | ScopeBegun | ScopeFailed
     | ScopeCommitted | PlanChanged | Message | Doubt | Resolved | PartialPromoted | AgentBegun | AgentEnded | Edited
     | PauseRequested | Forced | Paused | Resumed | ApprovalAsked | ApprovalAnswered | TaskTaken | TaskDone | Spent
-    | Resource | Configured | Migrated
+    | Resource | Configured | Migrated | Fenced
 )  # fmt: skip
 
 

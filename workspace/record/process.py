@@ -20,9 +20,16 @@ class Opened(Record, frozen=True, kw_only=True, tag="opened"):
     python: str
     host: str
     pid: int
+    url: str = ""  # where the workspace lay; see moving
     why: Literal["run", "recover", "merge", "pause", "answer"]
     found: Literal["new", "clean", "crash", "files"]  # files: the journal was gone, and the readable files had to do
     definition: dict[str, object] | None = None  # what workspace.yaml says, at the first opening; later see `edited`
+
+
+class Fenced(Record, frozen=True, kw_only=True, tag="fenced"):
+    """In a bucket: from here on the journal is another process's. `nonce` tells one attempt from any other."""
+
+    nonce: str
 
 
 EndStatus = Literal["completed", "failed", "waiting", "paused", "sleeping", "cancelled"]

@@ -1,0 +1,312 @@
+"""The model: writers that take a workspace from one another, a pruner, readers, and what must hold all the time.
+
+Every record that is written is the intent of an effect, so what a writer has acknowledged is what it may have done.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import cache, partial
+from typing import NamedTuple
+from unittest import mock
+
+from satchel.workspace import checkpoint, definition, lease, looking, ownership
+from satchel.workspace.errors import LeaseHeld, StorageFailed
+from satchel.workspace.journal import objects, reading, writing
+from satchel.workspace.journal.naming import segment_path, segments
+from satchel.workspace.looking import look
+from satchel.workspace.moment import Moment
+from satchel.workspace.ownership import Owned
+from satchel.workspace.record import AnyRecord, Fenced, Line, StepStarted, parse
+from satchel.workspace.store import Store
+from satchel.workspace.store.remote import RemoteStore
+
+from .bucket import Bucket, Faults, opened_store
+from .scheduler import Process, SimulatedPool, Simulation, wait_for
+
+_DEFINITION = b"format: 1\nrun_id: r\nagent: a:b\n"
+_OPENINGS = 3
+_GROUPS = 8
+
+
+class Violation(AssertionError):
+    """A rule that did not hold."""
+
+
+class Owner(NamedTuple):
+    """Who was told that the workspace is its."""
+
+    name: str
+    epoch: int
+    fence: int  # its record
+
+
+class Model:
+    """One schedule of a seed, and what it has shown."""
+
+    def __init__(self, seed: int, *, lose: float | None = None):
+        """`lose`: how likely a request or its answer is lost, if that is not to be left to the seed."""
+        self.simulation = Simulation(seed)
+        self.bucket = Bucket()
+        self.faults: Faults | None = Faults(self.simulation)
+        self.faults.lose = self.faults.lose if lose is None else lose
+        self.acknowledged: dict[int, tuple[str, Line]] = {}  # by seq
+        self.owners: list[Owner] = []
+        self.pruned_to = 0
+        self.refused = 0  # writers that were kept out
+        self.bucket.put("workspace.yaml", _DEFINITION, "", None, None)
+
+    def run(self) -> None:
+        """Violation, told with the schedule, if a rule does not hold."""
+        simulation = self.simulation
+        for number in range(1, 2 + simulation.random.randrange(3)):
+            process = Process(f"writer {number}")
+            simulation.begin(process, process.name, partial(self._write, process.name))
+        if simulation.chance(0.5):
+            simulation.begin(Process("pruner"), "pruner", self._prune)
+        if simulation.chance(0.5):
+            simulation.begin(Process("reader"), "reader", self._read)
+        try:
+            with _simulated(simulation):
+                simulation.run()
+                if simulation.error is not None:
+                    raise simulation.error
+                self._check()
+                self._go_on()
+        except Exception as error:
+            raise Violation(self._told(error)) from error
+
+    # Actors
+
+    def _write(self, name: str) -> None:
+        """Take the workspace, write, lose it, take it again."""
+        for opening in range(_OPENINGS):
+            try:
+                self._own(f"{name}.{opening}")
+            except LeaseHeld:
+                self.refused += 1
+            except StorageFailed:
+                pass
+            self.simulation.sleep(self.simulation.random.random() * 60)
+
+    def _own(self, name: str) -> None:
+        simulation, random = self.simulation, self.simulation.random
+        store = opened_store(simulation, self.bucket, self.faults)
+        seen = look(store)
+        if simulation.chance(0.3):  # as whoever waits for the holder's heartbeats
+            simulation.sleep(random.random() * 60)
+        owned = ownership._take(store, seen)
+        assert owned.segments is not None
+        moment = self._taken(name, owned)
+        told = partial(self._told_durable, name, owned.epoch, moment)
+        journal = writing.Journal(
+            store, epoch=owned.epoch, next_seq=owned.begin(), on_durable=told, segments=owned.segments
+        )
+        try:
+            for group in range(random.randrange(_GROUPS)):
+                for each in range(random.choice((1, 1, 1, 2, 3))):
+                    journal.add(_record(f"{name}.{group}.{each}", random.choice((0, 0, 200, 700))))
+                if simulation.chance(0.5):
+                    journal.flush_soon()
+                    journal.add(_record(f"{name}.{group}.soon", 0))
+                    journal.flush_soon()
+                journal.flush()
+                if simulation.chance(0.25):
+                    checkpoint.write(store, moment, {})
+            if simulation.chance(0.5):
+                if simulation.chance(0.7):
+                    checkpoint.write(store, moment, {})
+                journal.roll_up()
+        finally:
+            journal.end()
+
+    def _prune(self) -> None:
+        """Rule 2: what the oldest checkpoint makes needless goes, but for the fences."""
+        store = opened_store(self.simulation, self.bucket, self.faults)
+        for _ in range(20):
+            self.simulation.sleep(self.simulation.random.random() * 40)
+            try:
+                store.refresh()
+                for first in superfluous(store):
+                    self.pruned_to = max(self.pruned_to, first)
+                    store.remove(segment_path(first))
+            except (FileNotFoundError, StorageFailed):
+                continue
+
+    def _read(self) -> None:
+        """Whoever looks at any time sees all that was acknowledged before."""
+        for _ in range(8):
+            self.simulation.sleep(self.simulation.random.random() * 60)
+            known = dict(self.acknowledged)
+            try:
+                seen = look(opened_store(self.simulation, self.bucket, self.faults))
+            except StorageFailed:
+                continue
+            self._holds(seen.moment, known, "a reader")
+
+    # Rules
+
+    def _taken(self, name: str, owned: Owned) -> Moment:
+        """It is told that the workspace is its: it must know everything, and be the only one of its epoch."""
+        assert owned.fence is not None
+        owner = Owner(name, owned.epoch, owned.fence.seq)
+        self.simulation.note(f"has it from record {owner.fence} on, epoch {owner.epoch}")
+        before = {seq: each for seq, each in self.acknowledged.items() if each[1].epoch < owner.epoch}
+        self._holds(owned.seen.moment, before, "its new owner")
+        for other in self.owners:
+            if (other.epoch < owner.epoch) != (other.fence < owner.fence) or other.epoch == owner.epoch:
+                raise Violation(f"epochs don't increase along the journal: {other}, {owner}")
+        if late := [seq for seq in before if seq >= owner.fence]:
+            raise Violation(f"records {late} were acknowledged behind the fence of {owner}")
+        self.owners.append(owner)
+        return owned.seen.moment
+
+    def _told_durable(self, name: str, epoch: int, moment: Moment, lines: Sequence[Line]) -> None:
+        """Records are acknowledged: nobody who came later may have it."""
+        moment.apply(lines)
+        self.simulation.note(f"acknowledged {[line.seq for line in lines]}")
+        for line in lines:
+            for owner in self.owners:
+                if owner.epoch > epoch and line.seq >= owner.fence:
+                    self._stop(f"{name} acknowledged record {line.seq}, which is behind the fence of {owner}")
+            if line.seq in self.acknowledged:
+                self._stop(f"{name} and {self.acknowledged[line.seq][0]} both acknowledged record {line.seq}")
+            self.acknowledged[line.seq] = name, line
+
+    def _stop(self, text: str) -> None:
+        """Whoever is told of an error may make another one of it."""
+        self.simulation.error = self.simulation.error or Violation(text)
+        raise self.simulation.error
+
+    def _holds(self, moment: Moment, known: dict[int, tuple[str, Line]], who: str) -> None:
+        """All acknowledged effects, each once, in their order."""
+        started = {record.step: place for place, record in enumerate(moment.root.scopes[""].started.values())}
+        places = []
+        for seq, (name, line) in sorted(known.items()):
+            assert isinstance(line.record, StepStarted)
+            if line.record.step not in started:
+                raise Violation(f"record {seq}, acknowledged by {name}, is lost: {who} at {moment.seq} has not seen it")
+            places.append(started[line.record.step])
+        if places != sorted(places):
+            raise Violation(f"{who} has seen effects in another order")
+
+    def _check(self) -> None:
+        """At the end: one history, whether read from a checkpoint or from as far back as it goes."""
+        store = opened_store(self.simulation, self.bucket, None)
+        self._holds(look(store).moment, self.acknowledged, "the last look")
+        positions = [checkpoint.position_of(path) for path in checkpoint.paths(store)]
+        starts = [at for at in positions if at >= self.pruned_to]
+        for start in starts if self.pruned_to else [0, *starts]:
+            if positions or self.acknowledged or segments(store):
+                self._is_one_history(start, reading.read(store, after=start).lines if segments(store) else ())
+
+    def _is_one_history(self, start: int, lines: Sequence[Line]) -> None:
+        epoch, steps = 0, set()
+        for seq, line in enumerate(lines, start + 1):
+            if line.seq != seq:
+                raise Violation(f"record {line.seq} stands where {seq} belongs")
+            is_fence = isinstance(line.record, Fenced)
+            if epoch and (line.epoch < epoch or (line.epoch > epoch) != is_fence):
+                raise Violation(f"epochs don't increase along the journal: {line.epoch} after {epoch}, record {seq}")
+            epoch = line.epoch
+            if isinstance(line.record, StepStarted):
+                if line.record.step in steps:
+                    raise Violation(f"{line.record.step} is there twice")
+                steps.add(line.record.step)
+            if seq in self.acknowledged and self.acknowledged[seq][1] != line:
+                name, theirs = self.acknowledged[seq]
+                raise Violation(f"record {seq}, acknowledged by {name}, is lost: {line} stands there, not {theirs}")
+        if behind := [seq for seq in self.acknowledged if seq > max(start + len(lines), start)]:
+            raise Violation(f"records {behind} are lost: the journal ends before them")
+
+    def _go_on(self) -> None:
+        """Whatever has happened, the next one can take it and write."""
+        process = Process("the next")
+        self.faults = None
+        self.simulation.begin(process, process.name, partial(self._own, process.name))
+        self.simulation.run()
+        if self.simulation.error is not None:
+            raise self.simulation.error
+        self._check()
+
+    def _told(self, error: BaseException) -> str:
+        frames = traceback.extract_tb(error.__traceback__)
+        where = ", ".join(f"{frame.name}:{frame.lineno}" for frame in frames[-4:])
+        trail = "\n".join(self.simulation.trail[-150:])
+        return f"seed {self.simulation.seed}: {type(error).__name__}: {error} ({where})\n{trail}"
+
+
+def superfluous(store: Store) -> list[int]:
+    """The segments that may be pruned: all their records are in the oldest checkpoint, somebody's later ones are not
+    in them, and they are no fences."""
+    positions = [checkpoint.position_of(path) for path in checkpoint.paths(store)]
+    found: list[int] = []
+    ends = {first: _end(store, first) for first in segments(store)}
+    for first, end in ends.items():
+        if positions and end <= min(positions) and end < max(ends.values()) and not _is_fence(store, first):
+            found.append(first)
+    return found
+
+
+def _end(store: Store, first: int) -> int:
+    """The last record of a segment."""
+    return parse(store.read(segment_path(first)).data.split(b"\n")[-2]).seq
+
+
+def _is_fence(store: Store, first: int) -> bool:
+    line = parse(store.read(segment_path(first)).data.split(b"\n")[0])
+    return line.seq == first and isinstance(line.record, Fenced)
+
+
+def _record(step: str, size: int) -> AnyRecord:
+    return StepStarted(scope="", no=1, step=step, args="0" * 16, n=0, call="x" * size, idempotency_key=step)
+
+
+def _simulated(simulation: Simulation) -> ExitStack:
+    """Threads and waiting of the code become parts of the schedule, and its sizes are such that little is much."""
+    stack = ExitStack()
+
+    def pool(threads: int, name: str) -> SimulatedPool:
+        of, name = simulation.process, name.removeprefix("satchel-")
+        return SimulatedPool(
+            simulation, f"{of.name if of else ''} {name}", threads=threads, shared=name == "journal" and threads == 1
+        )
+
+    for replaced, name, value in (
+        (objects, "ThreadPoolExecutor", pool),
+        (writing, "ThreadPoolExecutor", pool),
+        (writing, "wait", wait_for),
+        (objects, "REPEATED_BYTES", 900),
+        (objects, "ROLLED_BYTES", 3000),
+        (checkpoint, "KEPT", simulation.random.choice((1, 2))),
+        (ownership, "check_conditional_puts", lambda store: None),
+        (looking, "define", _define),
+        (lease, "process_started", lambda pid: ""),
+        (RemoteStore, "fetch", lambda store, paths: None),  # only saves time; what is needed is read one by one
+    ):
+        stack.enter_context(mock.patch.object(replaced, name, value))
+    return stack
+
+
+def _define(store: Store) -> definition.Definition:
+    return _parsed(store.read("workspace.yaml").data)
+
+
+@cache
+def _parsed(data: bytes) -> definition.Definition:
+    return definition.parse(data.decode())
+
+
+def explore(seeds: Sequence[int], *, lose: float | None = None) -> dict[str, int]:
+    """Violation for the first schedule in which a rule does not hold. What was met, else."""
+    tally = {"schedules": 0, "acknowledged": 0, "owners": 0, "kept out": 0}
+    for seed in seeds:
+        model = Model(seed, lose=lose)
+        model.run()
+        tally["schedules"] += 1
+        tally["acknowledged"] += len(model.acknowledged)
+        tally["owners"] += len(model.owners)
+        tally["kept out"] += model.refused
+    return tally

@@ -1,0 +1,64 @@
+"""How one writer of a journal made of objects keeps every earlier one out.
+
+A fence is a segment of one record, created exclusively at the next name: that is where the earlier writer would have
+to put its next commit, so it can't. Then the journal is read again; only if it ends with this very fence nobody was
+faster, and everything that was acknowledged before is known.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ..errors import LeaseHeld
+from ..record import Fenced, Line, encode, now
+from ..store import Store, Version
+from .naming import segment_path
+from .reading import Tail
+
+_TRIES = 20
+
+Look = Callable[[Line | None], tuple[int, Tail]]
+"""Reads the journal again, all that was not known before, with the epoch of its last record. It is given the fence that
+was put up, if one was."""
+
+
+class Fence(NamedTuple):
+    """A place in the journal from which on it is this writer's."""
+
+    line: Line
+    path: str
+    version: Version
+    data: bytes
+
+
+def fence(store: Store, epoch: int, tail: Tail, look: Look) -> tuple[Fence, bool]:
+    """Take the journal that ends with `tail`, written in `epoch`. The second value tells whether anything had come
+    meanwhile; then what was known before is not the newest.
+
+    LeaseHeld if others take it again and again.
+    """
+    has_changed = False
+    for _ in range(_TRIES):
+        line = Line(tail.next_seq, tail.next_seq, now(), epoch + 1, Fenced(nonce=secrets.token_hex(8)))
+        data, path = encode(line), segment_path(line.seq)
+        try:
+            store.create(path, data)
+        except FileExistsError:
+            pass
+        else:
+            store.refresh()
+            version = store.version(path)
+            found_epoch, found = look(line)
+            if version is not None and found.lines and found.lines[-1] == line:
+                return Fence(line, path, version, data), has_changed
+            epoch, tail, has_changed = found_epoch, found, True
+            continue
+        store.refresh()
+        epoch, tail = look(None)
+        has_changed = True
+    raise LeaseHeld(
+        "others take this workspace at the same time", path=store.url, why=f"{_TRIES} attempts were not enough",
+        remedy="let one process run it",
+    )  # fmt: skip

@@ -1,0 +1,116 @@
+"""Takes a workspace for one writer: by the lock of a disk, by a fence in the journal and heartbeats elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from . import heartbeat, journal, lease, tombstone
+from .errors import Refused
+from .heartbeat import Heartbeat
+from .journal import Tail
+from .journal.fencing import fence
+from .journal.naming import segment_path
+from .journal.objects import SegmentObjects
+from .looking import Look, Signature, look, signature
+from .record import Line
+from .store import Store
+from .store.probing import check_conditional_puts
+
+
+@dataclass(slots=True)
+class Owned:
+    """A workspace that this process has."""
+
+    seen: Look  # as it is now
+    epoch: int  # of this owner
+    is_new: bool = False  # nobody had it before
+    fence: Line | None = None  # what comes first in the journal from here on
+    segments: SegmentObjects | None = None  # where to write, if not to files that grow
+    heartbeat: Heartbeat | None = None
+
+    def begin(self) -> int:
+        """From here on the moment is this owner's. Returns the seq of its next record."""
+        moment = self.seen.moment
+        if self.fence is not None and moment.seq < self.fence.seq:
+            moment.apply([self.fence])
+        return max(self.seen.tail.next_seq, moment.seq + 1)
+
+    def write_lease(self, store: Store) -> None:
+        """On a disk: for people. Elsewhere the heartbeat has written it."""
+        if self.heartbeat is None:
+            mine = lease.mine(store, self.seen.moment.run_id, self.epoch)
+            store.replace(lease.PATH, lease.encode(mine), sync="data")
+
+    def end(self, store: Store) -> None:
+        """Its work is done: nobody has to wait for it."""
+        if self.heartbeat is None:
+            store.remove(lease.PATH)
+
+
+@contextmanager
+def owned(store: Store, seen: Look, *, take_over: bool = False) -> Iterator[Owned]:
+    """Have the workspace for the body. LeaseHeld if another process has it.
+
+    `take_over`: whether the holder still lives was looked at already, or does not matter.
+    """
+    if store.abilities.lock:
+        with lease.held(store):
+            if signature(store) != seen.signature:
+                seen = look(store)
+            tombstone.refuse(store, seen.definition.run_id)
+            yield Owned(seen, seen.moment.epoch + 1, seen.moment.seq == 0)
+        return
+    if not take_over:
+        for pause, _ in heartbeat.until_free(store):
+            time.sleep(pause)
+    mine = _take(store, seen)
+    assert mine.heartbeat is not None and mine.segments is not None
+    mine.heartbeat.begin()
+    try:
+        yield mine
+    finally:
+        mine.segments.close()
+        mine.heartbeat.end()
+
+
+def _take(store: Store, seen: Look) -> Owned:
+    if seen.is_rebuilt:
+        raise Refused(
+            "the journal is gone", path=store.url, why="it can only be made anew from the readable files on a disk",
+            remedy="copy everything to a folder, run `satchel recover` there, and move it back",
+        )  # fmt: skip
+    if store.abilities.exclusive_create and seen.moment.url != store.url:  # the first opening at this place
+        check_conditional_puts(store)
+    if seen.tail.torn:
+        journal.mend(store, seen.tail)
+        seen = look(store)
+    again = _Again(store, seen)
+    was_new = seen.moment.seq == 0
+    mine, _ = fence(store, seen.moment.epoch, seen.tail, again.look)
+    tombstone.refuse(store, seen.definition.run_id)  # whoever moves it looks for fences after putting that up
+    held = lease.mine(store, again.seen.moment.run_id, mine.line.epoch, heartbeat.ttl())
+    segments = SegmentObjects(store, mine.path, mine.version, mine.data)
+    return Owned(again.seen, mine.line.epoch, was_new, mine.line, segments, Heartbeat(store, held))
+
+
+class _Again:
+    """Looks at a workspace again after a fence was put up: only at that fence, if nothing else has come."""
+
+    def __init__(self, store: Store, seen: Look):
+        self._store, self.seen = store, seen
+
+    def look(self, mine: Line | None) -> tuple[int, Tail]:
+        """The epoch and the journal. `mine` is the fence that was put up; None if its place was taken."""
+        if mine is not None and _is_all_there_is_new(mine, self.seen.signature, signature(self._store)):
+            return self.seen.moment.epoch, Tail([mine], mine.seq + 1, segment_path(mine.seq))
+        self.seen = look(self._store)  # of what others have written meanwhile, the moment must know too
+        return self.seen.moment.epoch, self.seen.tail
+
+
+def _is_all_there_is_new(mine: Line, before: Signature, now: Signature) -> bool:
+    """Everything else is there as it was."""
+    came, went = set(now.files) - set(before.files), set(before.files) - set(now.files)
+    return before.definition == now.definition and not went and {each.path for each in came} == {segment_path(mine.seq)}
