@@ -1,0 +1,114 @@
+"""What `copy` and `move` share: the bar while it goes, and what is said at its end."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from ...workspace import moving, urls
+from ...workspace.errors import SatchelError
+from ...workspace.moving import Journey
+from ...workspace.movingfile import Kind
+from ...workspace.store import Store, open_store
+from . import storage
+from .going import refused
+from .output import columns, fold, print_json
+from .place import find
+from .words import counted, myself, size, visible
+
+if TYPE_CHECKING:
+    from ...workspace.moving import Tell
+
+_VERBS = {"copy": "copied", "move": "moved"}
+
+
+def carry(kind: Kind, source: str, to: str, *, as_json: bool) -> None:
+    """Copy or move the workspace at `source`, and say what came of it."""
+    try:
+        here = _source(source, to)
+        with moving.destination(to, here) as there, _bar() as tell:
+            do = moving.copy if kind == "copy" else moving.move
+            journey = do(here, there, by=myself(), tell=tell)
+    except SatchelError as error:
+        if as_json:
+            print_json(refused(error))
+        raise
+    if as_json:
+        print_json(_json(journey))
+        return
+    width = columns(sys.stdout)
+    for line in _lines(journey):
+        click.echo("\n".join(fold(visible(line), width)))
+    click.echo(f"next: {shlex.join(['satchel', 'status', to])}", err=True)
+
+
+def _source(source: str, to: str) -> Store:
+    """What was said about the storage is said of the ends that are URLs."""
+    here = find(source).store if urls.is_remote(source) or not urls.is_remote(to) else open_store(urls.checked(source))
+    if urls.is_remote(to):
+        storage.use(urls.checked(to))
+        urls.check_protocol(urls.checked(to))
+    return here
+
+
+def _lines(journey: Journey) -> Iterator[str]:
+    if journey.was_done:
+        yield f"{journey.run_id} was {_VERBS[journey.kind]} to {journey.to} before; nothing was left to do"
+        return
+    yield f"{_VERBS[journey.kind]} {journey.run_id} from {journey.source} to {journey.to}"
+    if journey.files:
+        there = journey.files - journey.copied
+        before = f", {counted(there, 'file')} of them by an earlier call" if there else ""
+        yield f"  {counted(journey.files, 'file')}, {size(journey.bytes)}, each compared by its hash{before}"
+    else:
+        yield "  it had arrived before; what was left here is removed"
+    for note in journey.notes:
+        yield f"  {note}"
+    for path in journey.left:
+        yield f"  left here, since it was changed or added meanwhile: {path}"
+    if journey.kind == "copy":
+        yield "  there are two of this run now; the copy asks before it goes on while the other one is there"
+
+
+def _json(journey: Journey) -> dict[str, object]:
+    return {
+        "status": _VERBS[journey.kind], "exit_code": 0, "run_id": journey.run_id, "from": journey.source,
+        "to": journey.to, "was_done": journey.was_done, "resumed": journey.resumed, "files": journey.files,
+        "bytes": journey.bytes, "copied": journey.copied, "sha256": journey.sha256, "clean": journey.is_clean,
+        "notes": journey.notes, "left": journey.left,
+    }  # fmt: skip
+
+
+@contextmanager
+def _bar() -> Iterator[Tell]:
+    """A progress bar on stderr, if that is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda phase, done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    shown = (
+        TextColumn("{task.description:<9}"),
+        BarColumn(),
+        TextColumn("{task.fields[so_far]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*shown, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("looking", total=None, so_far="")
+        phases = [""]
+
+        def tell(phase: str, done: int, total: int) -> None:
+            if phase != phases[0]:
+                phases[0] = phase
+                progress.reset(task, description=phase, total=total)
+            of = counted(total, "file") if phase == "clearing" else size(total)
+            so_far = f"{done:,} of {of}" if phase == "clearing" else f"{size(done)} of {of}"
+            progress.update(task, completed=done, total=total, so_far=so_far)
+
+        yield tell

@@ -1,0 +1,31 @@
+"""`satchel move`: lets a run live at another place, of whichever kind."""
+
+from __future__ import annotations
+
+import click
+
+from .carrying import carry
+from .place import complete_folders, json_option
+from .storage import storage_option
+
+_EXAMPLES = """\b
+Examples:
+  satchel pause --wait my-digest
+  satchel move my-digest s3://bucket/runs/digest
+  satchel move s3://bucket/runs/digest ./my-digest
+"""
+
+
+@click.command("move", short_help="Let a run live elsewhere.", epilog=_EXAMPLES)
+@click.argument("source", metavar="SRC", shell_complete=complete_folders)
+@click.argument("to", metavar="DST", shell_complete=complete_folders)
+@json_option
+@storage_option
+def command(source: str, to: str, as_json: bool) -> None:
+    """Move the workspace SRC to DST, which must be empty or not there: folders and URLs, in any combination.
+
+    Every file is compared by its hash before anything is removed, and never are both places a workspace. If it is cut
+    off, the same command goes on with it. What stays at SRC is moved.yaml, which says where the run went. A run that is
+    going is refused (exit code 6).
+    """
+    carry("move", source, to, as_json=as_json)

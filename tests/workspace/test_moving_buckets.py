@@ -1,0 +1,325 @@
+"""Moving between kinds of storage: a folder and a bucket are only two places."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from servers import BUCKET, Server
+
+import satchel
+from satchel.workspace import heartbeat, lease, moving, tombstone
+from satchel.workspace.errors import LeaseHeld, StorageFailed, UsageError
+from satchel.workspace.looking import define, look
+from satchel.workspace.moving import inventory
+from satchel.workspace.ownership import owned
+from satchel.workspace.store import DiskStore, Store, open_store
+from satchel.workspace.store.bucket import BucketStore
+
+AGENT = """
+from satchel import agent
+
+async def work(run, item):
+    await run.output(f"{item.id}.txt", item.text)
+
+@agent
+async def main(run):
+    if not run.todo.items:
+        await run.plan("Demo", ["say a", "say b"])
+    await run.todo.each(work)
+"""
+Open = Callable[[str], Store]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "a"
+    folder.mkdir()
+    (folder / "workspace.yaml").write_text("format: 1\nrun_id: moved-1\nagent: agent.py:main\n")
+    (folder / "agent.py").write_text(AGENT)
+    assert satchel.run(folder).status == "completed"
+    shutil.rmtree(folder / ".satchel/schemas")  # they are many, and every opening writes them
+    return folder
+
+
+@pytest.fixture
+def place(seaweedfs: Server) -> str:
+    return seaweedfs.place()
+
+
+@pytest.fixture
+def at(seaweedfs: Server) -> Open:
+    return lambda url: open_store(url, seaweedfs.storage_options())
+
+
+def hashes(store: Store) -> dict[str, str]:
+    from satchel.workspace.moving.transfer import hashes
+
+    return {each.path: hashes(store.read(each.path).data)[0] for each in inventory.carried(store)}
+
+
+def keys(server: Server, place: str) -> dict[str, bytes]:
+    """What is there, seen without Satchel."""
+    prefix = place.removeprefix(f"s3://{BUCKET}/") + "/"
+    found = server.client.list_objects_v2(Bucket=BUCKET, Prefix=prefix).get("Contents", ())
+    return {
+        each["Key"].removeprefix(prefix): server.client.get_object(Bucket=BUCKET, Key=each["Key"])["Body"].read()
+        for each in found
+    }
+
+
+def test_a_run_does_not_survive_its_way_into_a_bucket_and_back(
+    folder: Path, place: str, at: Open, seaweedfs: Server, tmp_path: Path
+) -> None:
+    before = hashes(DiskStore(folder))
+    journey = moving.move(DiskStore(folder), at(place), by="me")
+    assert journey.copied == len(before) and hashes(at(place)) == before
+    assert define(at(place)).run_id == "moved-1"
+    with pytest.raises(UsageError, match=f"moved it to {place}"):
+        look(DiskStore(folder))
+    (tmp_path / "c").mkdir()
+    moving.move(at(place), DiskStore(tmp_path / "c"), by="me")
+    after = hashes(DiskStore(tmp_path / "c"))
+    fences = {path for path in after if path.startswith("journal/")} - before.keys()
+    assert len(fences) == 1, "the way out of a bucket begins with a fence"
+    assert {path: sha for path, sha in after.items() if path not in fences} == before
+    left = keys(seaweedfs, place)
+    assert {path for path, data in left.items() if data} == {"moved.yaml"}
+    assert all(path.startswith("journal/") for path, data in left.items() if not data)
+    assert satchel.run(tmp_path / "c").status == "completed"
+    moving.move(DiskStore(tmp_path / "c"), at(place), by="me")
+    assert define(at(place)).run_id == "moved-1"
+
+
+@pytest.mark.slow
+def test_bucket_to_bucket_is_not_possible(folder: Path, place: str, at: Open, seaweedfs: Server) -> None:
+    other = seaweedfs.place()
+    moving.copy(DiskStore(folder), at(place), by="me")
+    moving.move(at(place), at(other), by="me")
+    stone = tombstone.read(at(place))
+    assert stone and stone.to == other and define(at(other)).run_id == "moved-1"
+    assert moving.move(at(place), at(other), by="me").was_done
+
+
+def test_a_copy_of_a_bucket_needs_permission_to_write_there(
+    folder: Path, place: str, at: Open, seaweedfs: Server, tmp_path: Path
+) -> None:
+    moving.copy(DiskStore(folder), at(place), by="me")
+    before = keys(seaweedfs, place)
+    (tmp_path / "c").mkdir()
+    moving.copy(at(place), DiskStore(tmp_path / "c"), by="me")
+    assert keys(seaweedfs, place) == before
+
+
+@pytest.mark.slow
+def test_a_frozen_process_goes_on_where_the_run_was(
+    folder: Path, place: str, at: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had the run in the bucket, was frozen, and its lease ran out before the run was moved away."""
+    moving.move(DiskStore(folder), at(place), by="me")
+    monkeypatch.setenv(heartbeat.TTL_VARIABLE, "0.3")
+    zombie = at(place)
+    seen = look(zombie)
+    with owned(zombie, seen) as frozen:
+        assert frozen.heartbeat and frozen.segments
+        frozen.heartbeat._over.set()
+        frozen.heartbeat._thread.join()
+        (tmp_path / "c").mkdir()
+        planted = lease.mine(at(place), "moved-1", frozen.epoch, 0.3)
+        at(place).replace(lease.PATH, lease.encode(_of_another_machine(planted)))
+        moving.move(at(place), DiskStore(tmp_path / "c"), by="me")
+        name = f"journal/{seen.tail.next_seq:012d}.jsonl"
+        with pytest.raises(FileExistsError):
+            zombie.create(name, b"what it would have gone on with")
+
+
+def _of_another_machine(mine: lease.Lease) -> lease.Lease:
+    import msgspec
+
+    return msgspec.structs.replace(mine, host="elsewhere")
+
+
+@pytest.mark.parametrize("kind", [moving.move, moving.copy], ids=["move", "copy"])
+def test_a_run_that_is_going_in_a_bucket_is_torn_apart(
+    kind: Any, folder: Path, place: str, at: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moving.move(DiskStore(folder), at(place), by="me")
+    monkeypatch.setenv(heartbeat.TTL_VARIABLE, "1")
+    (tmp_path / "c").mkdir()
+    with owned(running := at(place), look(running)), pytest.raises(LeaseHeld):
+        monkeypatch.setattr(lease, "has_died", lambda found: False)
+        kind(at(place), DiskStore(tmp_path / "c"), by="me")
+    assert define(at(place)).run_id == "moved-1" and not [*inventory.carried(DiskStore(tmp_path / "c"))]
+
+
+def test_who_begins_to_run_it_under_the_tombstone_is_lost(folder: Path, place: str, at: Open, tmp_path: Path) -> None:
+    """Another process puts up its fence between the last look of the move and its tombstone."""
+    moving.move(DiskStore(folder), at(place), by="me")
+    rival = at(place)
+    seen = look(rival)
+
+    class Slow(BucketStore):
+        def replace(self, path: str, data: bytes, **options: Any) -> str:
+            if path == tombstone.PATH:
+                tail = look(at(place)).tail
+                at(place).create(f"journal/{tail.next_seq:012d}.jsonl", b"a rival's fence")
+            return super().replace(path, data, **options)
+
+    (tmp_path / "c").mkdir()
+    source = at(place)
+    source.__class__ = Slow
+    with pytest.raises(LeaseHeld, match="began to run"):
+        moving.move(source, DiskStore(tmp_path / "c"), by="me")
+    assert tombstone.read(at(place)) is None and not DiskStore(tmp_path / "c").version("workspace.yaml")
+    assert seen.moment.run_id == "moved-1"
+
+
+def test_a_bucket_whose_tags_say_nothing_is_believed(folder: Path, place: str, at: Open) -> None:
+    """With SSE-KMS an ETag is no MD5, and what a store remembers of its own writes proves nothing."""
+
+    class Lying(BucketStore):
+        def version(self, path: str) -> str | None:
+            tag = super().version(path)
+            return tag and f'"kms-{tag[1:]}'
+
+        def replace(self, path: str, data: bytes, **options: Any) -> str:
+            tag = super().replace(path, data, **options)
+            if path == "agent.py":
+                key = self._key(path)
+                self._requests.call("put_object", "can't be written", path, Key=key, Body=data[:-1])
+            return tag
+
+    to = at(place)
+    to.__class__ = Lying
+    with pytest.raises(StorageFailed, match=r"agent\.py"):
+        moving.move(DiskStore(folder), to, by="me")
+    assert define(DiskStore(folder)).run_id == "moved-1"
+
+
+def test_what_a_disk_can_not_hold_is_found_out_in_the_middle(folder: Path, moto: Server, tmp_path: Path) -> None:
+    place = moto.place()
+
+    def at(url: str) -> Store:
+        return open_store(url, moto.storage_options())
+
+    moving.copy(DiskStore(folder), at(place), by="me")
+    (tmp_path / "c").mkdir()
+    prefix = place.removeprefix(f"s3://{BUCKET}/")
+    for name in ("outputs", "n" * 300):
+        moto.client.put_object(Bucket=BUCKET, Key=f"{prefix}/{name}", Body=b"x")
+        with pytest.raises(UsageError, match="can't be brought to another place"):
+            moving.copy(at(place), DiskStore(tmp_path / "c"), by="me")
+        assert not inventory.carried(DiskStore(tmp_path / "c"))
+        moto.client.delete_object(Bucket=BUCKET, Key=f"{prefix}/{name}")
+
+
+def test_a_copy_with_other_tools_is_not_the_run(
+    folder: Path, place: str, at: Open, seaweedfs: Server, tmp_path: Path
+) -> None:
+    """As `aws s3 sync` does it, there and back."""
+    before = hashes(DiskStore(folder))
+    prefix = place.removeprefix(f"s3://{BUCKET}/")
+    for path in folder.rglob("*"):
+        if path.is_file():
+            key = f"{prefix}/{path.relative_to(folder).as_posix()}"
+            seaweedfs.client.put_object(Bucket=BUCKET, Key=key, Body=path.read_bytes())
+    assert look(at(place)).moment.status == "completed" and hashes(at(place)) == before
+    for name, data in keys(seaweedfs, place).items():
+        (tmp_path / "c" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "c" / name).write_bytes(data)
+    assert hashes(DiskStore(tmp_path / "c")) == before and satchel.run(tmp_path / "c").status == "completed"
+
+
+CALLS = ("read", "version", "list", "folders", "replace", "create", "settle", "remove", "remove_many", "refresh")
+
+
+class Killed(BaseException):
+    """As a kill: nothing catches it, and no later call happens."""
+
+
+class Fuse:
+    """Counts calls to both places; they may come from several threads."""
+
+    def __init__(self, left: int):
+        self.left = left
+
+    def tick(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise Killed
+
+
+class Dying:
+    fuse: Fuse
+
+    def __getattribute__(self, name: str) -> Any:
+        found = super().__getattribute__(name)
+        if name in CALLS:
+            self.fuse.tick()
+        return found
+
+
+class DyingDisk(Dying, DiskStore):
+    pass
+
+
+class DyingBucket(Dying, BucketStore):
+    pass
+
+
+def dying(store: Store, fuse: Fuse) -> Store:
+    store.fuse = fuse  # type: ignore[attr-defined]
+    store.__class__ = DyingDisk if isinstance(store, DiskStore) else DyingBucket
+    return store
+
+
+def lives(store: Store) -> bool:
+    try:
+        return define(store).run_id == "moved-1"
+    except UsageError:
+        return False
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_kill_between_a_folder_and_a_bucket_leaves_two_or_none(
+    seed: int, folder: Path, at: Open, seaweedfs: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There and back, killed at random calls until it is through."""
+    print(f"seed {seed}")
+    monkeypatch.setenv(heartbeat.TTL_VARIABLE, "0.5")  # this process lives on, so whoever comes next has to watch
+    rng = random.Random(seed)
+    before = hashes(DiskStore(folder))
+    here, kills = str(folder), 0
+    began = time.monotonic()
+    for number in range(6):
+        there = seaweedfs.place() if number % 2 == 0 else str(tmp_path / f"back{number}")
+        if number % 2:
+            os.mkdir(there)
+        after = rng.randrange(150)
+        while True:
+            try:
+                moving.move(dying(at(here), fuse := Fuse(after)), dying(at(there), fuse), by="me")
+                break
+            except Killed:
+                kills += 1
+            both = lives(at(here)), lives(at(there))
+            assert both != (True, True)
+            if both[1]:
+                assert before.items() <= hashes(at(there)).items()
+            else:
+                assert before.items() <= hashes(at(here)).items()
+            after += rng.randrange(10, 150)
+        assert lives(at(there)) and not lives(at(here))
+        assert before.items() <= hashes(at(there)).items()
+        here = there
+        if time.monotonic() - began > 25:
+            break
+    assert kills
+    print(f"{number + 1} moves, {kills} kills")

@@ -1,0 +1,72 @@
+"""Removes from a place what has gone elsewhere, and nothing else: what somebody has changed or added stays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .. import journal, movingfile, tombstone
+from ..names import DEFINITION
+from ..store import Entry, Store
+from ..store.disk import DISPLACED, LOCK
+from . import inventory
+from .transfer import READ_LIMIT, Sent, Tell, each_of, hashes
+
+_KEPT = frozenset((tombstone.PATH, LOCK))
+
+
+def clear(store: Store, sent: Mapping[str, Sent], tell: Tell) -> list[str]:
+    """Remove what `leaving.json` lists. Returns what is left besides the tombstone. `sent` is what was read here just
+    now; without it, each file is read once more to see whether it is still what went."""
+    leaving = movingfile.read_leaving(store)
+    if not leaving:
+        return []
+    store.refresh()
+    if DEFINITION in leaving:
+        _remove(store, DEFINITION, leaving, sent)
+        store.settle("")
+    entries = [entry.path for entry in inventory.walk(store)]
+    going = [path for path in entries if path in leaving and path != DEFINITION]
+    rubbish = [path for path in entries if inventory.is_passing(path)]
+    tell("clearing", 0, len(going))
+    for number, _ in enumerate(each_of(lambda path: _remove(store, path, leaving, sent), going, store), 1):
+        tell("clearing", number, len(going))
+    store.remove_many(rubbish)
+    _tidy(store, "")
+    left = [entry.path for entry in inventory.walk(store) if _is_left(store, entry)]
+    store.remove(movingfile.PATH)  # how it had come here
+    store.remove(movingfile.LEAVING)
+    return left
+
+
+def _remove(store: Store, path: str, leaving: Mapping[str, str], sent: Mapping[str, Sent]) -> None:
+    version = store.version(path)
+    if version is None:
+        return
+    is_same = path in sent and sent[path].version == version
+    if not is_same:
+        try:
+            is_same = hashes(store.read(path, limit=READ_LIMIT).data)[0] == leaving[path]
+        except FileNotFoundError:
+            return
+    if is_same and is_stub(store, path):
+        store.replace(path, b"")
+    elif is_same:
+        store.remove(path)
+
+
+def is_stub(store: Store, path: str) -> bool:
+    """Where there is no lock, names of the journal stay taken, by nothing: a process that was frozen before the run
+    moved, and goes on to write here, finds its next name taken and stops."""
+    return not store.abilities.lock and path.startswith(f"{journal.FOLDER}/")
+
+
+def _is_left(store: Store, entry: Entry) -> bool:
+    if entry.path in _KEPT or (not entry.size and is_stub(store, entry.path)):
+        return False
+    return inventory.goes_along(entry.path) or entry.path.startswith(f"{DISPLACED}/")
+
+
+def _tidy(store: Store, folder: str) -> None:
+    for inner in [*store.folders(folder)]:
+        _tidy(store, inner)
+    store.tidy(folder)

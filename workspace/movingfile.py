@@ -1,0 +1,83 @@
+"""Two small files in `.satchel` at the two ends of a copy or a move, so that one that was killed can be gone on with.
+
+`moving.json`, the first file at the destination: which run is brought here, and from where. Once workspace.yaml is
+there it tells how the run has come, for its first opening (moving/adoption.py). `leaving.json`, at the source of a
+move: what is to be removed there, by hash, so that what somebody has changed meanwhile is not.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import Literal
+
+import msgspec
+
+from .errors import InvalidFile, UsageError
+from .names import DEFINITION
+from .store import Store
+
+PATH = ".satchel/moving.json"
+LEAVING = ".satchel/leaving.json"
+_LEAVING_LIMIT = 1 << 30
+
+Kind = Literal["move", "copy"]
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    format: int = 1
+    run_id: str
+    kind: Kind
+    source: str = msgspec.field(name="from")
+    to: str
+    began: str
+    by: str
+
+    def is_same_journey(self, other: Manifest) -> bool:
+        return (self.run_id, self.kind, self.source, self.to) == (other.run_id, other.kind, other.source, other.to)
+
+    @property
+    def command(self) -> str:
+        return shlex.join(["satchel", self.kind, self.source, self.to])
+
+
+def encode(value: Manifest) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+
+
+def read(store: Store) -> Manifest | None:
+    """None if there is none, or what lies there is not one."""
+    if store.version(PATH) is None:
+        return None
+    try:
+        return msgspec.json.decode(store.read(PATH, limit=1 << 16).data, type=Manifest)
+    except (FileNotFoundError, InvalidFile, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def refuse(store: Store) -> None:
+    """UsageError if this is a place to which a run is only half brought: one without a workspace.yaml."""
+    found = read(store)
+    if found is not None and store.version(DEFINITION) is None:
+        raise UsageError(
+            "is not a workspace yet", path=store.url,
+            why=f"the run {found.run_id} is being brought here from {found.source} since {found.began}",
+            remedy=f"if nothing does so any more, `{found.command}` goes on with it",
+        )  # fmt: skip
+
+
+def write_leaving(store: Store, hashes: dict[str, str]) -> None:
+    store.replace(LEAVING, msgspec.json.encode({"format": 1, "files": hashes}))
+
+
+def read_leaving(store: Store) -> dict[str, str]:
+    """The SHA-256 of each file that was brought away from here. Empty if nothing is left to remove."""
+    if store.version(LEAVING) is None:
+        return {}
+    try:
+        found = msgspec.json.decode(
+            store.read(LEAVING, limit=_LEAVING_LIMIT).data, type=dict[str, dict[str, str] | int]
+        )
+    except (FileNotFoundError, InvalidFile, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return {}
+    files = found.get("files")
+    return files if isinstance(files, dict) else {}
