@@ -5,14 +5,38 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from . import tombstone
 from .names import DEFINITION
+from .store import DiskStore, Store
+from .store.part import Part
 
 
-def below(root: str) -> Iterator[str]:
+def below(root: str, *, with_moved: bool = False) -> Iterator[str]:
     """Folders with a workspace.yaml, by name. What lies inside a workspace is its own and not looked at; hidden folders
-    are skipped, and links are not followed."""
+    are skipped, and links are not followed. `with_moved`: those, too, that a run has left for another place."""
     for folder, inside, files in os.walk(root):
-        if DEFINITION in files:
+        is_moved = with_moved and tombstone.PATH in files and tombstone.read(DiskStore(folder)) is not None
+        if DEFINITION in files or is_moved:
             inside.clear()
             yield os.path.normpath(folder)
         inside[:] = sorted(name for name in inside if not name.startswith("."))
+
+
+def below_store(root: Store, *, with_moved: bool = False, is_live: bool = False) -> Iterator[Store]:
+    """The same of a store that holds workspaces, or is one. All answer from one listing, that of `root`; it is taken
+    anew only by `root` itself, unless what is found `is_live`."""
+    for folder in _inside(root, "", with_moved):
+        yield Part(root, folder, is_live=is_live)
+
+
+def _inside(root: Store, folder: str, with_moved: bool) -> Iterator[str]:
+    above = f"{folder}/" if folder else ""
+    is_workspace = root.version(above + DEFINITION) is not None
+    if not is_workspace and with_moved and root.version(above + tombstone.PATH) is not None:
+        is_workspace = tombstone.read(Part(root, folder, is_live=False)) is not None
+    if is_workspace:
+        yield folder
+        return
+    for inner in root.folders(folder):
+        if not inner.rpartition("/")[2].startswith("."):
+            yield from _inside(root, inner, with_moved)

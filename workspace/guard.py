@@ -6,12 +6,15 @@ is kept for a minute, for an editor may have had it open: what is saved into it 
 
 from __future__ import annotations
 
+import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from .behind import AtOnce, Behind
 from .errors import InvalidFile
+from .projection import steps_shown
 from .store import FileChanged, Store, Version
 
 _KEPT_SECONDS = 60.0
@@ -34,8 +37,13 @@ class _Displaced:
 class Guard:
     """Of one opened workspace."""
 
-    def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic):
-        self._store, self._clock = store, clock
+    def __init__(
+        self, store: Store, clock: Callable[[], float] = time.monotonic, behind: Behind | None = None
+    ):  # fmt: skip
+        self._store, self._clock, self._behind = store, clock, behind or AtOnce()
+        self._writing: Counter[str] = Counter()  # files that are about to be written in another thread, and how often
+        self._counting = threading.Lock()  # of these
+        self.steps_shown = steps_shown(store)
         self.versions: dict[str, Version] = {}
         """What was last written to each path, or merged from it."""
         self._theirs: dict[str, None] = {}
@@ -44,7 +52,22 @@ class Guard:
         self._moving: dict[str, tuple[Version, float]] = {}  # displaced files that are being written, and since when
 
     def replace(self, path: str, data: bytes) -> None:
-        """Write the file, unless a person has saved it since. One that was deleted is restored."""
+        """Write the file, now or soon, unless a person has saved it since. One that was deleted is restored."""
+        self._later(path, lambda: self._replace(path, data))
+
+    def _later(self, path: str, write: Callable[[], None]) -> None:
+        def counted() -> None:
+            try:
+                write()
+            finally:
+                with self._counting:
+                    self._writing[path] -= 1
+
+        with self._counting:
+            self._writing[path] += 1
+        self._behind.do(path, counted)
+
+    def _replace(self, path: str, data: bytes) -> None:
         if path in self._theirs:
             return
         there = self._store.version(path)
@@ -72,6 +95,9 @@ class Guard:
 
     def remove(self, path: str) -> None:
         """Likewise."""
+        self._later(path, lambda: self._remove(path))
+
+    def _remove(self, path: str) -> None:
         if self._store.version(path) in (None, self.versions.get(path)):
             self.versions.pop(path, None)
             self._store.remove(path)
@@ -97,6 +123,8 @@ class Guard:
         """The files that a person has saved or removed since. Costs a system call a file."""
         self._look_at_displaced()
         for path in list(self.versions | self._theirs):  # one that was removed has no version, until it is saved anew
+            if self._writing[path]:
+                continue
             there = self._store.version(path)
             if there != self.versions.get(path):
                 if there is not None:

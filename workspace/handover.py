@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from . import inbox
+from . import inbox, urls
 from .definition import Definition
 from .errors import InvalidFile, SatchelError, UsageError
 from .inbox import FOLDER, Found
@@ -66,8 +66,7 @@ class _TargetFailed(Exception):
 def _target(store: Store, redirect_to: str) -> tuple[Store, str]:
     """The store, and the folder in it with a `/` at its end."""
     try:
-        place = os.path.join(store.url, os.path.expanduser(redirect_to.removeprefix("file://")))
-        target = open_store(place)
+        target = open_store(urls.checked(urls.resolve(store.url, redirect_to)))
         if target.url == store.url or target.url == f"{store.url}/{FOLDER}":
             raise UsageError("is this run's own inbox", path=redirect_to, remedy="name another one in redirect_to")
         return target, f"{FOLDER}/" if target.version(DEFINITION) is not None else ""

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Raw
 
 from ..schemas import Problem
+from .behind import AtOnce, Behind
 from .checkpoint import MessagesAt
 from .errors import InvalidFile
 from .record import Line, Message
@@ -59,6 +60,7 @@ class MessageFile:
     def __init__(self, store: Store, folder: str, at: MessagesAt, whole: bytes = b""):
         """`at` is how far the file has come, `whole` what is in it."""
         self.at = at
+        self.behind: Behind = AtOnce()
         self._store, self._path = store, folder + NAME
         newest = whole[whole.rfind(b"\n", 0, max(0, len(whole) - KEPT)) + 1 :]
         self._newest = deque(newest.splitlines(keepends=True))  # the end of the file, at least a row if it has any
@@ -70,7 +72,7 @@ class MessageFile:
             return
         rows = [_encode(line) for line in lines]
         data = b"".join(rows)
-        self._store.append(self._path, data)
+        self.behind.do(self._path, lambda: self._store.append(self._path, data))
         self.at = _after(self.at, len(rows), data)
         self._newest.extend(rows)
         self._newest_bytes += len(data)
@@ -99,6 +101,7 @@ class MessageFile:
         """At least one row more, and about as many bytes again as are in memory."""
         known = b"".join(self._newest)
         size = len(known)
+        self.behind.wait()
         older: list[bytes] = []
         while not older:
             size = min(2 * size, self.at.bytes)
@@ -125,6 +128,7 @@ class MessageFile:
 
     def sync(self) -> None:
         """Make it durable, before a checkpoint relies on it."""
+        self.behind.wait()
         if self.at.bytes:
             self._store.append(self._path, b"", durable=True)
 
@@ -137,10 +141,7 @@ def restore(
     None if what the checkpoint knows is gone from the file; then the whole journal is needed.
     """
     path, rejected = folder + NAME, folder + REJECTED
-    try:
-        found = store.read(path, limit=_READ_LIMIT).data
-    except FileNotFoundError:
-        found = None
+    found = store.read(path, limit=_READ_LIMIT).data if store.version(path) is not None else None
     known = (found or b"")[: checkpointed.bytes]
     if len(known) != checkpointed.bytes or _crc(known) != checkpointed.crc:
         return None

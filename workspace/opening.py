@@ -15,19 +15,22 @@ from functools import partial
 from typing import Any, Literal
 
 from .. import schemas
-from . import checkpoint, handover, inbox, journal, jsontext, lease, messagefile, rebuilding, salvage
+from . import checkpoint, handover, inbox, journal, jsontext, messagefile, rebuilding, salvage
 from .agentmoment import folder_of_agent
 from .approvals import Desk
+from .behind import behind
 from .checkpoint import MessagesAt
 from .definition import Definition
 from .edits import CheckData, Noticed, Side, displaced, keeping, notice, taking
 from .errors import Damaged, SatchelError
 from .guard import Guard
 from .journal import SEGMENT_BYTES, Journal
-from .looking import Look, look, signature
+from .looking import Look, look
 from .messagefile import MessageFile
 from .moment import Moment
+from .moving.adoption import judge
 from .names import SCHEMAS
+from .ownership import Owned, owned
 from .partial import PARTIALS, RECOVERED
 from .projection import STEPS
 from .projector import Files, Projector
@@ -38,6 +41,9 @@ from .store import Store
 from .store.disk import TEMPORARY
 from .version import version
 
+_FETCHED_BYTES = 256 << 10
+"""So much of the journal may be fetched at an opening for want of a checkpoint."""
+
 Found = Literal["new", "clean", "crash", "files"]
 Why = Literal["run", "recover", "merge", "pause", "answer"]
 
@@ -47,9 +53,11 @@ class Workspace:
 
     def __init__(self, store: Store, definition: Definition, moment: Moment, report: Report):
         self.store, self.definition, self.moment, self.report = store, definition, moment, report
-        self.projector = Projector()
-        self.guard = Guard(store)
+        self.behind = behind(store)
+        self.projector = Projector(behind=self.behind)
+        self.guard = Guard(store, behind=self.behind)
         self.journal: Journal
+        self.owned: Owned
         self.files: dict[str, Files] = {}  # by agent
         self.messages: dict[str, MessageFile] = {}
         self.desk = Desk(store, moment)
@@ -60,7 +68,8 @@ class Workspace:
     def checkpoint_if_due(self) -> None:
         """A checkpoint is written when the journal since the last one outgrows it: their cost stays in proportion."""
         since = self.journal.bytes_written - self._checkpointed_bytes
-        if since >= max(SEGMENT_BYTES, self._checkpoint_size):
+        least = _FETCHED_BYTES if self.store.abilities.remote else SEGMENT_BYTES
+        if since >= max(least, self._checkpoint_size):
             self.checkpoint()
 
     def checkpoint(self) -> str:
@@ -79,6 +88,7 @@ class Workspace:
         if path not in self.messages:
             self.messages[path] = MessageFile(self.store, folder_of_agent(path), MessagesAt())
         shown = noticed.shown.get(path, {}) if noticed else {}
+        self.messages[path].behind = self.behind
         self.files[path] = Files(self.guard, self.moment, self.moment.agents[path], self.messages[path], shown)
 
     def record_edits(self, noticed: Noticed) -> None:
@@ -106,28 +116,33 @@ class Workspace:
         self.mark_all()
         self.projector.write_all()
         self.guard.clear()
-        self.store.remove(lease.PATH)
+        self.journal.roll_up()
+        self.owned.end(self.store)
 
 
 @contextmanager
 def opened(
     store: Store, why: Why, report: Report, *, seen: Look | None = None,
-    choices: Mapping[str, Side] | None = None, check_data: CheckData | None = None,
+    choices: Mapping[str, Side] | None = None, check_data: CheckData | None = None, take_over: bool = False,
+    adopt: bool = False,
 ) -> Iterator[Workspace]:  # fmt: skip
     """Open for the body. The body calls `close`; leaving without it is what a crash is, and is repaired as one.
 
-    `seen` is a look at it that was taken just now, if there is one.
+    `seen` is a look at it that was taken just now, if there is one. `take_over`: see `owned`;
+    `adopt`: see moving/adoption.py.
 
     Edits by people are merged, recorded and reported. Refused or InvalidFile for one that can't be honoured,
     Conflicting for one that a person has to decide about, by `choices`; see edits/notice.py for these and `check_data`.
     To `merge`, what nobody has settled yet is left as it is, and asked about again by the next opening.
     """
     seen = seen or look(store)  # refuse before anything is touched
-    with lease.held(store):
+    adopted = judge(store, seen.moment, seen.moment.url, seen.moment.host, adopt=adopt)
+    with owned(store, seen, take_over=take_over) as mine:
+        seen = mine.seen
         _clear_temporary(store)
-        if signature(store) != seen.signature:
-            seen = look(store)
         report.found(seen)
+        if adopted.says:
+            report.add("found", adopted.says)
         if not seen.is_rebuilt:
             displaced.put_back(store, seen.moment)
         noticed = notice(store, seen.moment, seen.definition, choices, check_data, is_rebuilt=seen.is_rebuilt)
@@ -145,9 +160,10 @@ def opened(
         inbox.put_away(store, seen.moment)
         leftovers = list(salvage.leftovers(store, seen.moment))
         workspace = Workspace(store, seen.definition, seen.moment, report)
+        workspace.owned = mine
         _restore_messages(workspace, seen)
         workspace.journal = Journal(
-            store, epoch=seen.moment.epoch + 1, next_seq=seen.tail.next_seq, on_durable=seen.moment.apply
+            store, epoch=mine.epoch, next_seq=mine.begin(), on_durable=seen.moment.apply, segments=mine.segments
         )
         has_work = noticed.reopens or inbox.has_work(store, seen.moment)
         workspace.was_finished = seen.moment.is_finished and not has_work
@@ -159,19 +175,21 @@ def opened(
             _project(workspace, noticed)
             yield workspace
         finally:
+            workspace.behind.close()
             workspace.journal.end()
 
 
 def _record_opening(workspace: Workspace, why: Why, seen: Look, noticed: Noticed) -> None:
     moment, writer = workspace.moment, workspace.journal
     store = workspace.store
-    store.replace(lease.PATH, lease.encode(lease.mine(store, moment.run_id, writer.epoch)), sync="data")
-    was: Found = "new" if moment.seq == 0 else "clean" if moment.clean else "crash"
+    workspace.owned.write_lease(store)
+    was: Found = "new" if workspace.owned.is_new else "clean" if moment.clean else "crash"
     was = "files" if seen.is_rebuilt else was
     writer.add(
         Opened(
             format=FORMAT, run_id=moment.run_id, satchel=version(), python=platform.python_version(),
-            host=socket.gethostname(), pid=os.getpid(), why=why, found=was, definition=noticed.definition,
+            host=socket.gethostname(), pid=os.getpid(), url=store.url, why=why, found=was,
+            definition=noticed.definition,
         )
     )  # fmt: skip
     workspace.record_edits(noticed)
@@ -240,11 +258,8 @@ def publish(store: Store, name: str, schema: dict[str, Any]) -> None:
     """Copy a schema to where editors find it."""
     path = f"{SCHEMAS}/{name}.json"
     text = jsontext.dump(schema).encode()
-    try:
-        is_there = store.read(path).data == text
-    except FileNotFoundError:
-        is_there = False
-    if not is_there:
+    store.expect(path, text)
+    if store.version(path) is None or store.read(path).data != text:
         store.replace(path, text, sync="data")
 
 

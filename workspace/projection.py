@@ -19,12 +19,16 @@ from .agentmoment import ROOT, AgentMoment, Scope, folder_of_agent
 from .moment import Moment, Status
 from .names import ID, slug
 from .record import OfCall, StepCompleted
+from .store import Store
 
 STATE = "state.json"
 TODO = "todo.md"
 STEPS = "steps"
 STEPS_SHOWN = 50
 """Of each open scope the newest results are shown, so that a scope of 10,000 steps is not a folder of 10,000 files."""
+
+STEPS_SHOWN_REMOTELY = 3
+"""Where every file is a request, to write and at each opening to read."""
 
 _HASHED = re.compile("-[0-9a-f]{6}$")
 _STEP_FILE = re.compile(r"/[0-9]{2,}-[a-z0-9-]+\.json\Z")
@@ -74,21 +78,27 @@ def owner(moment: Moment, agent: AgentMoment) -> str:
     return f"{moment.run_id}/{agent.path}"
 
 
+def steps_shown(store: Store) -> int:
+    """Of each open scope."""
+    return STEPS_SHOWN_REMOTELY if store.abilities.remote else STEPS_SHOWN
+
+
 class StepFile(NamedTuple):
     path: str
     scope: str
     record: OfCall  # a StepCompleted, or the StepStarted of an effect in doubt
 
 
-def step_files(agent: AgentMoment) -> Iterator[StepFile]:
+def step_files(agent: AgentMoment, most: int = STEPS_SHOWN) -> Iterator[StepFile]:
+    """`most` of each scope."""
     for key, scope in agent.scopes.items():
-        yield from step_files_of(agent, key, scope)
+        yield from step_files_of(agent, key, scope, most)
 
 
-def step_files_of(agent: AgentMoment, key: str, scope: Scope) -> Iterator[StepFile]:
+def step_files_of(agent: AgentMoment, key: str, scope: Scope, most: int = STEPS_SHOWN) -> Iterator[StepFile]:
     """The newest steps of a scope, newest first; effects in doubt always."""
     folder = f"{agent.folder}{STEPS}/{folder_of(key, scope.title)}"
-    newest: Iterator[OfCall] = islice(reversed(scope.done.values()), STEPS_SHOWN)
+    newest: Iterator[OfCall] = islice(reversed(scope.done.values()), most)
     for record in (*scope.started.values(), *newest):
         yield StepFile(f"{folder}/{file_stem(record.no, record.step)}.json", key, record)
 

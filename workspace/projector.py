@@ -2,7 +2,8 @@
 
 Everything that is written only to be looked at or salvaged shares one budget: a file is written when the time since
 such writing last ended is at least 20 times what it took, the neediest first. So it follows closely on a fast disk and
-slows down on a slow one, with nothing to set. At a stop everything is written.
+slows down on a slow one, with nothing to set. At a stop everything is written. Where writing is a request, the run goes
+on meanwhile; the time counts all the same.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from typing import Protocol
 
 from . import projection, record
 from .agentmoment import AgentMoment
+from .behind import AtOnce, Behind
 from .guard import Guard
 from .messagefile import MessageFile
 from .moment import Moment
 
 SHARE = 20
+_LOOK_AGAIN = 0.02
+"""Seconds after which it is looked whether what is being written is written."""
 
 
 class Document(Protocol):
@@ -31,10 +35,13 @@ class Document(Protocol):
 class Projector:
     """Decides what is written when. Used from one thread."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic):
+    def __init__(self, clock: Callable[[], float] = time.monotonic, behind: Behind | None = None):
         self.wake: Callable[[float], None] | None = None
         """Called with a delay in seconds after which `catch_up` has something to do."""
         self._clock = clock
+        self._behind = behind or AtOnce()
+        self._behind.on_idle = self._landed
+        self._began = 0.0  # of the writing that is under way
         self._due = 0.0
         self._dirty: dict[Document, None] = {}  # longest dirty first
         self._awaited = False
@@ -54,7 +61,9 @@ class Projector:
     def catch_up(self) -> None:
         """Write the neediest file if it is time."""
         self._awaited = False
-        if self._dirty:
+        if self._dirty and not self._behind.is_idle:
+            self._ask_to_be_woken()
+        elif self._dirty:
             self.mark(next(iter(self._dirty)))
 
     def drop(self, document: Document) -> None:
@@ -62,24 +71,34 @@ class Projector:
         self._dirty.pop(document, None)
 
     def write_all(self) -> None:
+        """Every file shows the moment when this returns."""
         while self._dirty:
             self._write_neediest()
+        self._behind.wait()
 
     def _ask_to_be_woken(self) -> None:
         if self._dirty and self.wake and not self._awaited:
             self._awaited = True
-            self.wake(max(0.0, self._due - self._clock()))
+            self.wake(max(0.0, self._due - self._clock()) if self._behind.is_idle else _LOOK_AGAIN)
 
     def _write_neediest(self) -> None:
         document = next(iter(self._dirty))
         del self._dirty[document]
         began = self._clock()
+        if self._behind.is_idle:
+            self._began = began
+        self._due = float("inf")
         try:
             if document.write():
                 self._dirty[document] = None
         finally:
-            ended = self._clock()
-            self._due = ended + SHARE * (ended - began)
+            if self._behind.is_idle:
+                self._landed()
+
+    def _landed(self) -> None:
+        """What was to be written is. In any thread."""
+        ended = self._clock()
+        self._due = ended + SHARE * (ended - self._began)
 
 
 class StateDocument:
@@ -114,7 +133,7 @@ class StepsDocument:
         self._shown.pop(path, None)
 
     def write(self) -> bool:
-        wanted = {file.path: file.record for file in projection.step_files(self._agent)}
+        wanted = {file.path: file.record for file in projection.step_files(self._agent, self._files.steps_shown)}
         for path in sorted(self._shown.keys() - wanted.keys()):
             del self._shown[path]
             self._files.remove(path)

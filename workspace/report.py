@@ -30,6 +30,7 @@ class Report:
     late: list[Remark] = field(default_factory=list)  # those that came after the report had been shown
     was_clean: bool = True
     at: str = field(default_factory=now)
+    _saved: bytes = b""
 
     def add(self, kind: Kind, text: str) -> None:
         self.remarks.append(Remark(kind, text))
@@ -49,7 +50,10 @@ class Report:
             self.add("done", complaint)
 
     def save(self, store: Store) -> None:
-        store.replace(PATH, self.text(), sync="data")
+        text = self.text()
+        if text != self._saved:
+            store.replace(PATH, text, sync="data")
+            self._saved = text
 
     def text(self) -> bytes:
         data = msgspec.json.encode({"format": 1, "at": self.at, "remarks": self.remarks})

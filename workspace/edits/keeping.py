@@ -70,7 +70,7 @@ def _restore(store: Store, moment: Moment, path: str, version: Version | None) -
         elif path == agent.folder + projection.TODO:
             data = projection.todo_file(moment, agent)
         elif path.startswith(f"{agent.folder}{projection.STEPS}/"):
-            records = {file.path: file.record for file in projection.step_files(agent)}
+            records = {file.path: file.record for file in projection.step_files(agent, projection.steps_shown(store))}
             data = projection.step_file(moment, records[path]) if path in records else None
     if data is not None:
         store.replace(path, data, sync="data", if_version=version)

@@ -28,7 +28,7 @@ def steady(store: Store, path: str) -> Content | None:
     """The file once it holds still; None if it is not there then. Refused if it never does."""
     seen, equal = _read(store, path), 1
     for _ in range(_LOOKS):
-        if equal >= (looks_needed(store, path) if seen is not None else 2):
+        if equal >= (looks_needed(store, path) if seen is not None or _is_whole(store) else 2):
             return seen
         if LOOK_AGAIN:
             time.sleep(LOOK_AGAIN)
@@ -40,13 +40,22 @@ def steady(store: Store, path: str) -> Content | None:
 def looks_needed(store: Store, path: str) -> int:
     """How many equal looks at a file in a row say that nobody is in the middle of saving it. By the clock of whoever
     keeps the file, so one that is in the future counts as long ago."""
+    if _is_whole(store):
+        return 1
     saved = store.trace(path).at
     if not saved:
         return 2  # it is restored, and whatever is saved later is found by the next opening
     return _STILL if 0 <= time.time() - datetime.fromisoformat(saved).timestamp() < _RECENT else 2
 
 
+def _is_whole(store: Store) -> bool:
+    """Whether files appear whole, by whatever they were saved: objects do, of which each is one request."""
+    return store.abilities.remote and store.abilities.conditional_replace
+
+
 def _read(store: Store, path: str) -> Content | None:
+    if store.version(path) is None:
+        return None
     try:
         return store.read(path)
     except FileNotFoundError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from .. import projection
 from ..agentmoment import ROOT
 from ..definition import Definition
 from ..errors import InvalidFile, Refused
@@ -31,6 +32,8 @@ def notice(
     files that hold still; others are not waited for.
     """
     looking = Looking(store, moment, History(store, moment), Noticed(), choices or {}, check_data, is_rebuilt, held)
+    if held is None:
+        store.fetch(_expected(store, moment))
     for agent in moment.agents.values():
         for look in (state.look, todo.look, steps.look):
             try:
@@ -51,6 +54,15 @@ def notice(
     place = {path: number for number, path in enumerate(moment.agents)}
     looking.noticed.edits.sort(key=lambda edit: place[edit.record.agent])
     return looking.noticed
+
+
+def _expected(store: Store, moment: Moment) -> Iterator[str]:
+    """The readable files, but for those that the listing shows to be as the run has written them."""
+    for agent in moment.agents.values() if store.abilities.remote else ():
+        store.expect(agent.folder + STATE, projection.state_file(moment, agent))
+        store.expect(agent.folder + TODO, projection.todo_file(moment, agent))
+        yield from (agent.folder + STATE, agent.folder + TODO)
+        yield from (file.path for file in projection.step_files(agent, projection.steps_shown(store)))
 
 
 def untaken(store: Store, moment: Moment) -> Iterator[str]:

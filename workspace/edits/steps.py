@@ -20,7 +20,7 @@ from .look import ahead, foreign, is_blank, is_of_run, sha
 def look(looking: Looking, agent: AgentMoment) -> None:
     store, noticed = looking.store, looking.noticed
     noticed.shown[agent.path] = {}
-    expected = {file.path: file.record for file in projection.step_files(agent)}
+    expected = {file.path: file.record for file in projection.step_files(agent, projection.steps_shown(store))}
     for folder in store.folders(agent.folder + projection.STEPS):
         for entry in store.list(folder):
             if projection.is_step_file(entry.path):  # others are a desktop's or an editor's

@@ -26,6 +26,8 @@ def look(looking: Looking, agent: AgentMoment) -> None:
     store, moment, noticed = looking.store, looking.moment, looking.noticed
     path, owner = agent.folder + projection.TODO, projection.owner(moment, agent)
     try:
+        if store.version(path) is None:
+            raise FileNotFoundError(path)
         data, version = store.read(path)
         stamped = stamp.read_markdown(data, owner)
     except FileNotFoundError:
