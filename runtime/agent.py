@@ -14,6 +14,7 @@ from typing import Any, Literal, overload
 
 from ..workspace.errors import UsageError
 from ..workspace.store import Store
+from . import fetching
 from .migration import Migration, chain
 from .resource import Resource, declared
 
@@ -118,7 +119,7 @@ def load(store: Store, reference: str) -> Agent:
 
 def _load_file(store: Store, path: str) -> Any:
     source = store.read(path).data  # refuses what leads out of the workspace
-    full = os.path.join(store.url, path)
+    full = os.path.join(fetching.folder_of(store), path)
     name = f"satchel_agent_{abs(hash((full, source)))}"
     if name in sys.modules:
         return sys.modules[name]

@@ -30,6 +30,9 @@ from .context import Context, Suspension
 _RESCAN = 0.5
 """Seconds between two looks, if nothing hints at a change before."""
 
+_REMOTE_RESCAN = 4.0
+"""Where every look is a request: each is paid for."""
+
 _SHARE = 20
 _SETTLE = 0.05
 _LAST_LOOKS = 40
@@ -41,6 +44,7 @@ class Attention:
     def __init__(self, context: Context):
         self._context = context
         self._store, self._guard = context.store, context.workspace.guard
+        self._is_remote, self._refresh_due = self._store.abilities.remote, 0.0
         self._hint = asyncio.Event()
         self._seen: dict[str, tuple[Version, float]] = {}  # changed files: their versions, and since when
         self._pause: Version | None = None  # of pause.yaml as it was last looked at
@@ -63,6 +67,7 @@ class Attention:
         try:
             with self._store.watch(("", "approvals", "inbox"), hint):
                 while True:
+                    await self._refresh()
                     await self._look_at_pause()
                     began = time.monotonic()
                     if self._changed():
@@ -83,6 +88,12 @@ class Attention:
         failed = error if isinstance(error, SatchelError) else SatchelError("can't look at the files", why=why)
         self._context.failed = failed
         self._context.suspend(Suspension("paused", "the files can't be looked at"))
+
+    async def _refresh(self) -> None:
+        """Where a look is a request, take one every few seconds, and let the run go on meanwhile."""
+        if self._is_remote and time.monotonic() >= self._refresh_due:
+            await asyncio.to_thread(self._store.refresh)
+            self._refresh_due = time.monotonic() + _REMOTE_RESCAN
 
     # pause.yaml
 

@@ -36,6 +36,7 @@ _THREADS = 32
 _FLUSH_SHARE = 20
 _LONGEST_UNFLUSHED = 0.1
 _UNFLUSHED_BYTES = 1 << 20
+_LOOK_AGAIN = 0.05
 
 
 class Suspended(asyncio.CancelledError):
@@ -177,6 +178,17 @@ class Context:
         waited = (datetime.now(UTC) - began).total_seconds()
         self.journal.add(Forced(under_way=self.drain.force(), waited=round(max(0.0, waited), 3)))
 
+    async def check_has_it(self) -> None:
+        """Return when nobody else can have taken the workspace. LeaseHeld if somebody has: then no effect begins."""
+        heartbeat = self.workspace.owned.heartbeat
+        if heartbeat is None:
+            return
+        while not heartbeat.is_in_time:
+            heartbeat.check()
+            self.check_going_on()
+            await asyncio.sleep(_LOOK_AGAIN)
+        heartbeat.check()
+
     def suspend(self, suspension: Suspension) -> None:
         """From now on every call unwinds. Of several reasons the weightiest is kept, and of two sleeps the shorter."""
         known = self.suspension
@@ -220,7 +232,7 @@ class Context:
 
     def _catch_up(self) -> None:
         try:
-            self.journal.flush()  # so that what waits for company, an item that has begun, can be seen
+            self.journal.flush_soon()  # so that what waits for company, an item that has begun, can be seen
             self.projector.catch_up()
         except SatchelError as error:
             self.failed = error
@@ -232,9 +244,10 @@ class Context:
         """
         now = time.monotonic()
         if now >= self._flush_due or self.journal.waiting_bytes >= _UNFLUSHED_BYTES:
-            self.journal.flush()
+            self.journal.flush_soon()
             ended = time.monotonic()
-            self._flush_due = ended + min(_FLUSH_SHARE * (ended - now), _LONGEST_UNFLUSHED)
+            share = _LONGEST_UNFLUSHED if self.store.abilities.remote else _FLUSH_SHARE * (ended - now)
+            self._flush_due = ended + min(share, _LONGEST_UNFLUSHED)
             self.step_is_done(agent)
         elif not self._flush_is_planned:
             self._flush_is_planned = True
@@ -243,7 +256,8 @@ class Context:
     def _flush_as_planned(self, agent: AgentContext) -> None:
         self._flush_is_planned = False
         try:
-            self.journal.flush()
+            self.journal.flush_soon()
+            self._flush_due = time.monotonic() + _LONGEST_UNFLUSHED
             self.step_is_done(agent)
         except SatchelError as error:
             self.failed = error

@@ -200,6 +200,7 @@ async def _once(call: Call, attempt: int) -> Any:
     scope.context.journal.add(StepStarted(**call.identity(), idempotency_key=key, arguments=arguments))
     try:
         await scope.durable()
+        await scope.context.check_has_it()
         scope.agent.check_going_on()  # another effect may have come into doubt while this one waited
     except BaseException as error:
         scope.failed(call, error, attempt, not_done=not call.in_doubt)

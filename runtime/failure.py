@@ -7,6 +7,7 @@ import sysconfig
 import traceback
 
 from ..workspace.record import Failure
+from . import fetching
 
 _LINES = 5
 _CHARACTERS = 100_000
@@ -48,4 +49,4 @@ def _message(error: BaseException) -> str:
 
 
 def _place(file: str, root: str) -> str:
-    return os.path.relpath(file, root) if file.startswith(f"{root}/") else file
+    return os.path.relpath(file, root) if file.startswith(f"{root}/") else fetching.shown(file) or file

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Literal
 
 from ..workspace import partial as format
+from ..workspace.behind import Behind
 from ..workspace.errors import AgentError, NotSerializable
 from ..workspace.partial import Marker, PartialHead
 from ..workspace.projector import Projector
@@ -31,7 +32,7 @@ class Partial:
     """
 
     def __init__(
-        self, store: Store, projector: Projector, path: str, head: PartialHead,
+        self, store: Store, behind: Behind, projector: Projector, path: str, head: PartialHead,
         recovered: str | None, marker: Marker | None, watch: Callable[[int], None] | None,
     ):  # fmt: skip
         self.recovered, self.marker = recovered, marker
@@ -39,7 +40,7 @@ class Partial:
         self.ended = False
         self._parts = [recovered] if recovered else []
         self._length = len(recovered or "")
-        self.file = PartialFile(store, path, head, lambda: self.text)
+        self.file = PartialFile(store, behind, path, head, lambda: self.text)
 
     async def write(self, text: str) -> None:
         """Add `text` to the answer; it is in the file before this returns, within the 5% rule."""
@@ -75,9 +76,9 @@ class Partial:
 class PartialFile:
     """The file of one partial, as the projector sees it."""
 
-    def __init__(self, store: Store, path: str, head: PartialHead, text: Callable[[], str]):
+    def __init__(self, store: Store, behind: Behind, path: str, head: PartialHead, text: Callable[[], str]):
         self.path, self.head = path, head
-        self._store, self._text = store, text
+        self._store, self._behind, self._text = store, behind, text
         self._synced = time.monotonic()
         # The file is there from the start, so that an answer cut off before its first word is noticed too.
         self.write()
@@ -89,7 +90,11 @@ class PartialFile:
         if began - self._synced >= _SYNC_SECONDS:
             sync, self._synced = "data", began
         self.head = replace(self.head, at=now())
-        self._store.replace(self.path, format.encode_partial(self.head, self._text()), sync=sync)
+        data = format.encode_partial(self.head, self._text())
+        self._behind.do(self.path, lambda: self._store.replace(self.path, data, sync=sync))
+
+    def remove(self) -> None:
+        self._behind.do(self.path, lambda: self._store.remove(self.path))
 
 
 def recover(store: Store, promoted: list[PartialPromoted], on_partial: OnPartial) -> tuple[str | None, Marker | None]:

@@ -11,6 +11,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ..workspace import urls
+from ..workspace.errors import UsageError
 from .apart import Apart
 
 _ANSWER = 5.0
@@ -32,7 +34,7 @@ class Missing(NamedTuple):
 
 
 async def missing(references: Sequence[str], root: str) -> list[Missing]:
-    """Those that are not there, or of which that can't be told. `root` is the workspace's folder."""
+    """Those that are not there, or of which that can't be told. `root` is where the workspace lies."""
     unique = list(dict.fromkeys(references))
     whys = await asyncio.gather(*(_look(reference, root) for reference in unique))
     return [Missing(shown(reference), why) for reference, why in zip(unique, whys, strict=True) if why]
@@ -58,7 +60,11 @@ async def _look(reference: str, root: str) -> str:
 def _found(reference: str, root: str) -> str:
     scheme = _SCHEME.match(reference)
     if scheme is None:
-        return _of_path(os.path.join(root, os.path.expanduser(reference)))
+        try:
+            place = urls.resolve(root, reference)
+        except UsageError as error:
+            return error.what
+        return _of_url(place) if urls.is_remote(place) else _of_path(place)
     if scheme[1].lower() in ("http", "https"):
         return _of_address(reference)
     return _of_url(reference)

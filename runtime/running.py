@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from ..workspace import opening, pausing, rewinding
+from ..workspace import heartbeat, opening, pausefile, pausing, rewinding
 from ..workspace.approvals import nothing_has_come
 from ..workspace.edits import notice
 from ..workspace.errors import Refused, SatchelError
@@ -61,12 +61,14 @@ class Start:
     accept_drift: bool
     drain_timeout: float | None
     from_checkpoint: bool
+    take_over: bool
+    adopt: bool
 
 
 def run(
     workspace: str | os.PathLike[str] | Store, agent: Agent | None = None, *, watch: Watch | None = None,
     wake: bool = False, accept_drift: bool = False, drain_timeout: float | None = None,
-    from_checkpoint: bool = False,
+    from_checkpoint: bool = False, take_over: bool = False, adopt: bool = False,
 ) -> Outcome:  # fmt: skip
     """Run the agent of a workspace until it completes, fails, or needs a person. Continues where it stopped.
 
@@ -76,14 +78,17 @@ def run(
     and workspace.yaml says to refuse that, and although a reference is gone. Errors of the agent are in the outcome; a
     workspace that can't be opened raises a SatchelError, and so does a failing disk. `drain_timeout` is how many
     seconds a stop waits for what is under way, in place of what workspace.yaml says. With `from_checkpoint` the run
-    goes back to the last known-good checkpoint first; effects and answers since then are kept.
+    goes back to the last known-good checkpoint first; effects and answers since then are kept. Where no lock tells
+    whether the process that had the workspace still lives, this waits for its time-to-live, half a minute, unless
+    `take_over` is given. With `adopt` it goes on although it may be a copy of a run that lives elsewhere.
     """
 
     async def with_signals() -> Outcome:
         interruption = Interruption()
         with interruption.watched():
             start = Start(
-                _store(workspace), agent, watch, interruption, wake, accept_drift, drain_timeout, from_checkpoint
+                _store(workspace), agent, watch, interruption, wake, accept_drift, drain_timeout, from_checkpoint,
+                take_over, adopt,
             )  # fmt: skip
             return await _run(start)
 
@@ -93,12 +98,13 @@ def run(
 async def run_async(
     workspace: str | os.PathLike[str] | Store, agent: Agent | None = None, *, watch: Watch | None = None,
     wake: bool = False, accept_drift: bool = False, drain_timeout: float | None = None,
-    from_checkpoint: bool = False,
+    from_checkpoint: bool = False, take_over: bool = False, adopt: bool = False,
 ) -> Outcome:  # fmt: skip
     """`run`, in a loop that is running already, whose owner handles signals. If the task is cancelled, the run is left
     paused, with everything written, and the cancellation goes on."""
     start = Start(
-        _store(workspace), agent, watch, Interruption(), wake, accept_drift, drain_timeout, from_checkpoint
+        _store(workspace), agent, watch, Interruption(), wake, accept_drift, drain_timeout, from_checkpoint, take_over,
+        adopt,
     )  # fmt: skip
     return await _run(start)
 
@@ -130,14 +136,19 @@ async def _run(start: Start) -> Outcome:
     is_unclean = seen.moment.unclean or (wanted is not None and wanted.mode == "emergency")
     found = resuming.check(store, seen, start.agent, accepts=start.accept_drift, is_unclean=is_unclean)
     point = _point(store, seen) if start.from_checkpoint else None
+    if not await _is_free(start):
+        return _left(seen)
     report = Report()
-    with opening.opened(store, "run", report, seen=seen, check_data=_check_data(start, seen.moment)) as opened:
+    with opening.opened(
+        store, "run", report, seen=seen, check_data=_check_data(start, seen.moment), take_over=True, adopt=start.adopt
+    ) as opened:  # fmt: skip
         if opened.was_finished:
             if wanted is not None:
                 pausing.lift(opened, wanted, "its end")
             if start.watch and report.has("edited"):
                 start.watch.opened(report)
             opened.close()
+            store.remove(pausefile.PATH)  # a power failure may have brought it back
             return Outcome("completed", report, skipped=opened.moment.root.plan.progress.leaves, entered=False)
         if found.is_refused:
             opened.close("paused", "on_drift is refuse, and what it works with has changed")
@@ -175,6 +186,24 @@ async def _run(start: Start) -> Outcome:
         context.answered, context.recovered, ended.skipped, progress.leaves - progress.settled,
         context.noticed, ended.until,
     )  # fmt: skip
+
+
+async def _is_free(start: Start) -> bool:
+    """Wait until the workspace may be taken; LeaseHeld if it is not. False if a signal came meanwhile."""
+    if start.take_over:
+        return True
+    is_told = False
+    for pause, held in heartbeat.until_free(start.store):
+        if start.watch and not is_told:
+            start.watch.noticed(
+                "waiting", f"process {held.pid} on {held.host} has it, and may have died: looking for "
+                f"{held.ttl:.0f} s whether it still beats"
+            )  # fmt: skip
+            is_told = True
+        await asyncio.sleep(pause)
+        if start.interruption.count:
+            return False
+    return True
 
 
 def _point(store: Store, seen: Look) -> Point:

@@ -282,7 +282,8 @@ class ScopeRun:
         answer = await self.completed(call, result, began)
         if step.shape.partial is not None:
             self.context.recovered += call.recovered
-            self.context.store.remove(streaming.path(call))
+            path = streaming.path(call)
+            self.context.workspace.behind.do(path, lambda: self.context.store.remove(path))
         return answer
 
     async def _tried(self, call: Call, once: Callable[[Call], Awaitable[Any]]) -> Any:

@@ -64,7 +64,9 @@ async def once(call: StreamedCall) -> Any:
         attempt=promoted[-1].attempt + 1 if promoted else 1, at=now(), call=call.identity()["call"],
     )  # fmt: skip
     watch = bind(context.watch.streamed, scope.agent.path, name) if context.watch else None
-    out = Partial(context.store, context.projector, path(call), head, recovered, marker, watch)
+    out = Partial(
+        context.store, context.workspace.behind, context.projector, path(call), head, recovered, marker, watch
+    )
     try:
         return await scope.invoke(call, {str(step.shape.partial): out})
     except BaseException as error:
@@ -76,7 +78,7 @@ async def once(call: StreamedCall) -> Any:
         if out.has_new:
             _promote(scope, out, said(error))
         else:  # refused before it began, by a rate limit say: what there was before is still the latest
-            context.store.remove(out.file.path)
+            out.file.remove()
         raise
     finally:
         out.ended = True
@@ -99,4 +101,4 @@ def _promote(scope: StreamingScope, out: Partial, by: str) -> None:
     scope.context.journal.add(record)
     scope.context.journal.flush()
     scope.recorded = scope.agent.recorded.scopes[scope.key]
-    store.remove(out.file.path)
+    out.file.remove()

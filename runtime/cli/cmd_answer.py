@@ -12,27 +12,29 @@ import click
 import msgspec
 from click.shell_completion import CompletionItem
 
-from ...workspace import lease, yamltext
+from ...workspace import lease, urls, yamltext
 from ...workspace.approvals import DONE, Question, Reply, answer_text, find, fit, open_questions, path_of
 from ...workspace.approvals.form import blank, filled_in
 from ...workspace.approvals.reading import read
 from ...workspace.errors import InvalidFile, LeaseHeld, SatchelError, UsageError
 from ...workspace.looking import look
 from ...workspace.moment import Moment
-from ...workspace.names import DEFINITION
 from ...workspace.opening import opened
 from ...workspace.record import NOTHING
 from ...workspace.report import Report
 from ...workspace.store import FileChanged
-from . import asked
+from . import asked, takeover
 from .output import columns, print_json, remarks
-from .place import Place, complete_folders, json_option
+from .place import Place, complete_folders, is_workspace, json_option, look_again
 from .place import find as find_place
+from .storage import storage_option
 from .words import counted, myself, visible
 
 _ID = re.compile("[ad][0-9]+")
 _PATIENCE = 5.0
 """Seconds to wait for the process that runs it to take the answer."""
+_REMOTE_PATIENCE = 12.0
+"""The same where that process looks only every few seconds."""
 _LOOK_AGAIN = 0.1
 _TIMES = 5
 
@@ -49,6 +51,8 @@ Examples:
 def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """A folder, then the questions of the workspace that was named or is the current folder, then their choices."""
     named = list(ctx.params.get("words") or ())
+    if any(urls.is_remote(word) for word in (*named, incomplete)):
+        return []  # what a key press costs must not depend on a network
     folder = named.pop(0) if named and os.path.isdir(named[0]) else None
     try:
         moment = look(find_place(folder).store).moment
@@ -90,6 +94,7 @@ class _Done(NamedTuple):
 @click.option("--by", metavar="NAME", help="Who says so. [default: user@host]")
 @click.option("--note", metavar="TEXT", default="", help="What there is to say to it; it is recorded, too.")
 @json_option
+@storage_option
 def command(
     words: tuple[str, ...], result: str | None, by: str | None, note: str, as_json: bool
 ) -> None:  # fmt: skip
@@ -107,7 +112,8 @@ def command(
 
 def _answer(said: _Said) -> _Done:
     """Record it; or, while somebody runs the workspace, write it into the file and wait until that process has it."""
-    until = time.monotonic() + _PATIENCE
+    patience = _REMOTE_PATIENCE if said.place.store.abilities.remote else _PATIENCE
+    until = time.monotonic() + patience
     written = False
     while True:
         moment = look(said.place.store).moment
@@ -125,11 +131,12 @@ def _answer(said: _Said) -> _Done:
                 written = True
         if time.monotonic() > until:
             return _Done(moment, recorded=False)
-        time.sleep(_LOOK_AGAIN)
+        look_again(said.place.store, _LOOK_AGAIN)
 
 
 def _record(said: _Said) -> _Done:
     report = Report()
+    takeover.check_free(said.place.store)
     with opened(said.place.store, "answer", report) as workspace:
         moment = workspace.moment
         question = find(moment, said.id)
@@ -267,7 +274,7 @@ def _split(words: tuple[str, ...]) -> tuple[Place, str, str]:
     match words:
         case (folder, id, decision):
             return find_place(folder), id, decision
-        case (folder, decision) if os.path.isfile(os.path.join(folder, DEFINITION)):
+        case (folder, decision) if is_workspace(folder):
             place = find_place(folder)
             if _ID.fullmatch(decision):
                 raise _say_what(look(place.store).moment, decision, place)
@@ -276,7 +283,7 @@ def _split(words: tuple[str, ...]) -> tuple[Place, str, str]:
             if not _ID.fullmatch(id):
                 find_place(id)  # says that there is no such workspace
             return find_place(None), id, decision
-        case (word,) if os.path.isfile(os.path.join(word, DEFINITION)):
+        case (word,) if is_workspace(word):
             place = find_place(word)
             raise _say_what(look(place.store).moment, "", place)
         case (word,):

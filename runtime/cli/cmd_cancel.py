@@ -6,7 +6,8 @@ import click
 
 from ...workspace.record import PauseRequested
 from .cmd_pause import ask_all
-from .place import complete_folders
+from .place import complete_folders, json_option
+from .storage import storage_option
 from .words import counted, myself
 
 _EXAMPLES = """\b
@@ -22,7 +23,8 @@ Examples:
 @click.option("--by", metavar="NAME", help="Who says so. [default: user@host]")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @click.option("--wait", is_flag=True, help="Return only when the runs have ended.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+@json_option
+@storage_option
 @click.pass_context
 def command(
     ctx: click.Context, workspaces: tuple[str, ...], reason: str, by: str | None, yes: bool, wait: bool, as_json: bool

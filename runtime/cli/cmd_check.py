@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 
@@ -20,10 +19,10 @@ from ...workspace.looking import Look, define, look
 from ...workspace.record import BadLine
 from ...workspace.store import Store
 from .. import windows
-from . import asked, survey
+from . import abilities, asked, survey
 from .finding import Finding, of_error, of_problem
 from .output import columns, counting, fold, print_json
-from .place import Place, find, json_option, workspace_argument
+from .place import Place, find, json_option, look_again, workspace_argument
 from .words import counted, visible
 
 _READ_LIMIT = 1 << 30
@@ -50,7 +49,8 @@ class _Checked:
 @json_option
 @click.pass_context
 def command(ctx: click.Context, workspace: str | None, as_json: bool) -> None:
-    """Check every file of a workspace, and tell what an opening would do. Changes nothing and runs no code.
+    """Check every file of a workspace, and tell what an opening would do, and what its storage can be trusted with.
+    Changes nothing and runs no code.
 
     Exit code 0 if nothing is wrong and the run could go on, else 2.
     """
@@ -60,7 +60,7 @@ def command(ctx: click.Context, workspace: str | None, as_json: bool) -> None:
         holder = _holder(place.store)
         if not checked.problems or holder is None:
             break
-        time.sleep(0.2)
+        look_again(place.store, 0.2)
     if as_json:
         print_json(_json(place, checked))
     else:
@@ -181,6 +181,8 @@ def _lines(place: Place, checked: _Checked, is_running: bool, width: int) -> Ite
     elif moment is not None:
         records = counted(moment.seq, "record")
         yield f"{click.style('in order', fg='green', bold=True)}: {moment.run_id}, {records}, {moment.status}"
+    for ability in abilities.in_words(place.store.abilities):
+        yield from _titled("storage", "cyan", ability, width)
 
 
 def _titled(title: str, colour: str, text: str, width: int) -> Iterator[str]:
@@ -197,6 +199,7 @@ def _json(place: Place, checked: _Checked) -> dict[str, object]:
         "problems": [asdict(problem) for problem in checked.problems],
         "an_opening_would": checked.planned,
         "open_questions": asked.as_json(moment, place) if moment else [],
+        "storage": {**place.store.abilities._asdict(), "in_words": list(abilities.in_words(place.store.abilities))},
     }
 
 

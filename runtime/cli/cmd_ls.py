@@ -7,13 +7,15 @@ import sys
 
 import click
 
-from ...workspace.below import below
-from ...workspace.errors import SatchelError, UsageError
-from ...workspace.store import open_store
+from ...workspace import urls
+from ...workspace.below import below, below_store
+from ...workspace.errors import SatchelError
+from ...workspace.store import Store, open_store
 from . import standing as facts
 from .output import columns, counting, print_json, print_table
-from .place import complete_folders, json_option
+from .place import complete_folders, json_option, root_of
 from .standing import Standing, stand
+from .storage import storage_option
 from .words import counted, one_line, visible
 
 _WORTH_A_BAR = 30
@@ -27,6 +29,7 @@ _EXAMPLES = """\b
 Examples:
   satchel ls                       below the current folder
   satchel ls ~/runs
+  satchel ls s3://bucket/runs
   satchel ls --json ~/runs | jq '.[] | select(.state == "waiting")'
 """
 
@@ -34,19 +37,21 @@ Examples:
 @click.command("ls", short_help="The workspaces below a folder.", epilog=_EXAMPLES)
 @click.argument("root", default=".", shell_complete=complete_folders)
 @json_option
+@storage_option
 def command(root: str, as_json: bool) -> None:
-    """List the workspaces below ROOT, at any depth: where each stands and what it wants.
+    """List the workspaces below ROOT, a folder or URL, at any depth: where each stands and what it wants.
 
     Hidden folders are skipped and links are not followed. A damaged workspace is listed as damaged.
     """
-    if not os.path.isdir(root):
-        is_file = os.path.exists(root)
-        raise UsageError("is a file, not a folder" if is_file else "no such folder", path=root)
-    folders = list(below(root))
+    store = root_of(root)
+    below_it: list[Store | str] = list(
+        below(urls.local(root), with_moved=True) if store is None else below_store(store, with_moved=True)
+    )
+    folders = [each if isinstance(each, str) else each.url for each in below_it]
     found: list[Standing] = []
-    with counting("looking", len(folders), _WORTH_A_BAR) as told:
-        for number, folder in enumerate(folders):
-            found.append(_look(folder))
+    with counting("looking", len(below_it), _WORTH_A_BAR) as told:
+        for number, (folder, each) in enumerate(zip(folders, below_it, strict=True)):
+            found.append(_look(folder, each))
             told(number + 1)
     if as_json:
         print_json(
@@ -66,21 +71,25 @@ def command(root: str, as_json: bool) -> None:
     print_table([titles[at] for at in shown], rows, flexible=0)
 
 
-def _look(folder: str) -> Standing:
+def _look(folder: str, found: Store | str) -> Standing:
     try:
-        return stand(open_store(folder))
+        return stand(open_store(found) if isinstance(found, str) else found)
     except SatchelError as error:
-        return Standing(os.path.realpath(folder), problem=error)
+        return Standing(_url(folder), problem=error)
     except Exception as error:  # whatever is wrong with this one, the others are to be listed
         what = f"can't be read ({type(error).__name__}: {error})"
-        return Standing(os.path.realpath(folder), problem=SatchelError(what, path=folder))
+        return Standing(_url(folder), problem=SatchelError(what, path=folder))
+
+
+def _url(folder: str) -> str:
+    return folder if urls.is_remote(folder) else os.path.realpath(folder)
 
 
 def _row(folder: str, standing: Standing) -> tuple[str, ...]:
     progress = standing.plan.progress if standing.plan and standing.plan.tasks else None
     return (
         one_line(folder),
-        one_line(standing.definition.run_id, 30) if standing.definition else "?",
+        one_line(_run_id(standing), 30),
         standing.state,
         f"{progress.settled}/{progress.leaves}" if progress else "-",
         str(standing.waiting or "-"),
@@ -89,7 +98,14 @@ def _row(folder: str, standing: Standing) -> tuple[str, ...]:
     )
 
 
+def _run_id(standing: Standing) -> str:
+    known = standing.definition or standing.moved
+    return known.run_id if known else "?"
+
+
 def _wanted(standing: Standing) -> str:
+    if standing.moved:
+        return f"see {one_line(standing.moved.to)}"
     if standing.moment and (questions := [*standing.moment.doubts, *standing.moment.approvals]):
         return "an answer: " + ", ".join(questions)
     if standing.has_tasks:

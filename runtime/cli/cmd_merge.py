@@ -16,6 +16,7 @@ from ...workspace.errors import UsageError
 from ...workspace.looking import look
 from ...workspace.opening import opened
 from ...workspace.report import Report
+from . import takeover
 from .ending import EXIT_CODES
 from .finding import of_error
 from .output import columns, fold, print_json, remarks
@@ -91,7 +92,8 @@ def _notice(place: Place) -> Noticed:
 
 def _settle(place: Place, choices: dict[str, Side]) -> Report:
     report = Report()
-    with opened(place.store, "merge", report, choices=choices) as workspace:
+    takeover.wait(place.store)
+    with opened(place.store, "merge", report, choices=choices, take_over=True) as workspace:
         workspace.close()
     return report
 

@@ -11,11 +11,13 @@ from contextlib import contextmanager, suppress
 import click
 from click.shell_completion import CompletionItem
 
-from ...workspace import definition, yamltext
+from ...workspace import definition, urls, yamltext
 from ...workspace.errors import SatchelError, UsageError
-from ...workspace.names import DEFINITION, slug
-from . import template
-from .place import complete_folders
+from ...workspace.names import DEFINITION, check_path, slug
+from ...workspace.store import Store
+from . import storage, template
+from .place import complete_folders, reach
+from .storage import storage_option
 from .template import File, Template
 from .words import one_line, visible
 
@@ -25,6 +27,7 @@ Examples:
   satchel new digest my-digest
   satchel new digest my-digest --set sources=~/notes --set limit=5
   satchel new my-digest other-digest      the same agent, a run of its own
+  satchel new digest s3://bucket/my-digest
 """
 
 
@@ -38,8 +41,9 @@ def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -
 @click.argument("folder", metavar="DEST", required=False, shell_complete=complete_folders)
 @click.option("--set", "chosen", metavar="KEY=VALUE", multiple=True, help="Change a setting; may be given again.")
 @click.option("--list", "as_list", is_flag=True, help="Show the samples that come with Satchel.")
+@storage_option
 def command(source: str | None, folder: str | None, chosen: tuple[str, ...], as_list: bool) -> None:
-    """Make the workspace DEST from TEMPLATE: a sample, or any folder with a workspace.yaml.
+    """Make the workspace DEST, a folder or URL, from TEMPLATE: a sample, or any folder with a workspace.yaml.
 
     Definition, code and documents are copied, never the state of a run. The new run gets a name of its own.
     """
@@ -49,11 +53,21 @@ def command(source: str | None, folder: str | None, chosen: tuple[str, ...], as_
     if source is None or folder is None:
         raise UsageError("name a template and a folder to make", remedy="as in `satchel new digest my-digest`; "
                          "`satchel new --list` shows the samples")  # fmt: skip
-    found = template.find(source)
+    if urls.is_remote(source):
+        raise UsageError("a template lies on this machine", path=source,
+                         remedy="copy its definition, code and documents into a folder")  # fmt: skip
+    folder = urls.checked(folder)
+    found = template.find(urls.local(source))
     run_id = f"{slug(found.name) or 'run'}-{secrets.token_hex(2)}"
     text = yamltext.set_value(found.definition(), ("run_id",), run_id)
     text = template.with_settings(text, chosen)
-    _write(folder, [*found.files(), File(DEFINITION, text.encode(), None)])
+    files = [*found.files(), File(DEFINITION, text.encode(), None)]
+    if urls.is_remote(folder):
+        _upload(reach(folder), files)
+    else:
+        storage.use(folder)
+        folder = urls.local(folder)
+        _write(folder, files)
     _say(folder, text, found)
 
 
@@ -81,6 +95,27 @@ def _write(folder: str, files: list[File]) -> None:
                 stream.write(file.data)
             if file.mode is not None:
                 os.chmod(full, file.mode | 0o200)
+
+
+def _upload(store: Store, files: list[File]) -> None:
+    """The same into a bucket. What somebody else makes there at the same moment is not overwritten."""
+    if next(store.list(""), None) is not None or next(store.folders(""), None) is not None:
+        raise UsageError("is not empty", path=store.url, remedy="name a place where nothing is yet")
+    for file in files:  # nothing is sent that would not arrive
+        check_path(file.path)
+    made: list[str] = []
+    try:
+        for file in files:
+            store.create(file.path, file.data)
+            made.append(file.path)
+    except BaseException as error:
+        for path in reversed(made):
+            with suppress(SatchelError, OSError):
+                store.remove(path)
+        if isinstance(error, FileExistsError):
+            raise UsageError("is being made by somebody else, too", path=store.url,
+                             remedy="name another place") from error  # fmt: skip
+        raise
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,7 +15,8 @@ from ...workspace.record import PauseRequested, Resume, time_text
 from ...workspace.report import Report
 from .group import tell
 from .output import counting, print_json
-from .place import Place, complete_folders, find
+from .place import Place, complete_folders, find, json_option, look_again
+from .storage import storage_option
 from .words import myself, visible
 
 _POLL = 0.1
@@ -38,7 +38,8 @@ Examples:
               show_default=True, help="How it is to go on.")  # fmt: skip
 @click.option("--by", metavar="NAME", help="Who says so. [default: user@host]")
 @click.option("--wait", is_flag=True, help="Return only when the runs have stopped.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+@json_option
+@storage_option
 @click.pass_context
 def command(
     ctx: click.Context, workspaces: tuple[str, ...], reason: str, until: str | None, resume: Resume, by: str | None,
@@ -131,5 +132,5 @@ def _wait(places: list[Place]) -> None:
     with counting("stopping", len(places), 1) as told:
         for number, place in enumerate(places, 1):
             while lease.holder(place.store) is not None:
-                time.sleep(_POLL)
+                look_again(place.store, _POLL)
             told(number)

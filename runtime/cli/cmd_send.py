@@ -10,18 +10,20 @@ from typing import Literal, NamedTuple
 import click
 from click.shell_completion import CompletionItem
 
-from ...workspace import inbox
+from ...workspace import inbox, urls
 from ...workspace.errors import UsageError
 from ...workspace.looking import define
-from ...workspace.names import DEFINITION
 from ...workspace.textfile import decode
 from .output import print_json
-from .place import Place, complete_folders, find, json_option
+from .place import Place, complete_folders, find, is_workspace, json_option
+from .storage import storage_option
 from .words import visible
 
 _DATA = (".yaml", ".yml", ".json")
 _PATH = re.compile(r"[^\s]*(/[^\s]*|\.(md|txt|yaml|yml|json))")
 """What nobody would write as a task."""
+_OF_PAGES = ("http", "https")
+"""URLs that may be all there is to a task."""
 
 _EXAMPLES = """\b
 Examples:
@@ -48,6 +50,7 @@ def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -
 @click.argument("words", nargs=-1, metavar="[WS] TEXT|FILE|-...", shell_complete=_complete)
 @click.option("--message", "as_message", is_flag=True, help="A message to the agent, and not a task of its own.")
 @json_option
+@storage_option
 def command(words: tuple[str, ...], as_message: bool, as_json: bool) -> None:
     """Drop tasks into the inbox of a run: a text, files (.md and .txt are texts; .yaml, .yml and .json are data), or
     what stands on standard input. It works whether or not a process runs the workspace. Prints the paths.
@@ -62,14 +65,14 @@ def command(words: tuple[str, ...], as_message: bool, as_json: bool) -> None:
         print_json([{"file": path, "kind": "message" if as_message else "task"} for path in sent])
     else:
         for path in sent:
-            click.echo(visible(os.path.join(place.store.url, path)))
+            click.echo(visible(urls.join(place.store.url, path)))
 
 
 def _split(words: tuple[str, ...]) -> tuple[Place, tuple[str, ...]]:
     match words:
         case ():
             raise UsageError("say what to send", remedy='as in `satchel send WS "the task"`')
-        case (word,) if os.path.isfile(os.path.join(word, DEFINITION)):
+        case (word,) if is_workspace(word) and urls.protocol(word) not in _OF_PAGES:
             raise UsageError(f"say what to send to {word}", remedy='as in `satchel send WS "the task"`')
         case (word,):
             return find(None), (word,)

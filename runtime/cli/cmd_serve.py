@@ -7,10 +7,11 @@ import os
 
 import click
 
-from ...workspace.errors import UsageError
+from ...workspace import urls
 from ..supervision.serving import Event, Server, serve
-from .place import complete_folders
+from .place import complete_folders, root_of
 from .starting import drain_timeout_option
+from .storage import storage_option
 from .words import one_line
 
 _COLOURS = {"started": "cyan", "completed": "green", "failed": "red", "crashed": "red", "damaged": "red",
@@ -20,11 +21,13 @@ _EXAMPLES = """\b
 Examples:
   satchel serve ~/runs
   satchel serve ~/runs --at-most 4 --drain-timeout 30s
+  satchel serve s3://bucket/runs
   satchel serve ~/runs --once      all that is due now, as from cron
 
 \b
 Ctrl-C or SIGTERM stops all runs so that they can go on, and ends it with 0;
-a second Ctrl-C stops them hard. What a run says is in its .satchel/run.log.
+a second Ctrl-C stops them hard. What a run says is in its .satchel/run.log;
+of one below a URL it is in ~/.local/state/satchel/log.
 """
 
 
@@ -34,14 +37,14 @@ a second Ctrl-C stops them hard. What a run says is in its .satchel/run.log.
 @click.option("--once", is_flag=True, help="End when nothing runs and nothing is due.")
 @drain_timeout_option
 @click.option("--json", "as_json", is_flag=True, help="Print events as JSON, one a line, for programs.")
+@storage_option
 def command(root: str, at_most: int | None, once: bool, drain_timeout: float | None, as_json: bool) -> None:
     """Start what is new or was interrupted below ROOT, and go on with what was answered, is let go on, or has slept.
 
     What is paused, waits for an answer or has failed is left to a person. New workspaces and changed files are noticed
-    within about a second. Each run is looked after as by `satchel run`.
+    within about a second, below a URL within five. Each run is looked after as by `satchel run`.
     """
-    if not os.path.isdir(root):
-        raise UsageError("is a file, not a folder" if os.path.exists(root) else "no such folder", path=root)
+    store = root_of(root)
 
     def tell(event: Event) -> None:
         if as_json:
@@ -50,4 +53,5 @@ def command(root: str, at_most: int | None, once: bool, drain_timeout: float | N
         kind = click.style(f"{event.kind:<12}", fg=_COLOURS.get(event.kind))
         click.echo(kind + one_line(f"{event.folder}: {event.text}" if event.text else event.folder), err=True)
 
-    serve(Server(root, at_most or os.cpu_count() or 1, tell, drain_timeout), once=once)
+    root = urls.local(root) if store is None else store.url
+    serve(Server(root, at_most or os.cpu_count() or 1, tell, drain_timeout, store=store), once=once)

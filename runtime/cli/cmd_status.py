@@ -201,7 +201,8 @@ def _detail(standing: Standing) -> str:
     match standing.state:
         case "running" | "draining":
             assert standing.holder
-            return f": {one_line(doing(standing), 80)}, since {since(standing.holder.since)}"
+            heard = f", last heard of {since(standing.heard)}" if standing.heard else ""
+            return f": {one_line(doing(standing), 80)}, since {since(standing.holder.since)}{heard}"
         case "interrupted" if moment and moment.clean:
             return ": repaired after a crash, not running"
         case "interrupted":

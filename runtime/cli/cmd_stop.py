@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
-from ...workspace.below import below
+from ...workspace import urls
+from ...workspace.below import below, below_store
 from ...workspace.errors import UsageError
 from ...workspace.names import DEFINITION
-from ...workspace.store import open_store
+from ...workspace.store import Store, open_store
 from ..supervision.stopping import Stopped, stop
 from .output import print_json
-from .place import complete_folders, find, json_option
+from .place import complete_folders, find, json_option, root_of
+from .storage import storage_option
 from .words import listed, myself, visible
 
 _WORDS = {"stopped": ("stopped", "red"), "idle": ("idle", "green"), "elsewhere": ("elsewhere", "yellow"),
@@ -34,6 +34,7 @@ Exit codes: 0 nothing of them runs any more, 1 something may still run.
               help="Every workspace below a folder.")  # fmt: skip
 @click.option("--reason", default="emergency", metavar="TEXT", help="Why, for those who find it stopped.")
 @json_option
+@storage_option
 @click.pass_context
 def command(ctx: click.Context, workspaces: tuple[str, ...], root: str | None, reason: str, as_json: bool) -> None:
     """Kill what runs these workspaces, in mid-step, with all that it has started. None comes back by itself.
@@ -43,14 +44,12 @@ def command(ctx: click.Context, workspaces: tuple[str, ...], root: str | None, r
     """
     if root is not None and workspaces:
         raise UsageError("name workspaces, or --all and a folder, not both")
-    if root is not None and not os.path.isdir(root):
-        raise UsageError("no such folder", path=root)
-    stores = [open_store(each) for each in below(root)] if root is not None else [
-        find(typed).store for typed in workspaces or (None,)
-    ]  # fmt: skip
+    stores = [find(typed).store for typed in workspaces or (None,)] if root is None else _below(root)
     for store in stores if root is None else ():
         if store.version(DEFINITION) is None:
             raise UsageError("is not a workspace", path=store.url, remedy="`satchel ls` finds those under a folder")
+    if any(store.abilities.remote for store in stores):
+        click.echo("writing pause.yaml, and waiting for whoever runs them elsewhere: some seconds", err=True)
     found = stop(stores, reason, myself())
     if as_json:
         print_json(
@@ -64,6 +63,11 @@ def command(ctx: click.Context, workspaces: tuple[str, ...], root: str | None, r
     ctx.exit(1 if any(each.how == "failed" for each in found) else 0)
 
 
+def _below(root: str) -> list[Store]:
+    store = root_of(root)
+    return list(below_store(store, is_live=True)) if store else [open_store(each) for each in below(urls.local(root))]
+
+
 def _line(stopped: Stopped) -> str:
     word, colour = _WORDS[stopped.how]
     killed = [str(pid) for pid in stopped.killed]
@@ -71,7 +75,7 @@ def _line(stopped: Stopped) -> str:
     if stopped.how == "idle":
         said = " (nothing was running)"
     elif stopped.how == "elsewhere":
-        said = f" ({stopped.said}; it will see pause.yaml within one poll)"
+        said = f" ({stopped.said}; pause.yaml is obeyed within one poll)"
     elif stopped.said:
         said += f": {stopped.said}"
     return f"{click.style(f'{word:<12}', fg=colour)}{visible(stopped.url)}{visible(said)}"

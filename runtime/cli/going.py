@@ -17,13 +17,14 @@ from .progress import watching
 
 def go(
     typed: str | None, *, resuming: bool, for_programs: bool, quiet: bool, with_traceback: bool, accept_drift: bool,
-    drain_timeout: float | None, from_checkpoint: bool,
+    drain_timeout: float | None, from_checkpoint: bool, take_over: bool, adopt: bool, is_child: bool,
 ) -> int:  # fmt: skip
     """Run the agent and say what came of it. Returns the exit code."""
     try:
         with contextlib.redirect_stdout(sys.stderr) if for_programs else contextlib.nullcontext():
             # What an agent prints is not JSON.
-            ending = _run(find(typed), resuming, quiet, accept_drift, drain_timeout, from_checkpoint)
+            place = find(typed, to_run=True, is_child=is_child)
+            ending = _run(place, resuming, quiet, accept_drift, drain_timeout, from_checkpoint, take_over, adopt)
     except SatchelError as error:
         if for_programs:
             print_json(refused(error))
@@ -35,8 +36,9 @@ def go(
 
 
 def _run(
-    place: Place, resuming: bool, quiet: bool, accept_drift: bool, drain_timeout: float | None, from_checkpoint: bool
-) -> Ending:
+    place: Place, resuming: bool, quiet: bool, accept_drift: bool, drain_timeout: float | None,
+    from_checkpoint: bool, take_over: bool, adopt: bool,
+) -> Ending:  # fmt: skip
     from .. import running
 
     before = look(place.store).moment
@@ -50,7 +52,7 @@ def _run(
         try:
             outcome = running.run(
                 place.store, watch=watch, wake=resuming, accept_drift=accept_drift, drain_timeout=drain_timeout,
-                from_checkpoint=from_checkpoint,
+                from_checkpoint=from_checkpoint, take_over=take_over, adopt=adopt,
             )  # fmt: skip
         except SystemExit as error:
             raise AgentError(

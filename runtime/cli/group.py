@@ -15,7 +15,7 @@ from .words import visible
 
 COMMANDS = (
     "new", "run", "resume", "send", "pause", "cancel", "serve", "stop", "status", "log", "check", "recover", "answer",
-    "merge", "ls", "schema", "completion",
+    "merge", "move", "copy", "ls", "schema", "completion",
 )  # fmt: skip
 INTERRUPTED = 130
 """What a shell expects of a command that ended by Ctrl-C. A run that is interrupted is paused, which is 3."""

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ...workspace import inbox, lease, pausing, record
+from ...workspace import inbox, lease, pausing, record, tombstone
 from ...workspace.agentmoment import ROOT, Scope
 from ...workspace.definition import Definition
 from ...workspace.edits import Noticed, notice, untaken
@@ -22,11 +22,12 @@ from ...workspace.record import BadLine
 from ...workspace.stamp import read_markdown
 from ...workspace.store import Store
 from ...workspace.todo import Plan, Task
+from ...workspace.tombstone import Tombstone
 from . import asked
 
 State = Literal[
     "new", "running", "draining", "interrupted", "waiting", "paused", "sleeping", "failed", "completed", "cancelled",
-    "damaged",
+    "damaged", "moved",
 ]  # fmt: skip
 
 
@@ -39,6 +40,7 @@ class Standing:
     definition: Definition | None = None
     moment: Moment | None = None
     holder: Lease | None = None  # the process that runs it
+    heard: str = ""  # when that said so last, where it has to
     last: Lease | None = None  # the process that ended without closing it, if it left word
     at: str = ""  # of the last record
     plan: Plan | None = None
@@ -51,6 +53,7 @@ class Standing:
     waiting: int = 0  # files in the inbox that nobody has taken
     has_tasks: bool = False  # it has completed, and the inbox has something to do for it
     problem: SatchelError | None = None
+    moved: Tombstone | None = None  # it lives elsewhere
 
     @property
     def at_work(self) -> Task | None:
@@ -73,9 +76,12 @@ def stand(store: Store, *, with_edits: bool = False) -> Standing:
         standing.definition = define(store)
     except SatchelError as error:
         definition_problem = error
+        standing.moved = _moved(store)
+        standing.state = "moved" if standing.moved else "damaged"
     try:
         standing.last = lease.read(store)
         standing.holder = lease.holder(store)
+        standing.heard = store.trace(lease.PATH).at if standing.holder and standing.holder.ttl else ""
     except (SatchelError, OverflowError):  # a number that is no process
         standing.holder = None
     if definition_problem:
@@ -108,6 +114,13 @@ def stand(store: Store, *, with_edits: bool = False) -> Standing:
     else:
         _read_plan(store, standing)
     return standing
+
+
+def _moved(store: Store) -> Tombstone | None:
+    try:
+        return tombstone.read(store)
+    except SatchelError:
+        return None
 
 
 def _is_stopped(standing: Standing, store: Store, moment: Moment) -> bool:
@@ -169,9 +182,10 @@ def as_json(standing: Standing) -> dict[str, Any]:
     progress = standing.plan.progress if standing.plan else None
     return {
         "workspace": standing.url,
-        "run_id": definition.run_id if definition else None,
+        "run_id": definition.run_id if definition else standing.moved.run_id if standing.moved else None,
         "agent": definition.agent if definition else None,
         "state": standing.state,
+        "moved_to": standing.moved.to if standing.moved else None,
         "reason": moment.reason if moment else "",
         "items": {"done": progress.settled, "all": progress.leaves} if progress else None,
         "inbox": {"waiting": standing.waiting, "taken": len(moment.tasks) if moment else 0},
@@ -180,6 +194,7 @@ def as_json(standing: Standing) -> dict[str, Any]:
         "edits_waiting": list(standing.waiting_edits),
         "open_questions": asked.as_json(moment, None) if moment else [],
         "holder": msgspec.to_builtins(standing.holder) if standing.state == "running" else None,
+        "heard": standing.heard or None,
         "problem": {"kind": type(standing.problem).__name__, "message": str(standing.problem)}
         if standing.problem else None,
     }  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 import click
@@ -13,7 +13,7 @@ from ...workspace.errors import SatchelError, UsageError
 from ..supervision import lifeline
 from ..supervision.background import Background, detach
 from ..supervision.supervisor import Order, supervise
-from . import going
+from . import going, takeover
 from .output import print_json
 from .place import Place, find, json_option, workspace_argument
 from .words import one_line, visible
@@ -34,6 +34,8 @@ class Wish:
     detach: bool
     drain_timeout: float | None  # seconds
     supervised: str | None
+    take_over: bool
+    adopt: bool
     from_checkpoint: bool = False  # of resume
 
     def words(self, command: str) -> list[str]:
@@ -41,13 +43,15 @@ class Wish:
         flags = {
             "--json": self.as_json, "--traceback": self.traceback, "--quiet": self.quiet,
             "--accept-drift": self.accept_drift, "--from-checkpoint": self.from_checkpoint and command == "resume",
+            "--take-over": self.take_over, "--adopt": self.adopt,
         }  # fmt: skip
         return [command, *(flag for flag, is_on in flags.items() if is_on), *self._patience, *self._place]
 
     def words_to_detach(self, command: str) -> list[str]:
         """The command line of a supervisor in the background, which says for people what it does."""
         flags = [*["--traceback"] * self.traceback, *["--accept-drift"] * self.accept_drift]
-        flags += ["--from-checkpoint"] * self.from_checkpoint
+        flags += ["--from-checkpoint"] * self.from_checkpoint + ["--take-over"] * self.take_over
+        flags += ["--adopt"] * self.adopt
         return [command, *flags, *self._patience, *self._place]
 
     @property
@@ -77,6 +81,12 @@ drain_timeout_option = click.option(
 )  # fmt: skip
 
 
+adopt_option = click.option(
+    "--adopt", is_flag=True,
+    help="Go on here although this may be a copy of a run that lives elsewhere: make sure that nobody goes on there.",
+)  # fmt: skip
+
+
 def options(function: F) -> F:
     """What `run` and `resume` take; together they are a Wish."""
     for add in (
@@ -88,6 +98,8 @@ def options(function: F) -> F:
             help="Go on although code, settings, prompts, packages or models have changed, or a reference is gone.",
         ),
         drain_timeout_option,
+        takeover.option,
+        adopt_option,
         click.option("--detach", is_flag=True, help="Run it in the background, and return once it is at work."),
         click.option("--in-process", is_flag=True, help="Run it in this process, without one to look after it."),
         click.option("--supervised", hidden=True, help="For Satchel itself: descriptor, supervisor and patience."),
@@ -106,10 +118,13 @@ def start(command: Literal["run", "resume"], wish: Wish) -> int:
         return _beside(command, wish)
     elif wish.detach:
         raise UsageError("--detach and --in-process contradict each other", why="it takes another process")
+    elif wish.take_over:
+        takeover.confirm(find(wish.workspace))
     return going.go(
         wish.workspace, resuming=command == "resume", for_programs=wish.as_json, quiet=wish.quiet,
         with_traceback=wish.traceback, accept_drift=wish.accept_drift, drain_timeout=wish.drain_timeout,
-        from_checkpoint=wish.from_checkpoint,
+        from_checkpoint=wish.from_checkpoint, take_over=wish.take_over, adopt=wish.adopt,
+        is_child=wish.supervised is not None,
     )  # fmt: skip
 
 
@@ -123,10 +138,12 @@ def _hold_lifeline(told: str) -> None:
 def _beside(command: str, wish: Wish) -> int:
     """In a process of its own, with this one to look after it, or with another."""
     try:
-        place = find(wish.workspace)
+        place = find(wish.workspace, to_run=True)
+        if wish.take_over:
+            takeover.confirm(place)
         if wish.detach:
             return _tell_detached(place, detach(place.store, wish.words_to_detach(command)), wish.as_json)
-        order = Order(wish.words(command), wish.words("run"), wish.drain_timeout)
+        order = Order(wish.words(command), replace(wish, take_over=False, adopt=False).words("run"), wish.drain_timeout)
         supervisor = supervise(place.store, order, _say)
     except SatchelError as error:
         if wish.as_json:

@@ -14,6 +14,7 @@ from ...workspace.record import (
     Configured,
     Doubt,
     Edited,
+    Fenced,
     Forced,
     Message,
     Migrated,
@@ -158,6 +159,8 @@ def tell(record: AnyRecord) -> Told:
             whose = f"of {record.agent} " if record.agent else ""
             changes = counted(len(record.patch), "change")
             return Told(f"migrated    the data {whose}to version {record.to}, {changes}", "magenta")
+        case Fenced():
+            return Told("fenced      no process from before can write any more", None)
         case _:  # asked and answered approvals
             return Told(record.__struct_config__.tag, None)
 

@@ -14,15 +14,10 @@ from ...schemas import Where
 from ...schemas.problem import nearest
 from ...workspace import definition, stamp, yamltext
 from ...workspace.errors import InvalidFile, UsageError
-from ...workspace.names import DEFINITION
+from ...workspace.names import DEFINITION, OF_A_RUN
 from ...workspace.projection import TODO
 
 _SAMPLES = "satchel.sample_workspaces"
-_OF_A_RUN = frozenset(
-    ("journal", "checkpoints", "state.json", ".satchel", "outputs", "partials", "recovered", "steps",
-     "messages.jsonl", "messages.rejected.jsonl", "pause.yaml", "approvals")
-)  # fmt: skip
-"""What lies at the top of a workspace and belongs to its run, not to what the run is made from."""
 _NEVER = frozenset(("__pycache__", ".git", ".DS_Store"))
 
 
@@ -85,7 +80,7 @@ def _is_workspace(folder: Traversable) -> bool:
 def _collect(folder: Traversable, above: str) -> Iterator[File]:
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         path = f"{above}{entry.name}"
-        if entry.name in _NEVER or path in _OF_A_RUN or path == DEFINITION or ".rejected." in entry.name:
+        if entry.name in _NEVER or path in OF_A_RUN or path == DEFINITION or ".rejected." in entry.name:
             continue
         if isinstance(entry, Path) and entry.is_symlink():
             continue

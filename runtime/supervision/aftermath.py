@@ -25,6 +25,7 @@ def after_kill(store: Store, request: PauseRequested, waited: float) -> SatchelE
     give_up = time.monotonic() + _PATIENCE
     while True:
         try:
+            store.refresh()
             if not look(store).moment.clean:
                 with opened(store, "pause", Report()) as workspace:
                     _describe(workspace, request, waited)

@@ -1,7 +1,8 @@
-"""Starts a supervisor that outlives the terminal, and waits until its run is at work or over."""
+"""Starts a supervisor that outlives the terminal, and waits until its run is at work or over; and where its log is."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import time
@@ -9,6 +10,8 @@ from dataclasses import dataclass
 from typing import IO
 
 from ...workspace import lease
+from ...workspace.errors import UsageError
+from ...workspace.names import slug
 from ...workspace.store import Store
 from .child import interpreter
 
@@ -16,6 +19,7 @@ LOG = ".satchel/run.log"
 _LOG_LIMIT = 8 << 20  # bytes; a log that has grown beyond is put aside when the next one begins
 _PATIENCE = 60.0  # seconds; code that takes longer to import is none of ours
 _LOOK = 0.02
+_REMOTE_LOOK = 1.0
 _TOLD = 20  # lines
 
 
@@ -31,16 +35,22 @@ class Background:
 
 def detach(store: Store, words: list[str]) -> Background:
     """Start `satchel WORDS` in a session of its own, which writes to the workspace's log."""
-    log = os.path.join(store.url, LOG)
+    log = log_of(store)
     with open_log(store) as output:
         begin = output.tell()
         process = subprocess.Popen(
             [*interpreter(), *words], stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
         )  # fmt: skip
-    give_up = time.monotonic() + _PATIENCE
+    give_up, looked_at = time.monotonic() + _PATIENCE, time.monotonic()
     while time.monotonic() < give_up:
         if (code := process.poll()) is not None:
             return Background(process.pid, log, code, _said(log, begin))
+        if store.abilities.remote:
+            if time.monotonic() < looked_at + _REMOTE_LOOK:
+                time.sleep(_LOOK)
+                continue
+            store.refresh()
+            looked_at = time.monotonic()
         held = lease.read(store)
         if held and held.supervisor and held.supervisor.pid == process.pid:
             break
@@ -49,13 +59,31 @@ def detach(store: Store, words: list[str]) -> Background:
     return Background(process.pid, log)
 
 
+def log_of(store: Store) -> str:
+    """In the workspace; of one in a bucket on this machine, where the person who reads it is."""
+    if not store.abilities.remote:
+        return os.path.join(store.url, LOG)
+    state = os.environ.get("XDG_STATE_HOME", "")
+    above = state if os.path.isabs(state) else os.path.expanduser("~/.local/state")
+    digest = hashlib.sha256(store.url.encode()).hexdigest()[:8]
+    return os.path.join(above, "satchel", "log", f"{slug(store.url)}-{digest}.log")
+
+
 def open_log(store: Store) -> IO[bytes]:
     """The workspace's log, to append to."""
-    store.append(LOG, b"")  # refuses what leads out of the workspace
-    path = os.path.join(store.url, LOG)
-    if os.path.getsize(path) > _LOG_LIMIT:
+    path, mode = log_of(store), 0o644
+    if store.abilities.remote:
+        mode = 0o600
+        try:
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise UsageError("no log can be written", path=os.path.dirname(path), why=error.strerror,
+                             remedy="set XDG_STATE_HOME to a folder that can be written") from error  # fmt: skip
+    else:
+        store.append(LOG, b"")  # refuses what leads out of the workspace
+    if os.path.exists(path) and os.path.getsize(path) > _LOG_LIMIT:
         os.replace(path, f"{path}.old")
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     file = os.fdopen(fd, "ab")
     file.seek(0, os.SEEK_END)
     return file

@@ -5,8 +5,8 @@ Looks at files, imports no agent and takes no lock: only the children do.
 
 from __future__ import annotations
 
-import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -14,22 +14,21 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from ...workspace.below import below
+from ...workspace import lease
 from ...workspace.errors import SatchelError
 from ...workspace.looking import look
 from ...workspace.store import Store, open_store
 from ..limits import utc_now
 from .background import open_log
-from .judging import APPROVALS, NEVER, Verdict, judge, questions
+from .judging import NEVER, Verdict, judge, questions
+from .roots import FolderRoot, Root, Signature, UrlRoot
 from .signals import Bell, listening
 from .supervisor import Order, Policy, Supervisor
 
-POLL = 1.0  # seconds between two looks at the files
+_TURN = 1.0  # seconds after which it turns, whatever comes
 _BUSY = 30.0  # seconds until it is tried again when another process had it
 _LONGEST = 60.0  # seconds between two starts that came to nothing
-
-Signature = tuple[tuple[str, int, int, int], ...]
-
+_GLANCE = 0.1  # seconds between two looks at whether a look in a thread is over
 
 Kind = Literal[
     "started", "completed", "failed", "refused", "paused", "waiting", "sleeping", "busy", "cancelled", "crashed",
@@ -64,46 +63,68 @@ class _Known:
     not_before: float = 0.0  # by time.monotonic
     in_vain: int = 0  # starts in a row after which it was due again as before
     settled: Signature | None = None  # not started again while it is as its last child has left it
+    may_be_held: bool = False  # it would be due, but for a lease of which nobody can tell yet whether it is left over
     supervisor: Supervisor | None = None
 
 
 class Server:
-    """`turn` it again and again."""
+    """`turn` it again and again. `store` is that of a root that is a URL: then looks are taken in a thread of its own,
+    and nothing is started while one is under way."""
 
     def __init__(
         self, root: str, at_most: int, tell: Callable[[Event], None], drain_timeout: float | None = None,
-        policy: Policy | None = None, clock: Callable[[], datetime] = utc_now,
+        policy: Policy | None = None, clock: Callable[[], datetime] = utc_now, store: Store | None = None,
     ):  # fmt: skip
-        self._root, self._at_most, self._tell, self._clock = root, at_most, tell, clock
+        self._root: Root = FolderRoot(root) if store is None else UrlRoot(store)
+        self._thread: threading.Thread | None = None
+        self._typed, self._at_most, self._tell, self._clock = root, at_most, tell, clock
         self._drain_timeout, self._policy = drain_timeout, policy
         self._known: dict[str, _Known] = {}
         self._looked_at = float("-inf")
+        self._has_looked = False
+        self._trouble = ""
         self.stops = False
 
     @property
     def running(self) -> list[Supervisor]:
-        return [known.supervisor for known in self._known.values() if known.supervisor]
+        return [known.supervisor for known in list(self._known.values()) if known.supervisor]
 
     @property
     def is_idle(self) -> bool:
         """Nothing runs, and nothing is due."""
+        if not self.stops and (self._is_looking or not self._has_looked):
+            return False
         now = time.monotonic()
-        due = (known for known in self._known.values() if known.due_since and known.not_before <= now)
+        due = (
+            known.may_be_held or (known.due_since and known.not_before <= now) for known in list(self._known.values())
+        )
         return not self.running and (self.stops or not any(due))
+
+    @property
+    def _is_looking(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
 
     @property
     def wake_at(self) -> float:
         """By time.monotonic."""
-        looks_at = float("inf") if self.stops else self._looked_at + POLL
+        if self._is_looking:
+            return time.monotonic() + _GLANCE
+        looks_at = float("inf") if self.stops else self._looked_at + self._root.every
         return min([looks_at, *(supervisor.wake_at for supervisor in self.running)])
 
     def turn(self) -> None:
-        for known in [known for known in self._known.values() if known.supervisor]:
+        for known in [known for known in list(self._known.values()) if known.supervisor]:
             self._poll(known)
-        if self.stops:
+        if self.stops or self._is_looking:
             return
-        if time.monotonic() >= self._looked_at + POLL:
-            self._look()
+        if time.monotonic() >= self._looked_at + self._root.every:
+            if not self._root.aside:
+                self._look()
+            else:
+                self._looked_at = time.monotonic()
+                self._thread = threading.Thread(target=self._look, name="satchel-serve-look", daemon=True)
+                self._thread.start()
+                return
         waiting = [known for known in self._known.values() if known.due_since and not known.supervisor]
         for known in sorted(waiting, key=lambda known: (known.due_since, known.folder)):
             if len(self.running) >= self._at_most:
@@ -118,13 +139,18 @@ class Server:
             supervisor.ask(number)
 
     def _look(self) -> None:
-        found = set()
-        for folder in below(self._root):
-            place = os.path.realpath(folder)
-            found.add(place)
+        try:
+            folders = dict(self._root.folders())
+        except (SatchelError, OSError) as error:
+            self._tell_of_root(str(error))
+            self._looked_at = time.monotonic()
+            return
+        self._tell_of_root("")
+        found = set(folders)
+        for place, folder in folders.items():
             if place not in self._known:
                 with suppress(SatchelError):  # it has just been removed
-                    self._known[place] = _Known(folder, open_store(folder), self._looked_at < 0, self._clock())
+                    self._known[place] = _Known(folder, self._root.store(folder), not self._has_looked, self._clock())
         for place, known in list(self._known.items()):
             if known.supervisor:
                 continue
@@ -132,11 +158,17 @@ class Server:
                 del self._known[place]
             else:
                 self._judge(known)
-        self._looked_at = time.monotonic()
+        self._looked_at, self._has_looked = time.monotonic(), True
+
+    def _tell_of_root(self, trouble: str) -> None:
+        """Once, as long as it is the same."""
+        if trouble and trouble != self._trouble:
+            self._tell(Event("damaged", self._typed, trouble))
+        self._trouble = trouble
 
     def _judge(self, known: _Known) -> None:
         now = self._clock()
-        signature = _signature(known.store.url)
+        signature = self._root.signature(known.folder)
         if signature != known.signature or known.verdict.passing:
             known.signature = signature
             try:
@@ -152,16 +184,27 @@ class Server:
         verdict = known.verdict
         is_settled = signature == known.settled and not verdict.by_clock
         is_due = verdict.starts and not is_settled and (verdict.at is None or verdict.at <= now)
+        is_held = self._is_held(known) if is_due else False
+        known.may_be_held = is_held is None
         known.afresh = known.afresh and is_due
-        if is_due and not known.due_since:
+        if is_due and is_held is not False:
+            known.due_since = 0.0  # who has it may be at work elsewhere; what a lease is left over of is due again
+        elif is_due and not known.due_since:
             known.due_since = time.time() if verdict.at is None else verdict.at.timestamp()
         elif not is_due:
             known.due_since, known.in_vain, known.not_before = 0.0, 0, 0.0
 
+    def _is_held(self, known: _Known) -> bool | None:
+        """By a process elsewhere, as far as can be told without a lock. None: not yet."""
+        is_renewed = self._root.is_renewed(known.folder)
+        return is_renewed if is_renewed is False or lease.holder(known.store) is not None else False
+
     def _start(self, known: _Known) -> None:
-        # It may have changed since it was looked at, and an emergency must not be missed.
-        known.signature = None
-        self._judge(known)
+        if not self._root.aside:
+            # It may have changed since it was looked at, and an emergency must not be missed. In a bucket it was
+            # looked at only now, and the child looks again.
+            known.signature = None
+            self._judge(known)
         if not known.due_since or not known.verdict.starts:
             return
         patience = [] if self._drain_timeout is None else ["--drain-timeout", str(self._drain_timeout)]
@@ -169,7 +212,8 @@ class Server:
         order = Order(words, words, self._drain_timeout, is_only=False, output=lambda: open_log(known.store))
         say = lambda text: self._tell(Event("crashed", known.folder, text))  # noqa: E731
         try:
-            known.supervisor = Supervisor(known.store, order, say, self._policy)
+            store = open_store(known.folder) if self._root.aside else known.store  # its own looks, at nothing else
+            known.supervisor = Supervisor(store, order, say, self._policy)
             known.supervisor.start()
         except (SatchelError, OSError) as error:
             known.supervisor, known.settled = None, known.signature
@@ -189,10 +233,12 @@ class Server:
             return
         known.supervisor, known.signature, known.due_since = None, None, 0.0
         known.tried = self._clock()
+        with suppress(SatchelError, OSError):
+            self._root.refresh()  # with what the child has written
         code = supervisor.code
         self._tell(Event(_OUTCOMES.get(code, "interrupted"), known.folder, supervisor.why or _told(known, code)))
-        with suppress(OSError):
-            known.settled = _signature(known.store.url) if code in (1, 2) else None
+        with suppress(OSError, SatchelError):
+            known.settled = self._root.signature(known.folder) if code in (1, 2) else None
         if code == 6:
             known.not_before = time.monotonic() + _BUSY
         elif code in (3, 4):  # if it is due again at once, something it needs is not there yet
@@ -215,19 +261,7 @@ def serve(server: Server, *, once: bool) -> None:
 
 
 def _heard(bell: Bell, until: float) -> Iterator[signal.Signals]:
-    yield from bell.wait(min(until - time.monotonic(), POLL))
-
-
-def _signature(folder: str) -> Signature:
-    """What a person or a program may have changed: equal as long as nobody has."""
-    found = []
-    for part in ("", APPROVALS, "journal"):
-        with suppress(OSError), os.scandir(os.path.join(folder, part)) as entries:
-            for entry in entries:
-                status = entry.stat(follow_symlinks=False)
-                if entry.is_file(follow_symlinks=False):
-                    found.append((f"{part}/{entry.name}", status.st_mtime_ns, status.st_size, status.st_ino))
-    return tuple(sorted(found))
+    yield from bell.wait(min(until - time.monotonic(), _TURN))
 
 
 def _told(known: _Known, code: int) -> str:

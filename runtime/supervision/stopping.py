@@ -20,12 +20,16 @@ from ...workspace.lease import Lease, Process
 from ...workspace.pausefile import PATH as PAUSE
 from ...workspace.record import now
 from ...workspace.store import FileChanged, Store
+from .. import fetching
 from . import processes
 from .pausefile import read_pause
 
 REJECTED = "pause.rejected.yaml"
 _PATIENCE = 5.0  # seconds until what was killed must be gone
 _LOOK = 0.002
+_REMOTE_LOOK = 1.0
+_HEARTBEAT = 12.0
+"""Seconds within which a process elsewhere obeys, or renews its lease at least once."""
 _AT_ONCE = 16  # workspaces
 
 How = Literal["stopped", "idle", "elsewhere", "failed"]
@@ -61,6 +65,7 @@ def _ask(store: Store, reason: str, by: str) -> str:
             with suppress(FileChanged):  # a person's save came between: it is looked at, too
                 _write(store, reason, by)
                 return ""
+            store.refresh()
     except (SatchelError, OSError) as error:
         return str(error)
 
@@ -137,6 +142,8 @@ def _outcome(store: Store, refused: str, found: _Found) -> Stopped:
     pids = tuple(process.pid for process in found.killed)
     if refused or found.refused:
         return Stopped(store.url, "failed", pids, refused or found.refused)
+    if store.abilities.remote:
+        return _outcome_over_there(store, found, pids)
     give_up = time.monotonic() + _PATIENCE
     while not _is_gone(store, found):
         if found.lease is not None and found.lease.host != socket.gethostname():
@@ -145,6 +152,33 @@ def _outcome(store: Store, refused: str, found: _Found) -> Stopped:
             return Stopped(store.url, "failed", pids, _who_is_left(found))
         time.sleep(_LOOK)
     return Stopped(store.url, "stopped" if pids else "idle", pids)
+
+
+def _outcome_over_there(store: Store, found: _Found, pids: tuple[int, ...]) -> Stopped:
+    """Of a workspace without a lock: what was killed here must be gone, and who may be elsewhere has a poll to obey."""
+    held, give_up = found.lease, time.monotonic() + _PATIENCE
+    while alive := [each.pid for each in found.killed if processes.is_alive(each.pid, each.process_started)]:
+        if time.monotonic() > give_up:
+            return Stopped(store.url, "failed", pids, f"process {alive[0]} does not end")
+        time.sleep(_LOOK)
+    for pid in pids:
+        fetching.clear(pid)
+    if held is None or pids or lease.has_died(held):
+        return Stopped(store.url, "stopped" if pids else "idle", pids)
+    who, renewed, before = f"process {held.pid} on {held.host}", False, store.version(lease.PATH)
+    give_up = time.monotonic() + _HEARTBEAT
+    while time.monotonic() < give_up:
+        time.sleep(_REMOTE_LOOK)
+        try:
+            store.refresh()
+            version, pause = store.version(lease.PATH), read_pause(store)
+        except (SatchelError, OSError) as error:
+            return Stopped(store.url, "elsewhere", pids, f"{who} has it, and the storage can't be reached: {error}")
+        if version is None or (pause is not None and not pause.asks_for_emergency):
+            return Stopped(store.url, "stopped", pids, f"{who} has obeyed")
+        renewed = renewed or version != before
+    sign = "has it" if renewed else f"has given no sign of life for {_HEARTBEAT:.0f} s"
+    return Stopped(store.url, "elsewhere", pids, f"{who} {sign}")
 
 
 def _is_gone(store: Store, found: _Found) -> bool:

@@ -19,9 +19,10 @@ from ...workspace.pausefile import PATH as PAUSE
 from ...workspace.pausefile import SIGNAL
 from ...workspace.record import PauseRequested
 from ...workspace.store import Store
+from .. import fetching
 from .aftermath import after_kill
 from .child import FORCE_AFTER, Child, how_it_died
-from .pausefile import is_stopped, read_pause
+from .glancing import Glance
 from .signals import listening
 
 DOCUMENTED = frozenset((*range(8), 130))
@@ -72,7 +73,7 @@ class Supervisor:
         self._due = 0.0  # when the phase is over by itself; inf: never
         self._glance = 0.0
         self._asked_at = 0.0
-        self._seen_pause = store.version(PAUSE)
+        self._pause = Glance(store)
         self._forced_by = ""
         self._request = PauseRequested(reason="emergency stop", by="its supervisor", mode="emergency")
         self._drains_since: float | None = None
@@ -93,7 +94,7 @@ class Supervisor:
         now = time.monotonic()
         if self._child is not None and (code := self._child.poll()) is not None:
             self._ended(self._child, code)
-        elif self._phase == "resting" and is_stopped(self.store):
+        elif self._phase == "resting" and self._pause.is_stopped():
             self._over(PAUSED, f"not started again: {PAUSE} says that the run is to stay stopped")
         elif self._phase == "resting" and now >= self._due:
             self._start(self._order.restart)
@@ -143,6 +144,8 @@ class Supervisor:
 
     def _ended(self, child: Child, code: int) -> None:
         self._child = None
+        if self.store.abilities.remote:
+            fetching.clear(child.pid)
         child.kill_rest()  # as a shell's job or a service ends: nothing of it works on beside the next one
         if code in DOCUMENTED and not (code == 130 and self._phase == "draining"):
             self._over(code)
@@ -162,7 +165,7 @@ class Supervisor:
         died = f"process {child.pid} died {how_it_died(code)} after {child.age:.1f} s"
         if self._early_deaths >= policy.most_early:
             self._over(FAILED, f"{died}; that were {self._early_deaths} early deaths in a row, so it is given up")
-        elif is_stopped(self.store):
+        elif self._pause.is_stopped():
             self._over(PAUSED, f"{died}; not started again: {PAUSE} says that the run is to stay stopped")
         else:
             longest = min(policy.longest_delay, policy.first_delay * 2 ** max(0, self._early_deaths - 1))
@@ -179,12 +182,7 @@ class Supervisor:
 
     def _is_emergency(self) -> bool:
         """An emergency stop was asked for since this began, on another machine or before the lease named anybody."""
-        version = self.store.version(PAUSE)
-        if version == self._seen_pause or self._forced_by:
-            return False
-        self._seen_pause = version
-        pause = read_pause(self.store)
-        return pause is not None and pause.asks_for_emergency
+        return not self._forced_by and self._pause.is_emergency()
 
     def _definition(self) -> Definition | None:
         try:

@@ -74,7 +74,7 @@ def test_hostile_places_are_tracebacks(cli: Cli, tmp_path: Path) -> None:
     a_file = tmp_path / "file"
     a_file.write_text("x")
     (tmp_path / "empty").mkdir()
-    for place in (tmp_path / "missing", a_file, tmp_path / "empty", "s3://bucket/x", "", "\udcff"):
+    for place in (tmp_path / "missing", a_file, tmp_path / "empty", "s4://bucket/x", "s3:/bucket/x", "", "\udcff"):
         for command in ("run", "resume", "recover", "status", "log", "check"):
             result = cli(command, place)
             assert result.exit_code == 2, (command, place, result.output)

@@ -275,7 +275,7 @@ def test_steps_of_many_tasks_and_threads_are_all_kept(workspace: Path) -> None:
     assert sorted(on_disk(workspace)) == list(range(100))
 
 
-@pytest.mark.parametrize("part", range(2))
+@pytest.mark.parametrize("part", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_nothing_that_was_seen_depends_on_a_step_that_a_kill_has_lost(part: int) -> None:
     seed = int(os.environ.get("SATCHEL_SEED", random.randrange(1 << 30)))
     _kill_often(seed + part, 8)

@@ -231,7 +231,7 @@ def test_a_stream_stopped_by_a_signal_keeps_every_word(workspace: Path) -> None:
     async def main(run: Run[Any]) -> str:
         return await tell()
 
-    assert run(workspace, main).status == "paused"
+    assert run(workspace, main, drain_timeout=0.5).status == "paused"
     assert partial_body(workspace / "partials/_agent/01-tell.md") == "".join(STORY[:100])
 
 

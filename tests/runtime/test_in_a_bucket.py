@@ -1,0 +1,292 @@
+"""What a person sees and does while a run is at work in a bucket, and what a kill leaves there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from servers import BUCKET, SECRET, Server
+
+from satchel import Item, Run, agent, run_async, step
+from satchel.runtime.running import Outcome
+from satchel.workspace.store import open_store
+from satchel.workspace.store.s3 import Requests
+
+DEFINITION = b"format: 1\nrun_id: trip-1\nagent: agent.py:main\n"
+NOTICED = 5.0  # seconds within which a change is to be noticed
+
+CHILD = """
+import asyncio, sys
+from satchel import Partial, agent, run, step
+
+STORY = [f"word{number} " for number in range(int(sys.argv[2]))]
+
+@step
+async def tell(out: Partial) -> str:
+    done = len(out.recovered or "")
+    for word in STORY:
+        if done >= len(word):
+            done -= len(word)
+            continue
+        await out.write(word[done:])
+        done = 0
+        await asyncio.sleep(0.005)
+    return out.text
+
+@agent
+async def main(run):
+    return await tell() == "".join(STORY)
+
+found = run(sys.argv[1], main)
+print("RESULT", found.result, found.recovered)
+"""
+
+
+class Place:
+    """A workspace in a bucket, and a person with a tool that downloads and uploads."""
+
+    def __init__(self, server: Server):
+        self.server, self.url = server, server.place()
+        self._prefix = self.url.removeprefix(f"s3://{BUCKET}/")
+        self.upload("workspace.yaml", DEFINITION)
+
+    def upload(self, path: str, data: bytes) -> None:
+        self.server.client.put_object(Bucket=BUCKET, Key=f"{self._prefix}/{path}", Body=data)
+
+    def download(self, path: str) -> bytes:
+        data: bytes = self.server.client.get_object(Bucket=BUCKET, Key=f"{self._prefix}/{path}")["Body"].read()
+        return data
+
+    def go_home(self) -> None:
+        """A person adds to the plan."""
+        self.upload("todo.md", re.sub(rb"(\[x\] start.*)", rb"\1\n- [ ] home", self.download("todo.md")))
+
+    def names(self) -> list[str]:
+        found = self.server.client.list_objects_v2(Bucket=BUCKET, Prefix=f"{self._prefix}/").get("Contents", [])
+        return [each["Key"].removeprefix(f"{self._prefix}/") for each in found]
+
+    async def run(self, agent: Any, **options: Any) -> Outcome:
+        return await run_async(open_store(self.url, self.server.storage_options()), agent, **options)
+
+
+@pytest.fixture
+def place(seaweedfs: Server) -> Place:
+    return Place(seaweedfs)
+
+
+@step
+async def add(one: int, other: int) -> int:
+    return one + other
+
+
+def test_a_stream_killed_in_a_bucket_goes_on_without_gap_or_doubling(place: Place) -> None:
+    environment = {**os.environ, **place.server.environment()}
+    command = [sys.executable, "-c", CHILD, place.url, "1000"]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+
+    def kept() -> int:
+        (partial,) = [name for name in place.names() if name.startswith("partials/")] or [""]
+        return len(place.download(partial).split(b"---\n", 2)[2]) if partial else 0
+
+    while not kept():
+        assert child.poll() is None, "it ended before any of it was in the bucket"
+    child.send_signal(signal.SIGKILL)
+    child.communicate()
+    known = kept()
+    again = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=True)
+    assert again.stdout.splitlines()[-1] == f"RESULT True {known}"
+    assert not [name for name in place.names() if name.startswith("partials/")]
+
+
+async def until(condition: Callable[[], Any], seconds: float = 20.0) -> float:
+    """Seconds until it holds."""
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() - began < seconds
+        await asyncio.sleep(0.05)
+    return time.monotonic() - began
+
+
+@agent
+async def traveller(run: Run[Any]) -> list[str]:
+    """Goes on until there is an item called `home`."""
+    if not run.todo.items:
+        await run.plan("Trip", ["start"])
+
+    async def work(run: Run[Any], item: Item) -> None:
+        run.state.setdefault("been", []).append(item.text)
+
+    while "home" not in run.state.get("been", []):
+        await run.todo.each(work)
+        await add(1, len(run.state["been"]))
+        await asyncio.sleep(0.05)
+    return run.state["been"]  # type: ignore[no-any-return]
+
+
+def playing(play: Callable[[asyncio.Task[Outcome]], Awaitable[None]], running: Awaitable[Outcome]) -> Outcome:
+    async def main() -> Outcome:
+        task = asyncio.ensure_future(running)
+        await play(task)
+        return await asyncio.wait_for(task, 60)
+
+    return asyncio.run(main())
+
+
+def test_an_upload_while_it_runs_is_noticed_and_done(place: Place) -> None:
+    noticed: list[float] = []
+
+    async def play(task: asyncio.Task[Outcome]) -> None:
+        await until(lambda: "todo.md" in place.names() and b"[x] start" in place.download("todo.md"))
+        place.go_home()
+        noticed.append(await until(lambda: task.done(), 30))
+
+    outcome = playing(play, place.run(traveller))
+    assert outcome.status == "completed" and outcome.result == ["start", "home"], outcome
+    assert any("todo.md" in text for text in outcome.noticed)
+    assert noticed[0] < 2 * NOTICED, "noticed within 5 s, and done then; the machine may be slow"
+
+
+def test_a_pause_dropped_into_the_bucket_is_obeyed_and_taken_back(place: Place) -> None:
+    obeyed: list[float] = []
+
+    async def play(task: asyncio.Task[Outcome]) -> None:
+        await until(lambda: "state.json" in place.names())
+        place.upload("pause.yaml", b"reason: a look\n")
+        obeyed.append(await until(lambda: task.done(), 30))
+
+    outcome = playing(play, place.run(traveller))
+    assert outcome.status == "paused" and obeyed[0] < 2 * NOTICED
+    pause = place.download("pause.yaml").decode()
+    assert "status: paused" in pause and "reason: a look" in pause and "verified: true" in pause
+    place.upload("pause.yaml", pause.replace("status: paused", "status: resume").encode())
+    state = json.loads(place.download("state.json"))
+    assert state["status"] == "paused"
+    place.go_home()
+    again = asyncio.run(place.run(traveller))
+    assert again.status == "completed" and again.result == ["start", "home"]
+    assert "pause.yaml" not in place.names()
+
+
+def test_an_upload_that_contradicts_what_the_run_wrote_is_never_lost(place: Place) -> None:
+    """The run writes state.json again and again; what a person uploads in between is merged, or kept."""
+
+    async def play(task: asyncio.Task[Outcome]) -> None:
+        await until(lambda: "state.json" in place.names() and b'"been"' in place.download("state.json"))
+        state = json.loads(place.download("state.json"))
+        state["data"]["note"] = "from a person"
+        place.upload("state.json", json.dumps(state).encode())
+        await until(lambda: b"from a person" in place.download("state.json") or task.done(), 30)
+        place.go_home()
+
+    outcome = playing(play, place.run(traveller))
+    assert outcome.status == "completed"
+    assert json.loads(place.download("state.json"))["data"]["note"] == "from a person"
+
+
+def test_answers_and_work_are_taken_from_the_bucket(place: Place) -> None:
+    async def note(run: Run[Any], task: Any) -> None:
+        run.state.setdefault("tasks", []).append(task.text.strip())
+
+    @agent
+    async def clerk(run: Run[Any]) -> list[str]:
+        answer = await run.ask("Go on?", choices=["yes", "no"], wait_for=0)
+        async for task in run.inbox:
+            await run.scope(task.id, note, run, task)
+            await until(lambda: len(run.inbox) > 0 or len(run.state["tasks"]) == 2)
+        return [answer.decision, *run.state["tasks"]]
+
+    assert asyncio.run(place.run(clerk)).status == "waiting"
+    form = place.download("approvals/a1.yaml").decode()
+    place.upload("approvals/a1.yaml", re.sub("^decision:.*$", "decision: yes", form, flags=re.M).encode())
+    place.upload("inbox/one.md", b"the first task\n")
+
+    async def play(task: asyncio.Task[Outcome]) -> None:
+        await until(lambda: b"the first task" in place.download("state.json") or task.done())
+        place.upload("inbox/two.md", b"the second task\n")
+
+    answered = playing(play, place.run(clerk))
+    assert answered.status == "completed", answered.error
+    assert answered.result == ["yes", "the first task", "the second task"]
+    assert not {"inbox/one.md", "inbox/two.md"} & {*place.names()}
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Requests of stores of this process, by method."""
+    counts: Counter[str] = Counter()
+    once = Requests.once
+
+    def counted(self: Requests, method: str, *args: Any, **kwargs: Any) -> Any:
+        counts[method] += 1
+        return once(self, method, *args, **kwargs)
+
+    monkeypatch.setattr(Requests, "once", counted)
+    return counts
+
+
+HISTORY = """
+import os, sys, signal
+from satchel import agent, run, step
+
+@step
+async def add(one: int, other: int) -> int:
+    return one + other
+
+async def work(run, item):
+    run.state["sum"] = await add(run.state.get("sum", 0), 1)
+    if item.text == sys.argv[2]:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+@agent
+async def main(run):
+    if not run.todo.items:
+        await run.plan("Count", [str(number) for number in range(1000)])
+    await run.todo.each(work)
+
+run(sys.argv[1], main)
+"""
+
+
+def test_opening_costs_no_more_requests_after_a_longer_history(place: Place, asked: Counter[str]) -> None:
+    environment = {**os.environ, **place.server.environment()}
+    counts = []
+    for last in ("9", "250"):
+        command = [sys.executable, "-c", HISTORY, place.url, last]
+        assert subprocess.run(command, env=environment, timeout=300, check=False).returncode == -signal.SIGKILL
+        asked.clear()
+        entered: list[int] = []
+
+        @agent
+        async def main(run: Run[Any], entered: list[int] = entered) -> None:
+            entered.append(asked.total())
+            await asyncio.get_running_loop().create_future()
+
+        async def opening(main: Any = main, entered: list[int] = entered) -> None:
+            task = asyncio.ensure_future(place.run(main))
+            await until(lambda: entered or task.done(), 60)
+            task.cancel()
+            await asyncio.wait([task])
+
+        asyncio.run(opening())
+        counts += entered
+    assert len(counts) == 2 and max(counts) <= 16, counts
+
+
+def test_no_secret_is_in_any_object(place: Place) -> None:
+    @agent
+    async def main(run: Run[Any]) -> int:
+        return await add(1, 2)
+
+    assert asyncio.run(place.run(main)).status == "completed"
+    for name in place.names():
+        assert SECRET.encode() not in place.download(name), name
