@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from . import growth, imports, messages, pipelined, resume, steps, stream
+from . import bucket, growth, imports, messages, pipelined, resume, steps, stream
 from .measuring import REPOSITORY, Ground, Result, file_system, ground
 
 _ALL: dict[str, Callable[[Ground], Iterator[Result]]] = {
@@ -23,6 +23,7 @@ _ALL: dict[str, Callable[[Ground], Iterator[Result]]] = {
     "resume": resume.measure,
     "stream": stream.measure,
     "imports": imports.measure,
+    "bucket": bucket.measure,
 }
 
 

@@ -1,0 +1,1 @@
+"""Networks that break, servers that die, and what becomes of runs in a bucket then."""
