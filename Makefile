@@ -26,10 +26,10 @@ demo: $(VENV)/installed
 	@$(BIN)/python tools/demo.py
 
 test: $(VENV)/tests
-	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS)
+	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --dist worksteal
 
 test-slow: $(VENV)/tests
-	$(BIN)/python -m pytest -m slow -rP -n $(WORKERS)  # -rP: each tells what it did, and its seed
+	$(BIN)/python -m pytest -m slow -rP -n $(WORKERS) --dist worksteal  # -rP: each tells what it did, and its seed
 
 test-all: test test-slow
 

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from servers import Server
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -25,7 +26,8 @@ def like(expected: str, found: str) -> bool:
 
 
 def type_in(block: str, folder: Path) -> None:
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "COLUMNS": "100"}
+    path = f"{folder / '.bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "COLUMNS": "100"}
     for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY"):
         environment.pop(name, None)
     for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
@@ -38,8 +40,22 @@ def type_in(block: str, folder: Path) -> None:
         assert not expected.strip() or like(expected, found), f"$ {command}\n{found}\nexit code {done.returncode}"
 
 
+@pytest.fixture
+def bucket(seaweedfs: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`my-bucket` is there, and `aws` copies to it and from it."""
+    seaweedfs.client.create_bucket(Bucket="my-bucket")
+    for name, value in seaweedfs.environment().items():
+        monkeypatch.setenv(name, value)
+    aws = tmp_path / ".bin" / "aws"
+    aws.parent.mkdir()
+    aws.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{ROOT / "tests/uploading.py"}" "$@"\n')
+    aws.chmod(0o755)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_a_page_says_what_happens(page: Path, tmp_path: Path) -> None:
+def test_a_page_says_what_happens(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    if page.name == "bucket.md":
+        request.getfixturevalue("bucket")
     for language, name, body in _BLOCK.findall(page.read_text()):
         if name:
             path = tmp_path / name
