@@ -107,7 +107,7 @@ def _measure(kind: str, count: int, folder: str) -> None:
     run(small, _agent(kind, 1, nothing))
 
     began = time.perf_counter()
-    outcome = run(folder, _agent(kind, count, reached))
+    outcome = run(folder, _agent(kind, count, reached), adopt=True)
     raise RuntimeError(f"it never came to the new step: {outcome.error}")
 
 
