@@ -65,6 +65,8 @@ class InThreads:
 
     def do(self, path: str, job: Job) -> None:
         self._check()
+        if self.is_idle:
+            self._last.clear()
         before = self._last.get(path)
         with self._lock:
             self._under_way += 1

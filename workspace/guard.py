@@ -61,7 +61,7 @@ class Guard:
                 write()
             finally:
                 with self._counting:
-                    self._writing[path] -= 1
+                    self._writing -= Counter((path,))  # of those that are none nothing is kept
 
         with self._counting:
             self._writing[path] += 1

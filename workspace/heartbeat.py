@@ -109,11 +109,7 @@ class Heartbeat:
         if found is None or found.epoch < self._lease.epoch or replace(found, beat=self._lease.beat) == self._lease:
             self._version = self._store.version(lease.PATH)
             return
-        self.lost = LeaseHeld(
-            "another process has taken over this run", path=self._store.url,
-            why=f"process {found.pid} on {found.host} since {found.since}",
-            remedy="see `satchel status`; nothing that was acknowledged before is lost",
-        )  # fmt: skip
+        self.lost = lease.taken_over(self._store.url, f"{found.process} since {found.since}")
 
 
 def until_free(store: Store, clock: Callable[[], float] = clock) -> Iterator[tuple[float, Lease]]:
@@ -135,5 +131,5 @@ def until_free(store: Store, clock: Callable[[], float] = clock) -> Iterator[tup
         if version != seen:
             raise LeaseHeld(
                 "another process is running this workspace", path=store.url,
-                why=f"process {found.pid} on {found.host} since {found.since}", remedy="wait for it, or stop it first",
+                why=f"{found.process} since {found.since}", remedy="wait for it, or stop it first",
             )  # fmt: skip

@@ -47,6 +47,11 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     beat: int = 0
     supervisor: Process | None = None  # would start it again if it crashed
 
+    @property
+    def process(self) -> str:
+        """For people."""
+        return f"process {self.pid} on {self.host}"
+
 
 _supervisor: Process | None = None
 """Of this process. One fact about it, whichever workspaces it opens."""
@@ -108,6 +113,14 @@ def has_died(lease: Lease) -> bool:
     return not (process_started(lease.pid) == lease.process_started and _exists(lease.pid))
 
 
+def taken_over(path: str, why: str) -> LeaseHeld:
+    """What a process is told that had the workspace."""
+    return LeaseHeld(
+        "another process has taken over this run", path=path, why=why,
+        remedy="see `satchel status`; nothing that was acknowledged before is lost",
+    )  # fmt: skip
+
+
 @contextmanager
 def held(store: Store) -> Iterator[None]:
     """Hold the workspace by its lock, if there is one. LeaseHeld, saying who has it, if another process does."""
@@ -120,7 +133,7 @@ def held(store: Store) -> Iterator[None]:
     except LeaseHeld as error:
         lease = read(store)
         if error.why is None and lease is not None:
-            error.why = f"process {lease.pid} on {lease.host} since {lease.since}"
+            error.why = f"{lease.process} since {lease.since}"
             error.remedy = "wait for it, or stop it first"
         raise
 

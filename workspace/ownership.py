@@ -89,7 +89,7 @@ def _take(store: Store, seen: Look) -> Owned:
         seen = look(store)
     again = _Again(store, seen)
     was_new = seen.moment.seq == 0
-    mine, _ = fence(store, seen.moment.epoch, seen.tail, again.look)
+    mine = fence(store, seen.moment.epoch, seen.tail, again.look)
     tombstone.refuse(store, seen.definition.run_id)  # whoever moves it looks for fences after putting that up
     held = lease.mine(store, again.seen.moment.run_id, mine.line.epoch, heartbeat.ttl())
     segments = SegmentObjects(store, mine.path, mine.version, mine.data)

@@ -257,7 +257,7 @@ def _tell(said: _Said, done: _Done, as_json: bool) -> None:
     if not done.recorded:
         click.echo(f"{said.id}: the answer stands in {path_of(said.id)}")
         holder = lease.holder(said.place.store)
-        who = f"process {holder.pid} on {holder.host}" if holder else "the process that runs it"
+        who = holder.process if holder else "the process that runs it"
         click.echo(visible(f"{who} has not taken it yet; it is taken at the latest when the run stops"), err=True)
         return
     assert answer is not None

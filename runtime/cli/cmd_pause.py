@@ -93,8 +93,7 @@ def _ask(place: Place, typed: str, request: PauseRequested) -> dict[str, Any]:
     holder = lease.holder(store)
     pausing.ask(store, request)
     if holder is not None:
-        where = f"process {holder.pid} on {holder.host}"
-        return {"workspace": typed, "status": "requested", "said": f"{where} stops at its next safe point"}
+        return {"workspace": typed, "status": "requested", "said": f"{holder.process} stops at its next safe point"}
     return {"workspace": typed, **_settle(seen, place, request)}
 
 

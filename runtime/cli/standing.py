@@ -173,7 +173,7 @@ def _read_plan(store: Store, standing: Standing) -> None:
 def doing(standing: Standing) -> str:
     """The process that has the workspace, or had it last."""
     process = standing.holder or standing.last
-    return f"process {process.pid} on {process.host}" if process else "a process"
+    return process.process if process else "a process"
 
 
 def as_json(standing: Standing) -> dict[str, Any]:

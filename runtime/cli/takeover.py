@@ -58,4 +58,4 @@ def described(store: Store, held: Lease) -> str:
     """Who has it, since when, and when it last said so."""
     beaten = store.trace(lease.PATH).at
     last = f", last heard of at {since(beaten)}" if held.ttl and beaten else ""
-    return f"process {held.pid} on {held.host} has it since {since(held.since)}{last}"
+    return f"{held.process} has it since {since(held.since)}{last}"

@@ -147,7 +147,7 @@ def _outcome(store: Store, refused: str, found: _Found) -> Stopped:
     give_up = time.monotonic() + _PATIENCE
     while not _is_gone(store, found):
         if found.lease is not None and found.lease.host != socket.gethostname():
-            return Stopped(store.url, "elsewhere", (), f"process {found.lease.pid} on {found.lease.host} has it")
+            return Stopped(store.url, "elsewhere", (), f"{found.lease.process} has it")
         if time.monotonic() > give_up:
             return Stopped(store.url, "failed", pids, _who_is_left(found))
         time.sleep(_LOOK)
@@ -165,7 +165,7 @@ def _outcome_over_there(store: Store, found: _Found, pids: tuple[int, ...]) -> S
         fetching.clear(pid)
     if held is None or pids or lease.has_died(held):
         return Stopped(store.url, "stopped" if pids else "idle", pids)
-    who, renewed, before = f"process {held.pid} on {held.host}", False, store.version(lease.PATH)
+    who, renewed, before = held.process, False, store.version(lease.PATH)
     give_up = time.monotonic() + _HEARTBEAT
     while time.monotonic() < give_up:
         time.sleep(_REMOTE_LOOK)

@@ -142,3 +142,19 @@ def _error(status: int, code: str, headers: dict[str, str], *, to_head: bool) ->
     body = b"" if to_head else f'<?xml version="1.0" encoding="UTF-8"?>\n{said}'.encode()
     fixed = (("Content-Type", "application/xml"), ("Content-Length", str(len(body))))
     return Message(f"HTTP/1.1 {status} {code}", (*fixed, *headers.items()), body)
+
+
+FAULTS: dict[str, Fault] = {
+    "dropped before": drop_before,
+    "dropped after": drop_after,
+    "hangs before": hang(),
+    "hangs after": hang(arrives=True),
+    "500": internal_error(),
+    "500, but done": internal_error(done=True),
+    "503": slow_down(),
+    "503, after 1 s": slow_down(retry_after=1),
+    "403": expired_token(),
+    "truncated": truncated(),
+    "slow": drip(size=400, seconds=0.002),
+}
+"""One of each kind, by what it is called in a test."""

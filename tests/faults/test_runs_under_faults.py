@@ -13,38 +13,19 @@ import pytest
 from servers import BUCKET, Server
 
 from faults.faults import (
-    drip,
-    drop_after,
-    drop_before,
-    expired_token,
-    hang,
-    internal_error,
+    FAULTS,
     late,
     partition,
     slow_down,
-    truncated,
     without,
 )
-from faults.proxy import Fault, proxying
+from faults.proxy import proxying
 from faults.working import DEFINITION, ITEMS, Machine, World, check, opened, tell_clearly
 from satchel import Run, agent, step
 from satchel.workspace import heartbeat, journal
 from satchel.workspace.errors import LeaseHeld, UsageError
 from satchel.workspace.looking import look
 
-FAULTS: dict[str, Fault] = {
-    "dropped before": drop_before,
-    "dropped after": drop_after,
-    "hangs before": hang(),
-    "hangs after": hang(arrives=True),
-    "500": internal_error(),
-    "500, but done": internal_error(done=True),
-    "503": slow_down(),
-    "503, after 1 s": slow_down(retry_after=1),
-    "403": expired_token(),
-    "truncated": truncated(),
-    "slow": drip(size=400, seconds=0.002),
-}
 KINDS = {"journal": 3, "checkpoints": 0, "lease": 1, "projections": 1, "bucket": 1, None: 12}
 """What the requests are about that go wrong, and how many of them go well before."""
 QUICK = {

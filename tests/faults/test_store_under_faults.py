@@ -14,16 +14,10 @@ import pytest
 from servers import BUCKET, SECRET, Server
 
 from faults.faults import (
-    drip,
-    drop_after,
-    drop_before,
-    expired_token,
-    hang,
-    internal_error,
+    FAULTS,
     late,
     shortened,
     slow_down,
-    truncated,
 )
 from faults.proxy import Fault, Proxy, proxying
 from satchel.workspace.errors import StorageFailed
@@ -33,20 +27,6 @@ from satchel.workspace.store.bucket import BucketStore
 OLD, NEW, RIVAL = b"what was there\n" * 40, b"what is to be there\n" * 50, b"what somebody else has written\n" * 30
 PATIENCE = 3.0  # seconds for which the store tries
 QUICK = {"config_kwargs": {"connect_timeout": 1, "read_timeout": 0.3}}
-
-FAULTS: dict[str, Fault] = {
-    "dropped before": drop_before,
-    "dropped after": drop_after,
-    "hangs before": hang(),
-    "hangs after": hang(arrives=True),
-    "500": internal_error(),
-    "500, but done": internal_error(done=True),
-    "503": slow_down(),
-    "503, after 1 s": slow_down(retry_after=1),
-    "403": expired_token(),
-    "truncated": truncated(),
-    "slow": drip(size=400, seconds=0.002),
-}
 
 
 @dataclass

@@ -21,7 +21,7 @@ _TRIES = 20
 
 Look = Callable[[Line | None], tuple[int, Tail]]
 """Reads the journal again, all that was not known before, with the epoch of its last record. It is given the fence that
-was put up, if one was."""
+was put up, if one was; then the listing is new. Otherwise it takes a new one."""
 
 
 class Fence(NamedTuple):
@@ -33,31 +33,21 @@ class Fence(NamedTuple):
     data: bytes
 
 
-def fence(store: Store, epoch: int, tail: Tail, look: Look) -> tuple[Fence, bool]:
-    """Take the journal that ends with `tail`, written in `epoch`. The second value tells whether anything had come
-    meanwhile; then what was known before is not the newest.
-
-    LeaseHeld if others take it again and again.
-    """
-    has_changed = False
+def fence(store: Store, epoch: int, tail: Tail, look: Look) -> Fence:
+    """Take the journal that ends with `tail`, written in `epoch`. LeaseHeld if others take it again and again."""
     for _ in range(_TRIES):
         line = Line(tail.next_seq, tail.next_seq, now(), epoch + 1, Fenced(nonce=secrets.token_hex(8)))
         data, path = encode(line), segment_path(line.seq)
         try:
             store.create(path, data)
         except FileExistsError:
-            pass
-        else:
-            store.refresh()
-            version = store.version(path)
-            found_epoch, found = look(line)
-            if version is not None and found.lines and found.lines[-1] == line:
-                return Fence(line, path, version, data), has_changed
-            epoch, tail, has_changed = found_epoch, found, True
+            epoch, tail = look(None)
             continue
         store.refresh()
-        epoch, tail = look(None)
-        has_changed = True
+        version = store.version(path)
+        epoch, tail = look(line)
+        if version is not None and tail.lines and tail.lines[-1] == line:
+            return Fence(line, path, version, data)
     raise LeaseHeld(
         "others take this workspace at the same time", path=store.url, why=f"{_TRIES} attempts were not enough",
         remedy="let one process run it",

@@ -18,7 +18,8 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 
-from ..errors import LeaseHeld, StorageFailed
+from ..errors import StorageFailed
+from ..lease import taken_over
 from ..record import Line
 from ..store import FileChanged, Store, Version
 from .naming import segment_path
@@ -63,7 +64,7 @@ class SegmentObjects:
         try:
             self._store.create(path, body)
         except FileExistsError as error:
-            raise taken_over(path) from error
+            raise taken_over(path, "it has written to the journal") from error
         with self._lock:
             self._repeated = b"" if self._is_first else body
             self._is_first = False
@@ -122,10 +123,3 @@ class SegmentObjects:
             raise FileChanged(first)
         self._version = self._store.replace(first, added, if_version=version)
         self._head, self._rolled = first, added
-
-
-def taken_over(path: str) -> LeaseHeld:
-    return LeaseHeld(
-        "another process has taken over this run", path=path, why="it has written to the journal",
-        remedy="see `satchel status`; nothing that was acknowledged before is lost",
-    )  # fmt: skip
