@@ -12,6 +12,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import lru_cache
 from typing import NamedTuple
 
 from satchel.workspace.store import Syscalls
@@ -382,10 +383,11 @@ def _collect(nodes: Nodes, number: int, path: str, found: dict[str, bytes]) -> N
         found[f"{path}/"] = b""
 
 
-def _parts(path: str) -> list[str]:
+@lru_cache(4096)
+def _parts(path: str) -> tuple[str, ...]:
     if path != ROOT and not path.startswith(f"{ROOT}/"):
         raise _error(errno.ENOENT, path)
-    return [part for part in path[len(ROOT) :].split("/") if part]
+    return tuple(part for part in path[len(ROOT) :].split("/") if part)
 
 
 def _error(number: int, path: str) -> OSError:

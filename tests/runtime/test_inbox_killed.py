@@ -20,7 +20,8 @@ def kill(part: int, parts: int) -> None:
     print(done.stdout, done.stderr)  # names the moment; shown when the test fails
     assert done.returncode == 0
     kills, _, _, moments, _ = done.stdout.split()
-    assert int(moments) > 100 and int(kills) >= int(moments) // parts - 2, "the moments must lie inside the run"
+    # How often a projection is written depends on how busy the machine is, and so does the number of calls.
+    assert int(moments) > 100 and int(kills) * parts >= int(moments) * 0.8, "the moments must lie inside the run"
 
 
 def test_a_task_is_lost_or_done_twice_by_a_kill() -> None:
