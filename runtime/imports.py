@@ -13,12 +13,14 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 _SHORT = 12
 """Hexadecimal digits of a hash that are kept."""
 
 _DEEPEST = 1000
+_TRIES = 10
 
 
 @dataclass(slots=True)
@@ -67,7 +69,7 @@ def short(data: bytes) -> str:
 def _imports(source: bytes) -> tuple[tuple[int, str], ...]:
     """What it imports, wherever in it: how many dots, and the name. Of `from a import b` also `a.b`, it may be one."""
     try:
-        tree = ast.parse(source)
+        tree = _parsed(source)
     except (SyntaxError, ValueError):
         return ()
     found: list[tuple[int, str]] = []
@@ -79,6 +81,15 @@ def _imports(source: bytes) -> tuple[tuple[int, str], ...]:
             found += [(node.level, base)] if base else []
             found += [(node.level, f"{base}.{alias.name}".lstrip(".")) for alias in node.names]
     return tuple(dict.fromkeys(found))
+
+
+def _parsed(source: bytes) -> ast.AST:
+    """CPython counts how deep it is once for all threads (python/cpython#106905): where two parse at the same time, and
+    a traceback that is shown is parsed for, one may be told that the count is wrong."""
+    for _ in range(_TRIES):
+        with suppress(SystemError):
+            return ast.parse(source)
+    return ast.parse(source)
 
 
 def _beside(folder: str, here: str, level: int, name: str) -> Iterator[str]:
@@ -104,9 +115,11 @@ def _distributions(names: Iterable[str]) -> Iterator[tuple[str, str]]:
             continue
         for distribution in _providers(name):
             try:
-                yield distribution, metadata.version(distribution)
+                said = metadata.metadata(distribution)
             except metadata.PackageNotFoundError:
                 continue
+            if said["Version"]:
+                yield said["Name"] or distribution, said["Version"]
 
 
 def _providers(name: str) -> list[str]:
@@ -114,11 +127,11 @@ def _providers(name: str) -> list[str]:
     from importlib import metadata
 
     try:
-        metadata.version(name)
+        metadata.distribution(name)
     except metadata.PackageNotFoundError:
         folder = _where(name)
         return sorted(_provided(folder, os.stat(folder).st_mtime_ns).get(name, ())) if folder else []
-    return [metadata.metadata(name)["Name"] or name]
+    return [name]
 
 
 def _where(name: str) -> str | None:

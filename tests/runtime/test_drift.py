@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -251,3 +252,19 @@ def test_code_that_can_not_be_parsed_is_still_known_by_its_hash(tmp_path: Path) 
     (tmp_path / "agent.py").write_bytes(b"import other\n")
     (tmp_path / "other.py").write_bytes(b"def (\n")
     assert list(imports.of(str(tmp_path / "agent.py")).modules) == ["agent.py", "other.py"]
+
+
+def test_another_thread_parses_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CPython then says now and then that it has miscounted."""
+    agent = tmp_path / "agent.py"
+    agent.write_text("import other\nMISCOUNTED = 1\n")
+    (tmp_path / "other.py").write_text("")
+    parse, failing = ast.parse, iter([True, True])
+
+    def miscounts(source: bytes) -> ast.AST:
+        if next(failing, False):
+            raise SystemError("AST constructor recursion depth mismatch (before=189, after=243)")
+        return parse(source)
+
+    monkeypatch.setattr(ast, "parse", miscounts)
+    assert list(imports.of(str(agent)).modules) == ["agent.py", "other.py"]
