@@ -6,20 +6,23 @@ What `status`, `log`, `check` and the first and third step of every opening shar
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
-from . import checkpoint, definition, journal, lease, movingfile, rebuilding, tombstone
+from . import checkpoint, definition, journal, lease, movingfile, pausefile, rebuilding, tombstone
 from .checkpoint import MessagesAt
 from .definition import Definition
 from .errors import Damaged, UsageError
 from .journal import Tail
 from .moment import Moment
 from .names import DEFINITION
+from .projection import STEPS
 from .store import Entry, Store, Version
 from .textfile import decode
 
 _DEFINITION_LIMIT = 1 << 20
 _LOOKS = 8
+_SHOWN = 8  # step files of several scopes
 
 
 class Signature(NamedTuple):
@@ -70,10 +73,11 @@ def signature(store: Store) -> Signature:
     return Signature(store.version(DEFINITION), tuple(files))
 
 
-def look(store: Store) -> Look:
-    """The newest moment. InvalidFile, NewerFormat or Damaged if the workspace can't be opened as it is."""
+def look(store: Store, *, to_open: bool = False) -> Look:
+    """The newest moment. InvalidFile, NewerFormat or Damaged if the workspace can't be opened as it is. `to_open`: what
+    an opening reads besides is fetched, too."""
     store.refresh()
-    store.fetch(_needed(store))
+    store.fetch([*_needed(store), *(_shown(store) if to_open else ())])
     for _ in range(_LOOKS):
         before = signature(store)
         try:
@@ -87,11 +91,15 @@ def look(store: Store) -> Look:
 
 
 def _needed(store: Store) -> list[str]:
-    """What every look reads, as far as the names tell."""
-    segments = list(store.list(journal.FOLDER))
-    largest = max(segments, key=lambda entry: entry.size, default=None)
-    needed = [DEFINITION, lease.PATH, *checkpoint.paths(store)[-1:], *(entry.path for entry in segments[-2:])]
-    return [*needed, largest.path] if largest else needed
+    """What every look reads, and what follows it, as far as the names tell."""
+    newest = checkpoint.paths(store)[-1:]
+    covered = checkpoint.position_of(newest[0]) if newest else 0
+    return [*newest, *journal.expected(store, after=covered), DEFINITION, lease.PATH, pausefile.PATH]
+
+
+def _shown(store: Store) -> list[str]:
+    files = (entry.path for folder in store.folders(STEPS) for entry in store.list(folder))
+    return [*islice(files, _SHOWN)]
 
 
 def _look(store: Store, before: Signature) -> Look:

@@ -88,7 +88,7 @@ def _two_commits_under_way_at_once() -> Fault:
 
 
 def _nothing_is_read_again_behind_a_fence() -> Fault:
-    def trusting(store: Store, epoch: int, tail: Tail, look: fencing.Look) -> tuple[Fence, bool]:
+    def trusting(store: Store, epoch: int, tail: Tail, look: fencing.Look) -> Fence:
         while True:
             line = Line(tail.next_seq, tail.next_seq, fencing.now(), epoch + 1, fencing.Fenced(nonce="x"))
             path, data = segment_path(line.seq), encode(line)
@@ -98,7 +98,7 @@ def _nothing_is_read_again_behind_a_fence() -> Fault:
                 store.refresh()
                 epoch, tail = look(None)
                 continue
-            return Fence(line, path, store.version(path) or "", data), False
+            return Fence(line, path, store.version(path) or "", data)
 
     return mock.patch.object(ownership, "fence", trusting)
 
@@ -107,7 +107,7 @@ def _the_old_listing_is_read_again_behind_a_fence() -> Fault:
     """So what others have written meanwhile is not seen."""
     read = fencing.fence
 
-    def stale(store: BucketStore, epoch: int, tail: Tail, look: fencing.Look) -> tuple[Fence, bool]:
+    def stale(store: BucketStore, epoch: int, tail: Tail, look: fencing.Look) -> Fence:
         with mock.patch.object(store, "refresh", lambda: None):
             return read(store, epoch, tail, look)
 
@@ -271,10 +271,8 @@ def _removed_before_it_is_rolled_up() -> Fault:
 # Reading
 
 
-def _the_last_name_is_taken_for_the_end() -> Fault:
-    """Found by this check: a late fence, or what a roll-up has left, was read in place of the owner's records. Two
-    rules prevent it, and each does alone: reading goes back to what was rolled up (see workspace/test_journal.py), and
-    a roll-up leaves the last segment where it is. So both are taken away."""
+def _the_last_segment_is_rolled_up_too() -> Fault:
+    """A roll-up does not leave the last one where it is; then a late fence is read in place of what was rolled up."""
     roll_up = SegmentObjects._roll_up
 
     def all_of_it(self: SegmentObjects) -> None:
@@ -282,10 +280,12 @@ def _the_last_name_is_taken_for_the_end() -> Fault:
         if self._left:
             self._store.remove(self._left)
 
-    stack = ExitStack()
-    stack.enter_context(mock.patch.object(reading, "_kind", lambda *_: reading._Kind(is_rolled=True)))
-    stack.enter_context(mock.patch.object(SegmentObjects, "_roll_up", all_of_it))
-    return stack
+    return mock.patch.object(SegmentObjects, "_roll_up", all_of_it)
+
+
+def _a_late_fence_is_read_for_what_was_rolled_up() -> Fault:
+    """The last segment may begin just behind it, and a checkpoint end just before."""
+    return mock.patch.object(reading, "_is_late", lambda segment, newer: False)
 
 
 def _checkpoint_ahead_of_the_journal() -> Fault:
@@ -324,7 +324,8 @@ _PLANTED: list[tuple[Callable[[], Fault], str]] = [
     (_rolled_up_without_a_condition, _FORKED),
     (_rolled_up_from_before_ones_own_fence, _FORKED),
     (_removed_before_it_is_rolled_up, _FORKED),
-    (_the_last_name_is_taken_for_the_end, _FORKED),
+    (_the_last_segment_is_rolled_up_too, _FORKED),
+    (_a_late_fence_is_read_for_what_was_rolled_up, _FORKED),
     (_checkpoint_ahead_of_the_journal, _FORKED),
 ]
 

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -247,34 +248,22 @@ def test_the_fence_of_somebody_who_was_too_late_is_left_out() -> None:
         assert seqs(tail) == [*range(1, whole + 1)] and {line.epoch for line in tail.lines} == {1}
 
 
-def test_what_a_checkpoint_covers_tells_which_of_two_is_the_end() -> None:
-    """A late fence, or a write that was given up and arrives when all was rolled up, has the last name."""
+def test_what_arrives_late_is_never_the_end() -> None:
+    """A fence, or a write that was given up: it lies below the last segment, which a roll-up leaves. The last one may
+    begin just behind it, and a checkpoint end just before."""
     rows = WHOLE.splitlines(keepends=True)
     late = record.encode(Line(3, 3, "2026-11-01T00:00:00.000Z", 2, Fenced(nonce="12345678")))
-    for stray in (late, rows[2], b"".join(rows[1:3])):
-        for after in range(7):
-            tail, _ = journal_of({1: WHOLE, 3: stray}, after)
-            assert seqs(tail) == [*range(after + 1, 8)] and {line.epoch for line in tail.lines} == {1}
-
-
-def test_part_of_what_was_rolled_up_is_left_and_does_not_hide_the_rest() -> None:
-    rows = [record.encode(Line(seq, seq, "2026-11-01T00:00:00.000Z", 1, Closed())) for seq in range(1, 8)]
-    files = {1: rows[0] + rows[1], 3: b"".join(rows[2:]), 5: b"".join(rows[3:5])}
-    for after in (0, 2, 4, 6):
-        assert seqs(journal_of(files, after)[0]) == [*range(after + 1, 8)]
-
-
-def test_the_fence_of_an_owner_that_has_written_ends_the_search() -> None:
-    fence = record.encode(Line(8, 8, "2026-11-01T00:00:00.000Z", 2, Fenced(nonce="12345678")))
-    first = record.encode(Line(9, 9, "2026-11-01T00:00:00.000Z", 2, Closed()))
-    tail, fetched = journal_of({1: WHOLE, 8: fence, 9: first}, 8)
-    assert seqs(tail) == [9] and fetched == [journal.segment_path(9), journal.segment_path(8)]
-    assert journal_of({1: WHOLE, 8: fence}, 7)[1] == [journal.segment_path(8), journal.segment_path(1)]
+    for stray, begins, after in product((late, rows[2], b"".join(rows[1:3])), (4, 6), range(8)):
+        tail, fetched = journal_of({1: WHOLE, 3: stray, 7: b"".join(rows[begins - 1 :])}, after)
+        assert seqs(tail) == [*range(after + 1, 8)] and {line.epoch for line in tail.lines} <= {1}
+        assert tail.next_seq == 8
+        is_covered = after >= begins - 1
+        assert (fetched == [journal.segment_path(7)]) == is_covered, "no more than the checkpoint does not cover"
 
 
 def test_a_fence_does_not_hide_that_records_are_missing() -> None:
     late = record.encode(Line(3, 3, "2026-11-01T00:00:00.000Z", 2, Fenced(nonce="12345678")))
-    with pytest.raises(Damaged, match="records 4 to 4 are missing"):
+    with pytest.raises(Damaged, match="records 3 to 4 are missing"):
         journal_of({1: b"".join(WHOLE.splitlines(keepends=True)[:2]), 3: late, 5: SECOND})
 
 

@@ -12,7 +12,7 @@ can be torn, and only in its last group.
 """
 
 from .naming import FOLDER, segment_path, segments
-from .reading import Tail, mend, read
+from .reading import Tail, expected, mend, read
 from .writing import RECORD_BYTES, SEGMENT_BYTES, Journal
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "SEGMENT_BYTES",
     "Journal",
     "Tail",
+    "expected",
     "mend",
     "read",
     "segment_path",

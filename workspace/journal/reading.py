@@ -5,16 +5,14 @@ those behind it repeat: in a bucket many small segments are read as few that way
 back, only as far as they are needed, and every record counts once.
 
 In a bucket not every object is what its name promises. Where segments were rolled up their names are free again, and a
-fence may stand there of somebody who looked before and was too late, or a write that was given up and arrived after
-all. Such an object may be the last by its name and still say nothing about the end. Who has the last word is the object
-that the segments are rolled up into, so reading goes back as far as that one.
+fence may stand there of somebody who looked before and was too late. It is never the last by its name, because a
+roll-up leaves the last segment where it is; among older ones it is told by the epoch of what follows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from ..errors import Damaged
 from ..record import BadLine, Fenced, Line, parse
@@ -44,15 +42,7 @@ class _Segment:
     due: int  # the record that would come next
     good: bytes
     torn: str | None
-    kind: _Kind
-
-
-class _Kind(NamedTuple):
-    """What an object is good for as a witness of where the journal ends."""
-
     fence: int = 0  # the epoch that it is the fence of, if it is nothing else
-    owner: int = 0  # the epoch of whoever wrote its first record behind a fence
-    is_rolled: bool = False  # several groups of its own: what was rolled up is here, and nothing older ends later
 
 
 def read(store: Store, *, after: int) -> Tail:
@@ -69,6 +59,22 @@ def read(store: Store, *, after: int) -> Tail:
             if not store.abilities.remote or not _has_changed(store):
                 raise
     return _read(store, after)
+
+
+def expected(store: Store, *, after: int) -> list[str]:
+    """The segments that reading will probably ask for, as far as names and sizes tell: one that is followed by a larger
+    one is likely to be repeated there."""
+    sizes = {entry.path: entry.size for entry in store.list(FOLDER)}
+    found: list[str] = []
+    newer = 0
+    for first in reversed(segments(store)):
+        path = segment_path(first)
+        if sizes[path] >= newer:
+            found.append(path)
+        if first <= after + 1:
+            break
+        newer = sizes[path]
+    return found
 
 
 def _has_changed(store: Store) -> bool:
@@ -106,38 +112,31 @@ def _read(store: Store, after: int) -> Tail:
 
 
 def _chain(store: Store, firsts: Sequence[int], after: int) -> list[_Segment]:
-    """The segments that hold all records behind `after`, the newest first; more, as far as that must be read to know.
+    """The segments that hold all records behind `after`, the newest first.
 
-    One that does not reach up to those behind it is left out, and so is a fence among what an older one holds: it is
-    of somebody who was too late. If nothing else reaches them, records are missing.
+    One that does not reach up to those behind it is left out, and so is a fence that records of an earlier epoch
+    follow: it is of somebody who was too late. If nothing else reaches them, records are missing.
     """
     chain: list[_Segment] = []
-    begins, gap_from, is_sure = 0, 0, False
+    begins, gap_from = 0, 0
     for first in reversed(firsts):
         if chain and first >= begins:
             continue
         path = segment_path(first)
         segment = _read_segment(path, store.read(path, limit=_READ_LIMIT).data, first, after, is_last=not chain)
-        chain = [newer for newer in chain if not newer.kind.fence or newer.begins >= segment.due]
-        if not chain or segment.due >= chain[-1].begins:
-            is_sure = is_sure or segment.kind.is_rolled or _is_fence_of(segment, chain)
+        if not chain or (segment.due >= begins and not _is_late(segment, chain[-1])):
             chain.append(segment)
             gap_from = 0
-        else:
-            is_sure = is_sure or segment.kind.is_rolled
+        elif not segment.fence:
             gap_from = max(gap_from, segment.due)
         begins = chain[-1].begins
-        if is_sure and begins <= after + 1:
+        if begins <= after + 1:
             return chain
-    if begins <= after + 1:
-        return chain
     raise _gap(chain[-1].path, gap_from or after + 1, begins)
 
 
-def _is_fence_of(segment: _Segment, chain: Sequence[_Segment]) -> bool:
-    """Whether it is the fence of whoever wrote what follows: then nothing of that was rolled up yet."""
-    fence = segment.kind.fence
-    return fence > 0 and bool(chain) and chain[-1].begins == segment.due and chain[-1].kind.owner == fence
+def _is_late(segment: _Segment, newer: _Segment) -> bool:
+    return bool(newer.lines) and segment.fence > newer.lines[0].epoch
 
 
 def _read_segment(path: str, data: bytes, first: int, after: int, *, is_last: bool) -> _Segment:
@@ -160,7 +159,7 @@ def _read_segment(path: str, data: bytes, first: int, after: int, *, is_last: bo
         due += 1
     else:
         if not rows[-1]:
-            return _Segment(path, lines, begins, due, data, None, _kind(rows, first, begins))
+            return _Segment(path, lines, begins, due, data, None, _fence(rows))
         reason = "it has no end"
     at = due - begins
     if not is_last or any(group > due for group in _later_groups(rows[at + 1 :])):
@@ -171,17 +170,16 @@ def _read_segment(path: str, data: bytes, first: int, after: int, *, is_last: bo
         )  # fmt: skip
     good = sum(len(row) + 1 for row in rows[:at])
     torn = f"{len(data) - good} bytes at the end of {path} (record {due}: {reason})"
-    return _Segment(path, lines, begins, due, data[:good], torn, _Kind())
+    return _Segment(path, lines, begins, due, data[:good], torn)
 
 
-def _kind(rows: Sequence[bytes], first: int, begins: int) -> _Kind:
+def _fence(rows: Sequence[bytes]) -> int:
+    """The epoch that these rows, all but the last, are the fence of; 0 if they are anything else."""
     try:
-        head, last = parse(rows[0]), parse(rows[-2])
-    except (BadLine, IndexError):
-        return _Kind()
-    if not isinstance(head.record, Fenced):
-        return _Kind(owner=head.epoch, is_rolled=begins == first and head.commit != last.commit)
-    return _Kind(is_rolled=True) if len(rows) > 2 else _Kind(fence=head.epoch)
+        line = parse(rows[0])
+    except BadLine:
+        return 0
+    return line.epoch if len(rows) == 2 and isinstance(line.record, Fenced) else 0
 
 
 def _repeated_from(rows: Sequence[bytes], first: int) -> int:
