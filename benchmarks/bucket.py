@@ -1,8 +1,10 @@
 """What a run in a bucket costs: requests, bytes and dollars, and time as multiples of one conditional PUT.
 
 SeaweedFS on loopback takes the place of S3. Requests are counted by a proxy before it (`tests/faults/proxy.py`); times
-are taken without the proxy. In a child, `prepare COUNT STOP URL` works and then stops itself; `resume COUNT URL` goes
-on; `time COUNT URL SMALL` prints the seconds until the agent is called and does something new, of a listing and a PUT.
+are taken without the proxy. In a child, `prepare SHAPE COUNT STOP URL` works and then stops itself; `resume SHAPE COUNT
+URL` goes on; `time SHAPE COUNT URL SMALL` prints the seconds until the agent is called and does something new, of a
+listing and a PUT. The SHAPE of a history is `items` (ten steps in each, all committed) or `scope` (a single open one,
+of which every result is still needed).
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, NamedTuple
 
-from satchel import Agent, Run, agent, run, step
+from satchel import Agent, Item, Run, agent, run, step
 from satchel.workspace import definition
 from satchel.workspace.definition import Definition
 from satchel.workspace.store import open_store
@@ -30,7 +32,7 @@ _WRITE, _READ = 0.005 / 1000, 0.0004 / 1000
 """S3 Standard in us-east-1, list price: PUT and LIST, GET and HEAD. DELETE is free; traffic within the region too."""
 
 _OPENING = 16  # requests, the listing apart
-_TOGETHER = 10  # steps at once while a history is made
+_TOGETHER = 10  # steps at once while a history is made, and in each item
 _RESULT = "x" * 198  # 200 bytes of JSON
 
 
@@ -266,22 +268,25 @@ async def _minute(bench: _Bench, proxy: Any, waits: Any, seconds: float) -> tupl
 
 
 def _resuming(bench: _Bench) -> Iterator[Result]:
-    for count in sorted({20, bench.ground.pick(10_000, 1_000)}):
+    many = bench.ground.pick(10_000, 1_000)
+    for shape, count, where in (
+        ("scope", 20, "of an open scope"), ("scope", many, "of an open scope"), ("items", many, "in finished items")
+    ):  # fmt: skip
         for stop, words in (("clean", "a clean stop"), ("kill", "a SIGKILL")):
             url = bench.workspace()
             with _environment(bench.server.environment()):
-                _finish(child("bucket", "prepare", count, stop, url), stop)
+                _finish(child("bucket", "prepare", shape, count, stop, url), stop)
             with bench.counted() as proxy:
-                child("bucket", "resume", count, url).communicate()
+                child("bucket", "resume", shape, count, url).communicate()
                 seen = _until_called(proxy)
             cost = _Cost.of(seen)
             yield Result(
-                f"requests to open after {words} and {count:,} steps", "count", f"at most {_OPENING} and listings",
-                cost.requests - seen.count("LIST"), _OPENING, f"{cost.requests - seen.count('LIST')} requests",
-                f"{_kinds(seen)}; {_price(cost, 1, 'openings')}",
+                f"requests to open after {words} and {count:,} steps {where}", "count",
+                f"at most {_OPENING} and listings", cost.requests - seen.count("LIST"), _OPENING,
+                f"{cost.requests - seen.count('LIST')} requests", f"{_kinds(seen)}; {_price(cost, 1, 'openings')}",
             )  # fmt: skip
-            if stop == "clean" and count > 20:
-                yield _opening_time(bench, count, url)
+            if stop == "clean" and count == many:
+                yield _opening_time(bench, shape, count, where, url)
 
 
 def _until_called(proxy: Any) -> Any:
@@ -305,13 +310,13 @@ class _Sample(NamedTuple):
     put: float
 
 
-def _opening_time(bench: _Bench, count: int, url: str) -> Result:
+def _opening_time(bench: _Bench, shape: str, count: int, where: str, url: str) -> Result:
     with _environment(bench.server.environment()):
-        samples = [_timed(bench, count, url) for _ in range(bench.ground.pick(5, 2))]
+        samples = [_timed(bench, shape, count, url) for _ in range(bench.ground.pick(5, 2))]
     times = [(each.opening - each.listing) / each.put for each in samples]
     opening, listing, first_step = ([getattr(each, name) for each in samples] for name in _SHOWN)
     return Result(
-        f"opening with {count:,} steps behind it", "time", "at most 10 PUTs and the listing", median(times), 10,
+        f"opening with {count:,} steps {where} behind it", "time", "at most 10 PUTs and the listing", median(times), 10,
         f"{spread(times)} PUTs", f"{spread(opening, 1e3)} ms, of it listing {spread(listing, 1e3)} ms; "
         f"PUT {spread([each.put for each in samples], 1e3)} ms; first new step after {spread(first_step, 1e3)} ms",
     )  # fmt: skip
@@ -323,8 +328,8 @@ def _finish(process: Any, stop: str) -> None:
         raise RuntimeError(f"preparing ended with {process.returncode}")
 
 
-def _timed(bench: _Bench, count: int, url: str) -> _Sample:
-    out, _ = child("bucket", "time", count, url, bench.workspace()).communicate()
+def _timed(bench: _Bench, shape: str, count: int, url: str) -> _Sample:
+    out, _ = child("bucket", "time", shape, count, url, bench.workspace()).communicate()
     return _Sample(*map(float, out.split()))
 
 
@@ -371,33 +376,45 @@ async def _nothing() -> None:
     pass
 
 
-def _agent(count: int, reached: Any, entered: Any = _nothing) -> Agent:
+def _agent(shape: str, count: int, reached: Any, entered: Any = _nothing) -> Agent:
     """An agent that calls `entered` when it is called, and `reached` after `count` steps."""
+
+    async def together(first: int) -> None:
+        await asyncio.gather(*(answer(number) for number in range(first, first + _TOGETHER)))
 
     async def history() -> None:
         for first in range(0, count, _TOGETHER):
-            await asyncio.gather(*(answer(number) for number in range(first, first + _TOGETHER)))
+            await together(first)
         await reached()
+
+    async def work(run: Run[Any], item: Item) -> None:
+        first = int(item.text)
+        await (together(first) if first < count else reached())
 
     @agent
     async def benchmark(run: Run[Any]) -> None:
         await entered()
-        await run.scope("calls", history)
+        if shape == "scope":
+            await run.scope("calls", history)
+            return
+        if not run.todo.items:
+            await run.plan("Benchmark", [str(first) for first in range(0, count + 1, _TOGETHER)])
+        await run.todo.each(work)
 
     return benchmark
 
 
-def _prepare(count: int, stop: str, url: str) -> None:
+def _prepare(shape: str, count: int, stop: str, url: str) -> None:
     async def reached() -> None:
         os.kill(os.getpid(), signal.SIGKILL if stop == "kill" else signal.SIGTERM)
         await asyncio.sleep(60)
 
-    outcome = run(url, _agent(count, reached))
+    outcome = run(url, _agent(shape, count, reached))
     if outcome.status != "paused":
         raise RuntimeError(f"it is {outcome.status}: {outcome.error}")
 
 
-def _resume(count: int, url: str) -> None:
+def _resume(shape: str, count: int, url: str) -> None:
     beside = open_store(url)
 
     async def entered() -> None:
@@ -407,10 +424,10 @@ def _resume(count: int, url: str) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         await asyncio.sleep(60)
 
-    run(url, _agent(count, reached, entered))
+    run(url, _agent(shape, count, reached, entered))
 
 
-def _time(count: int, url: str, small: str) -> None:
+def _time(shape: str, count: int, url: str, small: str) -> None:
     async def entered() -> None:
         nonlocal opened
         opened = time.perf_counter() - began
@@ -420,7 +437,7 @@ def _time(count: int, url: str, small: str) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         await asyncio.sleep(60)
 
-    run(small, _agent(_TOGETHER, _nothing))  # what is imported only when it is needed is imported now
+    run(small, _agent(shape, _TOGETHER, _nothing))  # what is imported only when it is needed is imported now
     store, puts, opened = open_store(url), list[float](), 0.0
     store.refresh()
     began = time.perf_counter()
@@ -432,13 +449,9 @@ def _time(count: int, url: str, small: str) -> None:
         puts.append(time.perf_counter() - began)
 
     began = time.perf_counter()
-    run(store, _agent(count, reached, entered))  # through the client that has put
+    run(store, _agent(shape, count, reached, entered))  # through the client that has put
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "prepare":
-        _prepare(int(sys.argv[2]), sys.argv[3], sys.argv[4])
-    elif sys.argv[1] == "resume":
-        _resume(int(sys.argv[2]), sys.argv[3])
-    else:
-        _time(int(sys.argv[2]), sys.argv[3], sys.argv[4])
+    does = {"prepare": _prepare, "resume": _resume, "time": _time}[sys.argv[1]]
+    does(sys.argv[2], int(sys.argv[3]), *sys.argv[4:])

@@ -282,7 +282,7 @@ class Attention:
             if finding.path in held:
                 workspace.report.add("done", str(finding))
         workspace.record_edits(noticed)
-        workspace.report.save(self._store)
+        workspace.save_report()
         for remark in workspace.report.remarks[reported:]:
             self._say("edited", remark.text)
         if DEFINITION in held:

@@ -270,7 +270,7 @@ class Entering:
         for text in (*context.rechecks.told(), *self._pool.unreleased):
             report.add_late("found", text)
         if report.late:
-            report.save(context.store)
+            context.workspace.save_report()
         assert ended.status != "edited"
         context.workspace.close(ended.status, ended.reason, self._failure(ended), ended.until)
         if ended.status in ("completed", "cancelled"):

@@ -40,6 +40,8 @@ class Rechecks:
         self.verified = 0
         self.unknown: list[str] = []  # why some could not be verified, in words
         self._wanted: set[Place] = set()
+        if not (is_unclean or moment.doubts):
+            return
         for agent in moment.agents.values():
             for key, scope in agent.scopes.items():
                 effects = [each for each in scope.done.values() if is_of_its_own(each)]

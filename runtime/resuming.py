@@ -9,8 +9,8 @@ from ..workspace import rewinding
 from ..workspace.looking import Look
 from ..workspace.moment import Moment
 from ..workspace.names import DEFINITION
+from ..workspace.opening import Workspace
 from ..workspace.record import Configured, PauseRequested
-from ..workspace.report import Report
 from ..workspace.store import Store
 from . import drift, rechecking, references
 from .agent import Agent, load
@@ -33,15 +33,16 @@ class Found:
     def says(self) -> tuple[str, ...]:
         return (*self.drift, *self.complaints)
 
-    def tell(self, report: Report, store: Store, *, is_offered: bool = True) -> None:
-        """Put it into the report; what an edit of workspace.yaml has been reported as is not told twice."""
+    def tell(self, workspace: Workspace, *, is_offered: bool = True) -> None:
+        """Put it into its report; what an edit of workspace.yaml has been reported as is not told twice."""
+        report = workspace.report
         edited = any(each.kind == "edited" and each.text.startswith(f"{DEFINITION}: ") for each in report.remarks)
         told = [each for each in self.says if not (edited and each.startswith(drift.SETTINGS))]
         told += [self.offer] if self.offer and is_offered else []
         for text in told:
             report.add("found", text)
         if told:
-            report.save(store)
+            workspace.save_report()
 
 
 def check(store: Store, seen: Look, agent: Agent | None, *, accepts: bool, is_unclean: bool) -> Found:

@@ -115,7 +115,7 @@ def _store(workspace: str | os.PathLike[str] | Store) -> Store:
 
 async def _run(start: Start) -> Outcome:
     store = start.store
-    seen = look(store)
+    seen = look(store, to_open=True)
     if seen.moment.status == "cancelled":
         return _left(seen)
     if not start.wake and _sleeps(seen):
@@ -158,7 +158,7 @@ async def _run(start: Start) -> Outcome:
             pausing.go_on(opened, wanted, "satchel resume" if start.wake else "", found.says)
         if point is not None:
             _go_back(opened, point)
-        found.tell(report, store, is_offered=point is None)
+        found.tell(opened, is_offered=point is None)
         if start.watch:
             start.watch.opened(report)
         try:
@@ -196,7 +196,7 @@ async def _is_free(start: Start) -> bool:
     for pause, held in heartbeat.until_free(start.store):
         if start.watch and not is_told:
             start.watch.noticed(
-                "waiting", f"process {held.pid} on {held.host} has it, and may have died: looking for "
+                "waiting", f"{held.process} has it, and may have died: looking for "
                 f"{held.ttl:.0f} s whether it still beats"
             )  # fmt: skip
             is_told = True
@@ -223,7 +223,7 @@ def _go_back(opened: opening.Workspace, point: Point) -> None:
     opened.journal.flush()
     opened.report.add("done", f"went back to {point.path}; effects and answers since then are kept")
     opened.mark_all()
-    opened.report.save(opened.store)
+    opened.save_report()
 
 
 def _check_data(start: Start, moment: Moment) -> Any:

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Raw
 
 from .. import schemas
-from ..workspace import blobs, inbox, patch
+from ..workspace import blobs, inbox, jsontext, patch
 from ..workspace.agentmoment import ROOT, Kept
 from ..workspace.errors import AgentError, StorageFailed, UsageError
 from ..workspace.moment import scope_of_task
@@ -360,9 +360,10 @@ def publish_schemas(session: Session) -> None:
     if session.recorded.has_data and session.recorded.data_version != session.agent.version:
         return
     schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "data.json", **session.codec.schema()}
-    publish(session.store, f"{session.folder}data", schema)
+    publish(session.store, f"{session.folder}data", jsontext.dump(schema))
     if session.path:
-        publish(session.store, f"{session.folder}state", _of_sub_agent(schemas.schema("state"), session.folder))
+        below = _of_sub_agent(schemas.schema("state"), session.folder)
+        publish(session.store, f"{session.folder}state", jsontext.dump(below))
 
 
 def _of_sub_agent(schema: dict[str, Any], folder: str) -> dict[str, Any]:

@@ -4,6 +4,6 @@ The lowest layer: imports nothing of Satchel. It reports problems; the layers ab
 """
 
 from .problem import Problem, Where, dotted, short
-from .validate import against, names, problems, schema
+from .validate import against, names, problems, schema, text
 
-__all__ = ["Problem", "Where", "against", "dotted", "names", "problems", "schema", "short"]
+__all__ = ["Problem", "Where", "against", "dotted", "names", "problems", "schema", "short", "text"]

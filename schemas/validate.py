@@ -30,12 +30,18 @@ def names() -> tuple[str, ...]:
 @functools.cache
 def schema(name: str) -> dict[str, Any]:
     """The schema called `name`, loaded once and shared: not to be changed. KeyError if there is none."""
+    loaded: dict[str, Any] = json.loads(text(name))
+    return loaded
+
+
+@functools.cache
+def text(name: str) -> str:
+    """The file of a schema, as it is copied into workspaces. KeyError if there is none."""
     from importlib.resources import files
 
     if name not in names():
         raise KeyError(f"no schema is called {name!r}; there are {', '.join(names())}")
-    loaded: dict[str, Any] = json.loads(files(__package__).joinpath(f"{name}.json").read_text("utf-8"))
-    return loaded
+    return files(__package__).joinpath(f"{name}.json").read_text("utf-8")
 
 
 def problems(

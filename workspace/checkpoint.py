@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from contextlib import suppress
 from typing import Annotated, Any
 
 import msgspec
@@ -179,17 +180,15 @@ def encode(moment: Moment, messages: dict[str, MessagesAt]) -> bytes:
 
 def parse(data: bytes) -> tuple[Moment, dict[str, MessagesAt]]:
     """ValueError if the bytes are not a whole checkpoint; NewerFormat if a newer Satchel wrote it."""
-    body, tail = data.rstrip(b"\n")[:-_TAIL], data.rstrip(b"\n")[-_TAIL:]
-    if tail != b'%s%s"}' % (_SHA, hashlib.sha256(body).hexdigest().encode()):
+    at = len(data) - _TAIL - data.endswith(b"\n")
+    if data[at:].rstrip(b"\n") != b'%s%s"}' % (_SHA, hashlib.sha256(memoryview(data)[:at]).hexdigest().encode()):
         raise ValueError("its hash does not match")
     try:
-        if (found := msgspec.json.decode(data, type=_Format).format) > FORMAT:
-            raise NewerFormat(
-                f"a checkpoint of format {found}", remedy=f"upgrade Satchel: this one knows format {FORMAT}"
-            )
         file = _decoder.decode(data)
     except (msgspec.MsgspecError, RecursionError) as error:
+        _check_format(data)
         raise ValueError(str(error)) from error
+    _refuse_newer(file.format)
     if "" not in file.agents or any(ROOT not in agent.open for agent in file.agents.values()):
         raise ValueError("it says nothing of the run's own agent, or of an agent's own calls")
     moment = Moment(
@@ -204,6 +203,16 @@ def parse(data: bytes) -> tuple[Moment, dict[str, MessagesAt]]:
         last_at=file.last_at,
     )  # fmt: skip
     return moment, {path: agent.messages for path, agent in file.agents.items()}
+
+
+def _check_format(data: bytes) -> None:
+    with suppress(msgspec.MsgspecError, RecursionError):
+        _refuse_newer(msgspec.json.decode(data, type=_Format).format)
+
+
+def _refuse_newer(format: int) -> None:
+    if format > FORMAT:
+        raise NewerFormat(f"a checkpoint of format {format}", remedy=f"upgrade Satchel: this one knows format {FORMAT}")
 
 
 def newest(store: Store, up_to: int = 10**12) -> tuple[Moment | None, dict[str, MessagesAt], list[str]]:
@@ -326,7 +335,8 @@ def _open(file: _Scope) -> Scope:
     )
     for promoted in file.promoted:
         scope.promoted.setdefault(promoted.key, []).append(promoted)
-    for records in (file.done, file.started, file.promoted):
-        for record in records:
-            scope.numbers[record.key] = record.no
+        scope.numbers[promoted.key] = promoted.no
+    for known in (scope.done, scope.started):
+        for key, record in known.items():
+            scope.numbers[key] = record.no
     return scope

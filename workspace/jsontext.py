@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from ..schemas import Problem, Where, dotted
 from . import jsonscan
 from .errors import InvalidFile, NotSerializable
@@ -46,7 +48,8 @@ def dump(value: Any) -> str:
     text; a number as a key becomes text.
     """
     try:
-        text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, check_circular=False) + "\n"
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, check_circular=False)
+        text = msgspec.json.format(text, indent=2) + "\n"  # with indent=, json.dumps is a Python loop
         text.encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise NotSerializable("a value can't be written as JSON", why=str(error)) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 
 from .errors import UsageError
 
@@ -38,6 +39,7 @@ def is_name(name: str) -> bool:
     return name not in _LEADS_OUT and "/" not in name and not name.endswith((" ", ".")) and not _FORBIDDEN.search(name)
 
 
+@lru_cache(4096)  # the same few paths are asked about again and again
 def check_path(path: str) -> str:
     """Return `path` if it is a plain relative path that stays below its root on every system; otherwise UsageError.
 

@@ -12,10 +12,10 @@ import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from .. import schemas
-from . import checkpoint, handover, inbox, journal, jsontext, messagefile, rebuilding, salvage
+from . import checkpoint, handover, inbox, journal, messagefile, rebuilding, salvage
 from .agentmoment import folder_of_agent
 from .approvals import Desk
 from .behind import behind
@@ -102,6 +102,9 @@ class Workspace:
         for files in self.files.values():
             files.mark_all(self.projector)
 
+    def save_report(self) -> None:
+        self.report.save(self.store, self.behind)
+
     def close(
         self, status: EndStatus | None = None, reason: str = "", error: Failure | None = None, until: str = ""
     ) -> None:
@@ -135,7 +138,7 @@ def opened(
     Conflicting for one that a person has to decide about, by `choices`; see edits/notice.py for these and `check_data`.
     To `merge`, what nobody has settled yet is left as it is, and asked about again by the next opening.
     """
-    seen = seen or look(store)  # refuse before anything is touched
+    seen = seen or look(store, to_open=True)  # refuse before anything is touched
     adopted = judge(store, seen.moment, seen.moment.url, seen.moment.host, adopt=adopt)
     with owned(store, seen, take_over=take_over) as mine:
         seen = mine.seen
@@ -229,7 +232,7 @@ def _take_answers(workspace: Workspace) -> None:
 
 
 def _project(workspace: Workspace, noticed: Noticed) -> None:
-    """Step 7: afterwards all files show the moment of this opening."""
+    """Step 7: afterwards all files show the moment of this opening, or are about to."""
     store, moment = workspace.store, workspace.moment
     for overruled in noticed.overruled:
         keeping.reject(store, overruled)
@@ -243,24 +246,23 @@ def _project(workspace: Workspace, noticed: Noticed) -> None:
             store.tidy(agent.folder + folder)
     for name in schemas.names():
         if name != "data" or store.version(f"{SCHEMAS}/data.json") is None:  # the agent's own is the agent's to write
-            publish(store, name, schemas.schema(name))
+            publish(store, name, schemas.text(name))
     for question in noticed.questions:
         del noticed.versions[question.path]  # it stays as it is
     workspace.guard.versions |= noticed.versions
     for path in moment.agents:
         workspace.join(path, noticed)
     workspace.mark_all()
-    workspace.projector.write_all()
-    workspace.report.save(store)
+    workspace.projector.send_all()
+    workspace.save_report()
 
 
-def publish(store: Store, name: str, schema: dict[str, Any]) -> None:
+def publish(store: Store, name: str, schema: str) -> None:
     """Copy a schema to where editors find it."""
-    path = f"{SCHEMAS}/{name}.json"
-    text = jsontext.dump(schema).encode()
-    store.expect(path, text)
-    if store.version(path) is None or store.read(path).data != text:
-        store.replace(path, text, sync="data")
+    path, data = f"{SCHEMAS}/{name}.json", schema.encode()
+    store.expect(path, data)
+    if store.version(path) is None or store.read(path).data != data:
+        store.replace(path, data, sync="data")
 
 
 def _restore_messages(workspace: Workspace, seen: Look) -> None:

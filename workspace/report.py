@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 import msgspec
 
+from .behind import AtOnce, Behind
 from .errors import SatchelError
 from .looking import Look
 from .record import now
@@ -49,11 +51,11 @@ class Report:
         for complaint in seen.complaints:
             self.add("done", complaint)
 
-    def save(self, store: Store) -> None:
+    def save(self, store: Store, behind: Behind | None = None) -> None:
         text = self.text()
         if text != self._saved:
-            store.replace(PATH, text, sync="data")
             self._saved = text
+            (behind or AtOnce()).do(PATH, partial(store.replace, PATH, text, sync="data"))
 
     def text(self) -> bytes:
         data = msgspec.json.encode({"format": 1, "at": self.at, "remarks": self.remarks})

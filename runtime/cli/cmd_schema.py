@@ -49,9 +49,7 @@ def command(name: str | None, as_list: bool, as_json: bool) -> None:
             f"there is no schema {name!r}", remedy=(f"did you mean {close!r}? " if close else "")
             + f"there are {', '.join(schemas.names())}",
         )  # fmt: skip
-    click.echo(
-        _own_data() if name == "data" and os.path.isfile(DEFINITION) else jsontext.dump(schemas.schema(name)), nl=False
-    )
+    click.echo(_own_data() if name == "data" and os.path.isfile(DEFINITION) else schemas.text(name), nl=False)
 
 
 def _own_data() -> str:
@@ -59,5 +57,5 @@ def _own_data() -> str:
     try:
         data = open_store(".").read(_DATA).data
     except FileNotFoundError:
-        return jsontext.dump(schemas.schema("data"))
+        return schemas.text("data")
     return jsontext.dump(jsontext.load(jsontext.decode(data, _DATA), _DATA))

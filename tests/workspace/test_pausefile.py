@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from satchel.schemas import problems, schema
 from satchel.workspace import pausefile
 from satchel.workspace.errors import InvalidFile
 from satchel.workspace.pausefile import PauseFile
 from satchel.workspace.record import PauseRequested
 
+VALUES = st.one_of(
+    st.none(), st.booleans(), st.integers(-2, 10**12), st.floats(allow_nan=False), st.text(max_size=3),
+    st.sampled_from(["paused", "resume", "emergency", "continue"]), st.lists(st.text(max_size=2), max_size=2),
+    st.dictionaries(
+        st.sampled_from(["seq", "file", "verified", "item", "steps_done", "waiting_for", "else"]),
+        st.one_of(st.none(), st.booleans(), st.integers(-1, 9), st.floats(allow_nan=False), st.lists(st.just("d1"))),
+        max_size=3,
+    ),
+)  # fmt: skip
 FACTS = {"status": "paused", "reason": "maintenance", "requested_at": "2026-01-01T00:00:00Z"}
 
 
@@ -50,3 +62,19 @@ def test_a_line_of_a_person_is_changed_when_the_file_is_filled_in() -> None:
 def test_a_new_file_does_not_say_how_to_go_on() -> None:
     made = pausefile.new(FACTS)
     assert b"status: resume" in made and pausefile.parse(made).status == "paused"
+
+
+@settings(deadline=None)  # jsonschema is imported by the first
+@given(st.dictionaries(st.sampled_from([*schema("pause")["properties"], "x-mine", "else"]), VALUES, max_size=4))
+def test_what_is_taken_without_asking_the_schema_breaks_it(said: dict[str, object]) -> None:
+    assert not pausefile._is_plainly_valid(said) or not problems("pause", said)
+
+
+def test_the_schema_is_asked_about_what_the_runtime_writes_itself() -> None:
+    facts = {
+        **FACTS, "by": "a", "mode": "drain", "resume": "continue", "paused_at": "2026-01-01T00:00:00Z",
+        "checkpoint": {"seq": 3, "file": "checkpoints/3.json", "sha256": "0", "verified": True}, "forced": False,
+        "position": {"item": None, "steps_done": 1, "waiting_for": ["d1"]}, "config": {"python": "3.11"},
+        "references": ["a"],
+    }  # fmt: skip
+    assert pausefile._is_plainly_valid(facts) and not problems("pause", facts)

@@ -161,7 +161,7 @@ def test_bodies_are_bounded_and_belong_to_a_version() -> None:
     bodies = Bodies()
     bodies.keep("a", b"1", "v1")
     assert bodies.find("a", "v1") == b"1" and bodies.find("a", "v2") is None
-    bodies.keep("a", b"x" * (2 << 20), "v2")
+    bodies.keep("a", b"x" * (9 << 20), "v2")
     assert bodies.find("a", "v1") is None and bodies.find("a", "v2") is None
     for number in range(40):
         bodies.keep(f"b/{number}", b"x" * (1 << 20), "v")

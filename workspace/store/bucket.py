@@ -14,10 +14,10 @@ from uuid import uuid4
 from ..errors import UsageError
 from ..names import check_path
 from .contract import BUCKET, Abilities, Content, Exchanged, FileChanged, Sync, Version
-from .remote import LARGEST_APPENDED, READ_LIMIT, RemoteStore, missing, moment, taken, too_large
+from .remote import READ_LIMIT, RemoteStore, missing, moment, taken, too_large
 from .s3 import PATIENCE, Body, Patience, Requests
 from .s3errors import Absent, OutOfRange, Trouble, Unmet
-from .view import LARGEST_BODY, Known, md5_tag
+from .view import Known, md5_tag
 
 _AT_ONCE = 1000  # objects that S3 removes in one request
 _HASH = re.compile('"[0-9a-f]{32}"')
@@ -146,7 +146,7 @@ class BucketStore(RemoteStore):
             whole = old.data + data if old else data
             condition = {"IfMatch": old.version} if old else {"IfNoneMatch": "*"}
             try:
-                self._put_if(path, whole, FileChanged, condition, largest=LARGEST_APPENDED)
+                self._put_if(path, whole, FileChanged, condition)
                 return
             except FileChanged:
                 self._view.wrote(path, None)  # what was known of it is wrong, so it is read anew
@@ -161,9 +161,8 @@ class BucketStore(RemoteStore):
         return Content(body.data, body.facts["ETag"]) if body else None
 
     def _put_if(
-        self, path: str, data: bytes, refusal: Callable[[str], Exception], condition: Mapping[str, str],
-        *, largest: int = LARGEST_BODY,
-    ) -> Version:  # fmt: skip
+        self, path: str, data: bytes, refusal: Callable[[str], Exception], condition: Mapping[str, str]
+    ) -> Version:
         """One PUT under a condition. When the answer does not tell what has become of it, the object does.
 
         A refusal need not be one: whoever sends a request again after its answer was lost, which the client's HTTP
@@ -176,7 +175,7 @@ class BucketStore(RemoteStore):
         except BaseException:
             self._view.forget(path)
             raise
-        return self._wrote(path, data, tag, largest=largest)
+        return self._wrote(path, data, tag)
 
     def _put_and_know(self, path: str, data: bytes, condition: Mapping[str, str]) -> Version:
         """Unmet if somebody else's object is there, or none where there should be one."""

@@ -18,8 +18,8 @@ from uuid import uuid4
 from ..errors import SatchelError, StorageFailed, UsageError
 from ..names import check_path
 from .contract import Abilities, Content, Exchanged, FileChanged, Sync, Version
-from .remote import LARGEST_APPENDED, READ_LIMIT, RemoteStore, missing, moment, taken, too_large
-from .view import LARGEST_BODY, Known
+from .remote import READ_LIMIT, RemoteStore, missing, moment, taken, too_large
+from .view import Known
 
 TEMPORARY = ".satchel/tmp"
 _TRIES = 5
@@ -127,7 +127,7 @@ class OtherStore(RemoteStore):
         if (known.version if known else None) != version:
             raise FileChanged(path)
 
-    def _put(self, path: str, data: bytes, *, largest: int = LARGEST_BODY) -> Version:
+    def _put(self, path: str, data: bytes) -> Version:
         full = self._full(path)
         if self._renames:
             try:
@@ -138,7 +138,7 @@ class OtherStore(RemoteStore):
         else:
             self._fs.pipe_file(full, data)
         self._fs.invalidate_cache()
-        return self._wrote(path, data, _known(self._fs.info(full)).version, largest=largest)
+        return self._wrote(path, data, _known(self._fs.info(full)).version)
 
     def _put_aside_and_move(self, path: str, data: bytes) -> None:
         temporary = f"{TEMPORARY}/{uuid4().hex}"
@@ -189,7 +189,7 @@ class OtherStore(RemoteStore):
             except FileNotFoundError:
                 old = None
             if old is None or data:
-                self._put(path, (old or b"") + data, largest=LARGEST_APPENDED)
+                self._put(path, (old or b"") + data)
 
     def rename(self, path: str, to: str) -> None:
         source, target = self._full(path), self._full(to)

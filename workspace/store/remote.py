@@ -17,8 +17,6 @@ from .view import LARGEST_BODY, Bodies, Known, View
 
 READ_LIMIT = 64 << 20
 _AT_ONCE = 8  # requests
-LARGEST_APPENDED = 8 << 20
-"""What was appended to is kept in memory up to this size, so that the next append need not read it."""
 
 
 class RemoteStore:
@@ -106,9 +104,9 @@ class RemoteStore:
         data = self._bodies.find(path, known.version)
         return None if data is None else Content(data, known.version)
 
-    def _wrote(self, path: str, data: bytes, version: Version, *, largest: int = LARGEST_BODY) -> Version:
+    def _wrote(self, path: str, data: bytes, version: Version) -> Version:
         self._view.wrote(path, Known(version, len(data), moment(datetime.now(UTC))))
-        self._bodies.keep(path, data, version, largest=largest)
+        self._bodies.keep(path, data, version)
         return version
 
 

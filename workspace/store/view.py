@@ -16,7 +16,10 @@ from typing import NamedTuple
 from ..names import check_path, is_name
 from .contract import Content, Entry, Version
 
-LARGEST_BODY = 1 << 20
+LARGEST_BODY = 8 << 20
+"""What was read or written is kept in memory up to this size: a checkpoint that was fetched before it is read, a file
+that is appended to again."""
+
 _BODIES = 32 << 20
 
 
@@ -192,11 +195,11 @@ class Bodies:
         self._kept: OrderedDict[str, Content] = OrderedDict()
         self._bytes = 0
 
-    def keep(self, path: str, data: bytes, version: Version, *, largest: int = LARGEST_BODY) -> None:
+    def keep(self, path: str, data: bytes, version: Version) -> None:
         with self._lock:
             if (old := self._kept.pop(path, None)) is not None:
                 self._bytes -= len(old.data)
-            if len(data) > largest:
+            if len(data) > LARGEST_BODY:
                 return
             self._kept[path] = Content(data, version)
             self._bytes += len(data)
