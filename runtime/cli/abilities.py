@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from ...workspace.store import Abilities
+
+
+def as_json(can: Abilities) -> dict[str, Any]:
+    return {**can._asdict(), "in_words": list(in_words(can))}
 
 
 def in_words(can: Abilities) -> Iterator[str]:

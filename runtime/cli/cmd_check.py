@@ -17,7 +17,8 @@ from ...workspace.edits import notice
 from ...workspace.errors import SatchelError, UsageError
 from ...workspace.looking import Look, define, look
 from ...workspace.record import BadLine
-from ...workspace.store import Store
+from ...workspace.store import Abilities, Store
+from ...workspace.store.probing import check_conditional_puts
 from .. import windows
 from . import abilities, asked, survey
 from .finding import Finding, of_error, of_problem
@@ -33,6 +34,7 @@ _EXAMPLES = """\b
 Examples:
   satchel check my-digest
   satchel check --json my-digest | jq '.problems[].file'
+  satchel check --storage s3://my-bucket/runs
 """
 
 
@@ -46,14 +48,21 @@ class _Checked:
 
 @click.command("check", short_help="Is it sound, and what would an opening do?", epilog=_EXAMPLES)
 @workspace_argument
+@click.option(
+    "--storage", "only_storage", is_flag=True,
+    help="Only try what the storage can do, be there a workspace or not yet: a small file is written and removed.",
+)  # fmt: skip
 @json_option
 @click.pass_context
-def command(ctx: click.Context, workspace: str | None, as_json: bool) -> None:
+def command(ctx: click.Context, workspace: str | None, only_storage: bool, as_json: bool) -> None:
     """Check every file of a workspace, and tell what an opening would do, and what its storage can be trusted with.
     Changes nothing and runs no code.
 
     Exit code 0 if nothing is wrong and the run could go on, else 2.
     """
+    if only_storage:
+        _try_storage(find(workspace or ".").store, as_json)
+        return
     place = find(workspace)
     for _ in range(_LOOKS):
         checked = _check(place.store)
@@ -67,6 +76,18 @@ def command(ctx: click.Context, workspace: str | None, as_json: bool) -> None:
         for line in _lines(place, checked, holder is not None, columns(sys.stdout)):
             click.echo(line)
     ctx.exit(2 if checked.problems else 0)
+
+
+def _try_storage(store: Store, as_json: bool) -> None:
+    """UsageError if it does not keep what it states."""
+    can = store.abilities
+    if can.exclusive_create and not can.lock:
+        check_conditional_puts(store)
+    if as_json:
+        print_json({"url": store.url, "storage": abilities.as_json(can)})
+        return
+    for line in _storage(can, columns(sys.stdout)):
+        click.echo(line)
 
 
 def _check(store: Store) -> _Checked:
@@ -181,7 +202,11 @@ def _lines(place: Place, checked: _Checked, is_running: bool, width: int) -> Ite
     elif moment is not None:
         records = counted(moment.seq, "record")
         yield f"{click.style('in order', fg='green', bold=True)}: {moment.run_id}, {records}, {moment.status}"
-    for ability in abilities.in_words(place.store.abilities):
+    yield from _storage(place.store.abilities, width)
+
+
+def _storage(can: Abilities, width: int) -> Iterator[str]:
+    for ability in abilities.in_words(can):
         yield from _titled("storage", "cyan", ability, width)
 
 
@@ -199,7 +224,7 @@ def _json(place: Place, checked: _Checked) -> dict[str, object]:
         "problems": [asdict(problem) for problem in checked.problems],
         "an_opening_would": checked.planned,
         "open_questions": asked.as_json(moment, place) if moment else [],
-        "storage": {**place.store.abilities._asdict(), "in_words": list(abilities.in_words(place.store.abilities))},
+        "storage": abilities.as_json(place.store.abilities),
     }
 
 

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from faults.faults import unconditional
+from faults.proxy import proxying
 from servers import BUCKET, KEY, SECRET, Server
 
 from satchel.runtime import agent as loading
@@ -101,6 +103,23 @@ def test_a_new_workspace_in_a_bucket_is_not_whole_or_overwrites(s3: Server, cli:
     again = cli("new", folder, url)
     assert again.exit_code == 2 and "is not empty" in again.stderr
     assert cli("ls", url).exit_code == 0
+
+
+def test_what_a_bucket_can_do_is_known_only_after_a_run(cli: Cli, s3: Server) -> None:
+    url = s3.place()
+    tried = cli("check", "--storage", url)
+    assert tried.exit_code == 0 and "one writer: guaranteed by conditional writes" in tried.stdout, tried.output
+    assert data_of(cli("check", "--storage", "--json", url))["storage"]["conditional_replace"]
+    assert not keys(s3, url), "what was tried with is gone"
+
+
+def test_a_bucket_that_keeps_nobody_out_is_found_fit(cli: Cli, moto: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = moto.place()
+    with proxying(moto.endpoint) as proxy, proxy.plant(unconditional(), times=None):
+        for name, value in moto.environment(proxy.url).items():
+            monkeypatch.setenv(name, value)
+        tried = cli("check", "--storage", url)
+    assert tried.exit_code == 2 and "can't keep two writers apart" in tried.stderr and not keys(moto, url)
 
 
 def test_commands_that_only_look_need_a_folder(upload: Upload, cli: Cli, s3: Server) -> None:
@@ -275,7 +294,7 @@ def test_serve_does_not_see_a_new_workspace_below_a_url(upload: Upload, s3: Serv
     serving = subprocess.Popen(
         [sys.executable, "-m", "satchel", "serve", "--json", root], stdout=subprocess.PIPE, text=True
     )
-    timer = threading.Timer(60, serving.kill)  # then the loop below ends
+    timer = threading.Timer(150, serving.kill)  # then the loop below ends
     timer.start()
     try:
         assert serving.stdout
