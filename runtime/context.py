@@ -229,6 +229,7 @@ class Context:
             loop.call_later(delay, self._catch_up)
 
         self.projector.wake = wake
+        self._catch_up()
 
     def _catch_up(self) -> None:
         try:

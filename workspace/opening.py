@@ -232,7 +232,8 @@ def _take_answers(workspace: Workspace) -> None:
 
 
 def _project(workspace: Workspace, noticed: Noticed) -> None:
-    """Step 7: afterwards all files show the moment of this opening, or are about to."""
+    """Step 7: afterwards all files show the moment of this opening. Where a write is a request, that is left to the
+    projector, so that nothing has to wait for it."""
     store, moment = workspace.store, workspace.moment
     for overruled in noticed.overruled:
         keeping.reject(store, overruled)
@@ -253,7 +254,8 @@ def _project(workspace: Workspace, noticed: Noticed) -> None:
     for path in moment.agents:
         workspace.join(path, noticed)
     workspace.mark_all()
-    workspace.projector.send_all()
+    if not store.abilities.remote:
+        workspace.projector.write_all()
     workspace.save_report()
 
 

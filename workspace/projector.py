@@ -70,14 +70,10 @@ class Projector:
         """`document` is of no more interest."""
         self._dirty.pop(document, None)
 
-    def send_all(self) -> None:
-        """Every file shows the moment when this returns; where a write is a request, as soon as it is answered."""
-        while self._dirty:
-            self._write_neediest()
-
     def write_all(self) -> None:
         """Every file shows the moment when this returns."""
-        self.send_all()
+        while self._dirty:
+            self._write_neediest()
         self._behind.wait()
 
     def _ask_to_be_woken(self) -> None:

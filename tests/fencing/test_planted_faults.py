@@ -141,7 +141,7 @@ def _fences_are_removed_by_a_roll_up() -> Fault:
     def careless(self: SegmentObjects) -> None:
         with self._lock:
             rolled_up, self._segments = [*self._segments], []
-            self._repeated, self._unrolled = b"", 0
+            self._repeated, self._is_unrolled = b"", False
         if rolled_up:
             old, self._head = self._head, rolled_up[0][0]
             self._rolled += b"".join(data for _, data in rolled_up)

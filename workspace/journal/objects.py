@@ -24,11 +24,8 @@ from ..record import Line
 from ..store import FileChanged, Store, Version
 from .naming import segment_path
 
-REPEATED_BYTES = 16 << 10
+REPEATED_BYTES = 32 << 10
 """A segment repeats up to so much."""
-
-_UNROLLED = 2
-"""After so many segments that can't be told from the newest one, they are rolled up."""
 
 _READ_LIMIT = 1 << 30
 
@@ -44,7 +41,7 @@ class SegmentObjects:
         self._store = store
         self._head, self._version, self._rolled = fence, version, data  # the object that is rolled up into
         self._repeated = b""
-        self._unrolled = 0  # segments that the newest does not repeat
+        self._is_unrolled = False  # there are segments that the newest does not repeat
         self._is_first = True  # the next, since a roll-up: another may put the rest into it, so none repeats it
         self._segments: list[tuple[str, bytes]] = []  # behind the head: path, and its own records
         self._left = ""  # the last of those that are rolled up
@@ -58,7 +55,7 @@ class SegmentObjects:
         path = segment_path(lines[0].seq)
         with self._lock:
             if len(self._repeated) + len(data) > REPEATED_BYTES:
-                self._unrolled += bool(self._repeated)
+                self._is_unrolled |= bool(self._repeated)
                 self._repeated = b""
             body = self._repeated + data
         try:
@@ -69,7 +66,7 @@ class SegmentObjects:
             self._repeated = b"" if self._is_first else body
             self._is_first = False
             self._segments.append((path, data))
-            if self._unrolled >= _UNROLLED and not self._fenced and (self._rolling is None or self._rolling.done()):
+            if self._is_unrolled and not self._fenced and (self._rolling is None or self._rolling.done()):
                 self._rolling = self._roller.submit(self._roll_up)
 
     def roll_up(self) -> None:
@@ -85,7 +82,7 @@ class SegmentObjects:
     def _roll_up(self) -> None:
         with self._lock:
             segments = [*self._segments]
-            self._repeated, self._unrolled = b"", 0
+            self._repeated, self._is_unrolled = b"", False
             self._is_first = True
         added = b"".join(data for _, data in segments)
         # If it can't be done now, nothing is lost but the saving: the segments are all there.
