@@ -24,7 +24,7 @@ from .definition import Definition
 from .edits import CheckData, Noticed, Side, displaced, keeping, notice, taking
 from .errors import Damaged, SatchelError
 from .guard import Guard
-from .journal import SEGMENT_BYTES, Journal
+from .journal import Journal
 from .looking import Look, look
 from .messagefile import MessageFile
 from .moment import Moment
@@ -41,8 +41,8 @@ from .store import Store
 from .store.disk import TEMPORARY
 from .version import version
 
-_FETCHED_BYTES = 256 << 10
-"""So much of the journal may be fetched at an opening for want of a checkpoint."""
+_REREAD_BYTES, _FETCHED_BYTES = 1 << 20, 256 << 10
+"""So much of the journal may be read on a disk, and fetched elsewhere, at an opening for want of a checkpoint."""
 
 Found = Literal["new", "clean", "crash", "files"]
 Why = Literal["run", "recover", "merge", "pause", "answer"]
@@ -68,7 +68,7 @@ class Workspace:
     def checkpoint_if_due(self) -> None:
         """A checkpoint is written when the journal since the last one outgrows it: their cost stays in proportion."""
         since = self.journal.bytes_written - self._checkpointed_bytes
-        least = _FETCHED_BYTES if self.store.abilities.remote else SEGMENT_BYTES
+        least = _FETCHED_BYTES if self.store.abilities.remote else _REREAD_BYTES
         if since >= max(least, self._checkpoint_size):
             self.checkpoint()
 

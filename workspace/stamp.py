@@ -9,6 +9,7 @@ import hashlib
 import re
 from typing import NamedTuple
 
+_BEGINS = b"<!-- satchel "
 _MARKDOWN = re.compile(rb"(?:\n|\A)<!-- satchel (\d{1,15})\.(\d{1,9})\.([0-9a-f]{8}) -->\s*\Z")
 _MOVED = re.compile(rb"(?:\n|\A)<!-- satchel (\d{1,15})\.(\d{1,9})\.([0-9a-f]{8}) -->[ \t]*(?:\r?\n|\Z)")
 _JSON = re.compile(rb'"at": ?\{\s*"seq": ?(\d{1,15}),\s*"epoch": ?(\d{1,9}),\s*"sha": ?"([0-9a-f]{8})"\s*\}')
@@ -46,7 +47,10 @@ def sha_of_markdown(body: bytes, of: str) -> bytes:
 
 def read_markdown(data: bytes, of: str = "") -> Stamped:
     """A stamp that is not in the last line any more, since something was appended, still tells where the file stood."""
-    match = _MARKDOWN.search(data)
+    at = data.rfind(_BEGINS)
+    if at < 0:
+        return Stamped(None, data, False)
+    match = _MARKDOWN.search(data, max(0, at - 1))
     if match:
         body = data[: match.start()]
         found = _stamped(match, body, sha_of_markdown(body, of))

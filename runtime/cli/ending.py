@@ -6,7 +6,7 @@ import os
 import sys
 import traceback
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -16,11 +16,13 @@ from ...workspace.pausefile import SIGNAL
 from ...workspace.pausing import said
 from ...workspace.record import Failure
 from ..codec import encode
-from ..running import Outcome
 from . import asked
 from .output import columns, fold, remarks
 from .place import Place
 from .words import counted, duration, listed, one_line, since, size, visible
+
+if TYPE_CHECKING:
+    from ..running import Outcome  # `status` shows failures, too, and runs nothing
 
 EXIT_CODES = {"completed": 0, "failed": 1, "paused": 3, "waiting": 4, "sleeping": 5, "cancelled": 7}
 _RESULT_SHOWN = 2000  # characters

@@ -54,7 +54,7 @@ def steady() -> Iterator[None]:
         for target, name, value in (
             (line, "datetime", _Clock),
             (opening, "Projector", partial(Projector, clock=lambda: 0.0)),
-            (opening, "SEGMENT_BYTES", SEGMENT_BYTES),
+            (opening, "_REREAD_BYTES", SEGMENT_BYTES),
             (appended, "SEGMENT_BYTES", SEGMENT_BYTES),
             (Journal, "flush", flush_and_tell),
             (streaming, "time", stopped),  # so no partial is synced; play.py syncs some

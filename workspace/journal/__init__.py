@@ -13,12 +13,11 @@ can be torn, and only in its last group.
 
 from .naming import FOLDER, segment_path, segments
 from .reading import Tail, expected, mend, read
-from .writing import RECORD_BYTES, SEGMENT_BYTES, Journal
+from .writing import RECORD_BYTES, Journal
 
 __all__ = [
     "FOLDER",
     "RECORD_BYTES",
-    "SEGMENT_BYTES",
     "Journal",
     "Tail",
     "expected",

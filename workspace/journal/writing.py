@@ -12,10 +12,10 @@ from typing import NamedTuple, Protocol
 from ..errors import AgentError, SatchelError, StorageFailed
 from ..record import AnyRecord, Line, encode, now
 from ..store import Store
-from .appended import SEGMENT_BYTES, AppendedSegments
+from .appended import AppendedSegments
 from .naming import FOLDER
 
-__all__ = ["RECORD_BYTES", "SEGMENT_BYTES", "Journal"]
+__all__ = ["RECORD_BYTES", "Journal"]
 
 RECORD_BYTES = 16 << 20
 
