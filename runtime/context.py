@@ -229,7 +229,7 @@ class Context:
             loop.call_later(delay, self._catch_up)
 
         self.projector.wake = wake
-        self._catch_up()
+        loop.call_soon(self._catch_up)
 
     def _catch_up(self) -> None:
         try:

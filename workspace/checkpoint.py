@@ -115,7 +115,7 @@ class _Position(Struct):
 
 
 class _File(Struct, kw_only=True):
-    format: int = FORMAT
+    format: int
     run_id: str
     at: _Position
     status: Status
@@ -164,8 +164,8 @@ def path_of(moment: Moment) -> str:
 def encode(moment: Moment, messages: dict[str, MessagesAt]) -> bytes:
     """`messages` by the agents' paths; an agent that is not in it has none."""
     file = _File(
-        run_id=moment.run_id, at=_Position(moment.seq, moment.epoch), status=moment.status, reason=moment.reason,
-        until=moment.until, error=moment.error, clean=moment.clean, definition=moment.definition,
+        format=FORMAT, run_id=moment.run_id, at=_Position(moment.seq, moment.epoch), status=moment.status,
+        reason=moment.reason, until=moment.until, error=moment.error, clean=moment.clean, definition=moment.definition,
         attempt=moment.attempt, usage=moment.usage, doubts=moment.doubts, doubts_asked=moment.doubts_asked,
         approvals=moment.approvals, approvals_asked=moment.approvals_asked,
         asked_at=moment.asked_at, answered=moment.answered, pause=moment.pause,

@@ -77,7 +77,8 @@ def look(store: Store, *, to_open: bool = False) -> Look:
     """The newest moment. InvalidFile, NewerFormat or Damaged if the workspace can't be opened as it is. `to_open`: what
     an opening reads besides is fetched, too."""
     store.refresh()
-    store.fetch([*_needed(store), *(_shown(store) if to_open else ())])
+    if store.abilities.remote:
+        store.fetch([*_needed(store), *(_shown(store) if to_open else ())])
     for _ in range(_LOOKS):
         before = signature(store)
         try:

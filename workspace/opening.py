@@ -110,6 +110,7 @@ class Workspace:
     ) -> None:
         """Stop in an orderly way: record it, write a checkpoint, and let every file show this moment. At a pause that
         is settled the checkpoint is there already, and only what was released since stands behind it."""
+        self.behind.wait()  # what fails here is told before the stop is on record as a clean one
         is_settled = self.moment.pause is not None and bool(self.moment.pause.paused_at)
         self.journal.add(Closed(status=status, reason=reason, error=error, until=until))
         self.journal.flush()

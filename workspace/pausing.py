@@ -103,16 +103,21 @@ def settle(workspace: Workspace, *, forced: bool = False, error: Failure | None 
     path = workspace.checkpoint()
     workspace.mark_all()
     workspace.projector.write_all()
-    data = store.read(path, limit=checkpoint.READ_LIMIT).data
+    data = _read_back(store, path)
     written, _ = checkpoint.parse(data)
     if written.seq != moment.seq:
         raise Damaged(f"stands at record {written.seq} and not at {moment.seq}", path=path)
     restore(store, moment, {"seq": moment.seq, "file": path, "sha256": hashlib.sha256(data).hexdigest(),
                             "verified": True})  # fmt: skip
-    written_file = pausefile.parse(store.read(pausefile.PATH).data)
+    written_file = pausefile.parse(_read_back(store, pausefile.PATH))
     assert moment.pause is not None
     if written_file.requested_at != moment.pause.requested_at:
         raise Damaged("does not say what was written into it", path=pausefile.PATH, remedy="check the disk")
+
+
+def _read_back(store: Store, path: str) -> bytes:
+    store.expect(path, b"")  # it remembers what it was given to write, and that proves nothing
+    return store.read(path, limit=checkpoint.READ_LIMIT).data
 
 
 def restore(store: Store, moment: Moment, point: dict[str, Any] | None = None) -> None:

@@ -20,6 +20,8 @@ from .messagefile import MessageFile
 from .moment import Moment
 
 SHARE = 20
+_UNDER_WAY = float("inf")
+"""When the next write is due, as long as one of the projector's own has not ended."""
 _LOOK_AGAIN = 0.02
 """Seconds after which it is looked whether what is being written is written."""
 
@@ -79,15 +81,15 @@ class Projector:
     def _ask_to_be_woken(self) -> None:
         if self._dirty and self.wake and not self._awaited:
             self._awaited = True
-            self.wake(max(0.0, self._due - self._clock()) if self._behind.is_idle else _LOOK_AGAIN)
+            is_known = self._behind.is_idle and self._due != _UNDER_WAY
+            self.wake(max(0.0, self._due - self._clock()) if is_known else _LOOK_AGAIN)
 
     def _write_neediest(self) -> None:
         document = next(iter(self._dirty))
         del self._dirty[document]
-        began = self._clock()
-        if self._behind.is_idle:
-            self._began = began
-        self._due = float("inf")
+        if self._due != _UNDER_WAY:
+            self._began = self._clock()
+        self._due = _UNDER_WAY
         try:
             if document.write():
                 self._dirty[document] = None
@@ -96,9 +98,10 @@ class Projector:
                 self._landed()
 
     def _landed(self) -> None:
-        """What was to be written is. In any thread."""
-        ended = self._clock()
-        self._due = ended + SHARE * (ended - self._began)
+        """What was to be written is. In any thread, and also when it was others who had something written."""
+        if self._due == _UNDER_WAY:
+            ended = self._clock()
+            self._due = ended + SHARE * (ended - self._began)
 
 
 class StateDocument:

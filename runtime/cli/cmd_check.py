@@ -50,13 +50,14 @@ class _Checked:
 @workspace_argument
 @click.option(
     "--storage", "only_storage", is_flag=True,
-    help="Only try what the storage can do, be there a workspace or not yet: a small file is written and removed.",
+    help="Only tell what the storage can do, be there a workspace or not yet. A bucket is tried with a small file that "
+    "is removed again.",
 )  # fmt: skip
 @json_option
 @click.pass_context
 def command(ctx: click.Context, workspace: str | None, only_storage: bool, as_json: bool) -> None:
     """Check every file of a workspace, and tell what an opening would do, and what its storage can be trusted with.
-    Changes nothing and runs no code.
+    Runs no code, and changes nothing.
 
     Exit code 0 if nothing is wrong and the run could go on, else 2.
     """
@@ -80,13 +81,17 @@ def command(ctx: click.Context, workspace: str | None, only_storage: bool, as_js
 
 def _try_storage(store: Store, as_json: bool) -> None:
     """UsageError if it does not keep what it states."""
-    can = store.abilities
-    if can.exclusive_create and not can.lock:
+    can, width = store.abilities, columns(sys.stdout)
+    is_tried = can.exclusive_create and not can.lock
+    if is_tried:
         check_conditional_puts(store)
     if as_json:
-        print_json({"url": store.url, "storage": abilities.as_json(can)})
+        print_json({"url": store.url, "tried": is_tried, "storage": abilities.as_json(can)})
         return
-    for line in _storage(can, columns(sys.stdout)):
+    for line in _storage(can, width):
+        click.echo(line)
+    tried = "conditional writes were tried, and kept others out" if is_tried else "not tried: so it should be"
+    for line in _titled("note", "cyan", tried, width):
         click.echo(line)
 
 

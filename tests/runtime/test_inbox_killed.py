@@ -31,6 +31,6 @@ def test_a_task_is_lost_or_done_twice_by_a_kill() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(2))
+@pytest.mark.parametrize("part", range(4))
 def test_a_kill_at_any_call_loses_a_task(part: int) -> None:
-    kill(part, 2)
+    kill(part, 4)

@@ -19,7 +19,7 @@ from satchel.workspace.errors import Damaged, InvalidFile, NewerFormat, SatchelE
 from satchel.workspace.journal import Journal, Tail, appended
 from satchel.workspace.journal import writing as writing_end
 from satchel.workspace.record import Closed, Fenced, Line
-from satchel.workspace.store import Content, DiskStore, Syscalls
+from satchel.workspace.store import Content, DiskStore, Entry, Syscalls
 from satchel.workspace.store.contract import DISK
 
 
@@ -32,11 +32,7 @@ class Memory:
         self.files = files
 
     def list(self, folder: str) -> list[Any]:
-        class Entry:
-            def __init__(self, path: str):
-                self.path = path
-
-        return [Entry(path) for path in sorted(self.files)]
+        return [Entry(path, len(data)) for path, data in sorted(self.files.items())]
 
     def read(self, path: str, *, limit: int) -> Any:
         return Content(self.files[path], "v")
@@ -237,6 +233,17 @@ def test_segments_that_the_newest_repeats_are_not_fetched() -> None:
     files = {first: b"".join(rows[:first]) for first in range(1, 8)}
     tail, fetched = journal_of(files)
     assert seqs(tail) == [*range(1, 8)] and fetched == [journal.segment_path(7)]
+
+
+def test_what_will_be_read_is_known_before_it_is() -> None:
+    """So that it can be fetched at once: the newest, what it does not repeat, and what the rest is rolled up in."""
+    rows = WHOLE.splitlines(keepends=True)
+    files = {1: b"".join(rows[:3]), 3: rows[2], 4: b"".join(rows[2:5]), 6: rows[5], 7: b"".join(rows[5:])}
+    for after, wanted in ((0, [7, 4, 1]), (2, [7, 4]), (5, [7]), (7, [7])):
+        memory = Memory({journal.segment_path(first): data for first, data in files.items()})
+        assert journal.expected(memory, after=after) == [*map(journal.segment_path, wanted)]  # type: ignore[arg-type]
+        fetched = journal_of(files, after)[1]
+        assert set(fetched) <= {*map(journal.segment_path, wanted)}, f"read behind {after}"
 
 
 def test_the_fence_of_somebody_who_was_too_late_is_left_out() -> None:

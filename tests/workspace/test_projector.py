@@ -12,11 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from satchel.workspace import projection, stamp
+from satchel.workspace.errors import StorageFailed
+from satchel.workspace.looking import look
 from satchel.workspace.opening import Workspace, opened
 from satchel.workspace.projector import SHARE, Projector
 from satchel.workspace.record import PlanChanged, ScopeBegun, StepCompleted
 from satchel.workspace.report import Report
-from satchel.workspace.store import DiskStore
+from satchel.workspace.store import DiskStore, Store, Version, open_store
 from satchel.workspace.todo import Splice
 
 
@@ -108,6 +110,47 @@ def test_at_a_stop_everything_is_written_whatever_it_costs() -> None:
     assert [each.writes for each in slow] == [1, 1, 1, 0, 1]
 
 
+class Elsewhere:
+    """Writes in other threads, among them some that are not the projector's."""
+
+    def __init__(self) -> None:
+        self.is_idle = True
+        self.on_idle: Callable[[], None] | None = None
+
+    def do(self, path: str, job: Callable[[], object]) -> None:
+        self.is_idle = False
+
+    def wait(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def land(self) -> None:
+        self.is_idle = True
+        assert self.on_idle
+        self.on_idle()
+
+
+def test_a_report_that_is_written_meanwhile_delays_everything_for_hours() -> None:
+    clock, behind = Clock(), Elsewhere()
+    projector = Projector(clock, behind)
+    first, second = Slow(clock, lambda: 0.0), Slow(clock, lambda: 0.0)
+    projector.mark(first)
+    clock.now = 300.0  # nothing was to be written all that time
+    behind.do("report.json", lambda: None)
+    projector.mark(first)
+    projector.mark(second)
+    clock.now += 0.5
+    behind.land()
+    clock.now += SHARE * 0.5
+    projector.catch_up()
+    assert (first.writes, second.writes) == (2, 1)
+    clock.now += 100.0
+    behind.do("report.json", lambda: None)
+    behind.land()
+    projector.mark(second)
+    assert second.writes == 2, "what others have written is not the projector's time"
+
+
 def test_a_failing_disk_is_not_swallowed() -> None:
     class Broken:
         def write(self) -> None:
@@ -143,6 +186,30 @@ def stands_at(folder: Path, path: str) -> int:
     found = stamp.read_markdown(data, "run-1/") if path.endswith(".md") else stamp.read_json(data)
     assert found.untouched and found.stamp is not None
     return found.stamp.seq
+
+
+def test_a_stop_is_on_record_as_a_clean_one_although_a_file_could_not_be_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where writes are requests, one may fail after the opening."""
+    store = open_store("memory://fails")
+    store.create("workspace.yaml", b"format: 1\nrun_id: run-1\nagent: agent.py:main\n")
+    replace = type(store).replace
+
+    def fails(self: Store, path: str, data: bytes, **options: Any) -> Version:
+        if path == "state.json":
+            raise StorageFailed("can't be written", path=path)
+        return replace(self, path, data, **options)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(store), "exchange", lambda *_, **__: fails(store, "state.json", b""))
+        patch.setattr(type(store), "replace", fails)
+        with pytest.raises(StorageFailed), opened(store, "recover", Report()) as workspace:
+            workspace.close("paused")
+    assert not look(store).moment.clean
+    with opened(store, "recover", Report()) as workspace:
+        workspace.close("paused")
+    assert look(store).moment.clean and store.version("state.json")
 
 
 @pytest.mark.parametrize("path", ["state.json", "todo.md"])

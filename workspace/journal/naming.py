@@ -16,4 +16,10 @@ def segment_path(first_seq: int) -> str:
 
 def segments(store: Store) -> list[int]:
     """The segments there are, by the seq of their first record, in order."""
-    return sorted(int(match[1]) for entry in store.list(FOLDER) if (match := _NAME.fullmatch(entry.path)))
+    return [*sizes(store)]
+
+
+def sizes(store: Store) -> dict[int, int]:
+    """The same with their sizes in bytes, of one listing."""
+    found = ((_NAME.fullmatch(entry.path), entry.size) for entry in store.list(FOLDER))
+    return dict(sorted((int(match[1]), size) for match, size in found if match))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from ..errors import Damaged
 from ..record import BadLine, Fenced, Line, parse
 from ..store import Store
-from .naming import FOLDER, segment_path, segments
+from .naming import FOLDER, segment_path, segments, sizes
 
 _READ_LIMIT = 1 << 30
 _TRIES = 8
@@ -64,16 +64,14 @@ def read(store: Store, *, after: int) -> Tail:
 def expected(store: Store, *, after: int) -> list[str]:
     """The segments that reading will probably ask for, as far as names and sizes tell: one that is followed by a larger
     one is likely to be repeated there."""
-    sizes = {entry.path: entry.size for entry in store.list(FOLDER)}
     found: list[str] = []
     newer = 0
-    for first in reversed(segments(store)):
-        path = segment_path(first)
-        if sizes[path] >= newer:
-            found.append(path)
+    for first, size in reversed(sizes(store).items()):
+        if size >= newer:
+            found.append(segment_path(first))
         if first <= after + 1:
             break
-        newer = sizes[path]
+        newer = size
     return found
 
 

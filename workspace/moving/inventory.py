@@ -16,6 +16,7 @@ from ..errors import UsageError
 from ..names import DEFINITION, is_name
 from ..store import DiskStore, Entry, Store
 from ..store.disk import DISPLACED, LOCK, TEMPORARY
+from ..store.probing import PROBE
 
 _SHOWN = 5
 _LONGEST_NAME = 255  # bytes, on a disk
@@ -49,7 +50,7 @@ def is_of_a_process(path: str) -> bool:
 
 def is_passing(path: str) -> bool:
     """Of no use to anybody once the process that has made it is gone."""
-    return path.startswith(f"{TEMPORARY}/") or is_of_a_process(path)
+    return path.startswith((f"{TEMPORARY}/", PROBE)) or is_of_a_process(path)
 
 
 def carried(store: Store) -> list[Entry]:

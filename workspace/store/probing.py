@@ -5,31 +5,38 @@ from __future__ import annotations
 from contextlib import suppress
 from uuid import uuid4
 
-from ..errors import UsageError
+from ..errors import SatchelError, UsageError
 from .contract import FileChanged, Store
 
-PROBE = ".satchel/probe"
+PROBE = ".satchel/probe-"
 
 
 def check_conditional_puts(store: Store) -> None:
     """Write a small file under conditions that hold and under others that don't. UsageError if the store does not
     tell them apart. About seven requests; the file is removed again."""
-    path = f"{PROBE}-{uuid4().hex[:12]}"  # of its own: others may be trying at the same moment
+    path = f"{PROBE}{uuid4().hex[:12]}"  # of its own: others may be trying at the same moment
+    store.create(path, b"first")
     try:
-        store.create(path, b"first")
-        check_exclusive(store, path, b"first")
-        version = store.version(path) or ""
-        try:
-            version = store.replace(path, b"third", if_version=version)
-        except FileChanged:
-            raise _unfit(store, "it refused a PUT with `If-Match` although the condition held") from None
-        with suppress(FileChanged):
-            store.replace(path, b"fourth", if_version=f'"{"0" * 32}"')
-            raise _unfit(store, "it obeyed a PUT with `If-Match` although the condition did not hold")
-        if store.read(path).data != b"third":
-            raise _unfit(store, "it refused a PUT with `If-Match` and did it all the same")
-    finally:
-        store.remove(path)
+        _try(store, path)
+    except SatchelError:
+        with suppress(SatchelError):  # the first of two is what is wrong
+            store.remove(path)
+        raise
+    store.remove(path)
+
+
+def _try(store: Store, path: str) -> None:
+    check_exclusive(store, path, b"first")
+    version = store.version(path) or ""
+    try:
+        store.replace(path, b"third", if_version=version)
+    except FileChanged:
+        raise _unfit(store, "it refused a PUT with `If-Match` although the condition held") from None
+    with suppress(FileChanged):
+        store.replace(path, b"fourth", if_version=f'"{"0" * 32}"')
+        raise _unfit(store, "it obeyed a PUT with `If-Match` although the condition did not hold")
+    if store.read(path).data != b"third":
+        raise _unfit(store, "it refused a PUT with `If-Match` and did it all the same")
 
 
 def check_exclusive(store: Store, path: str, data: bytes) -> None:
