@@ -90,8 +90,8 @@ def _try_storage(store: Store, as_json: bool) -> None:
         return
     for line in _storage(can, width):
         click.echo(line)
-    tried = "conditional writes were tried, and kept others out" if is_tried else "not tried: so it should be"
-    for line in _titled("note", "cyan", tried, width):
+    said = "conditional writes were tried, and kept others out" if is_tried else "stated, and not tried"
+    for line in _titled("note", "cyan", said, width):
         click.echo(line)
 
 
