@@ -66,10 +66,14 @@ class Workspace:
         self._checkpoint_size = 0
 
     def checkpoint_if_due(self) -> None:
-        """A checkpoint is written when the journal since the last one outgrows it: their cost stays in proportion."""
+        """A checkpoint is written when the journal since the last one outgrows it, in a bucket half of it: their cost
+        stays in proportion."""
         since = self.journal.bytes_written - self._checkpointed_bytes
-        least = _FETCHED_BYTES if self.store.abilities.remote else _REREAD_BYTES
-        if since >= max(least, self._checkpoint_size):
+        if self.store.abilities.remote:
+            is_due = since >= max(_FETCHED_BYTES, self._checkpoint_size // 2)
+        else:
+            is_due = since >= max(_REREAD_BYTES, self._checkpoint_size)
+        if is_due:
             self.checkpoint()
 
     def checkpoint(self) -> str:

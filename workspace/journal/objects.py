@@ -29,7 +29,7 @@ REPEATED_BYTES = 32 << 10
 
 _READ_LIMIT = 1 << 30
 
-ROLLED_BYTES = 4 << 20
+ROLLED_BYTES = 2 << 20
 """What is rolled up into one object, at most."""
 
 
