@@ -61,7 +61,9 @@ class Guard:
                 write()
             finally:
                 with self._counting:
-                    self._writing -= Counter((path,))  # of those that are none nothing is kept
+                    self._writing[path] -= 1
+                    if not self._writing[path]:
+                        del self._writing[path]
 
         with self._counting:
             self._writing[path] += 1
