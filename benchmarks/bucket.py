@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -26,7 +25,7 @@ from satchel.workspace import definition
 from satchel.workspace.definition import Definition
 from satchel.workspace.store import open_store
 
-from .measuring import REPOSITORY, Ground, Result, child, spread
+from .measuring import REPOSITORY, Ground, Result, await_stopped, check_paused, child, spread, stop_itself
 
 _WRITE, _READ = 0.005 / 1000, 0.0004 / 1000
 """S3 Standard in us-east-1, list price: PUT and LIST, GET and HEAD. DELETE is free; traffic within the region too."""
@@ -275,7 +274,7 @@ def _resuming(bench: _Bench) -> Iterator[Result]:
         for stop, words in (("clean", "a clean stop"), ("kill", "a SIGKILL")):
             url = bench.workspace()
             with _environment(bench.server.environment()):
-                _finish(child("bucket", "prepare", shape, count, stop, url), stop)
+                await_stopped(child("bucket", "prepare", shape, count, stop, url), stop)
             with bench.counted() as proxy:
                 child("bucket", "resume", shape, count, url).communicate()
                 seen = _until_called(proxy)
@@ -320,12 +319,6 @@ def _opening_time(bench: _Bench, shape: str, count: int, where: str, url: str) -
         f"{spread(times)} PUTs", f"{spread(opening, 1e3)} ms, of it listing {spread(listing, 1e3)} ms; "
         f"PUT {spread([each.put for each in samples], 1e3)} ms; first new step after {spread(first_step, 1e3)} ms",
     )  # fmt: skip
-
-
-def _finish(process: Any, stop: str) -> None:
-    process.communicate()
-    if process.returncode != (-signal.SIGKILL if stop == "kill" else 0):
-        raise RuntimeError(f"preparing ended with {process.returncode}")
 
 
 def _timed(bench: _Bench, shape: str, count: int, url: str) -> _Sample:
@@ -406,12 +399,9 @@ def _agent(shape: str, count: int, reached: Any, entered: Any = _nothing) -> Age
 
 def _prepare(shape: str, count: int, stop: str, url: str) -> None:
     async def reached() -> None:
-        os.kill(os.getpid(), signal.SIGKILL if stop == "kill" else signal.SIGTERM)
-        await asyncio.sleep(60)
+        await stop_itself(stop)
 
-    outcome = run(url, _agent(shape, count, reached))
-    if outcome.status != "paused":
-        raise RuntimeError(f"it is {outcome.status}: {outcome.error}")
+    check_paused(run(url, _agent(shape, count, reached)))
 
 
 def _resume(shape: str, count: int, url: str) -> None:
@@ -421,8 +411,7 @@ def _resume(shape: str, count: int, url: str) -> None:
         beside.replace("outputs/mark", b"")
 
     async def reached() -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
-        await asyncio.sleep(60)
+        await stop_itself("clean")
 
     run(url, _agent(shape, count, reached, entered))
 
@@ -434,8 +423,7 @@ def _time(shape: str, count: int, url: str, small: str) -> None:
 
     async def reached() -> None:
         print(opened, time.perf_counter() - began, listing, median(puts), flush=True)
-        os.kill(os.getpid(), signal.SIGTERM)
-        await asyncio.sleep(60)
+        await stop_itself("clean")
 
     run(small, _agent(shape, _TOGETHER, _nothing))  # what is imported only when it is needed is imported now
     store, puts, opened = open_store(url), list[float](), 0.0

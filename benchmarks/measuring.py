@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -14,6 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Literal, NamedTuple
 
+from satchel import Outcome
 from satchel.workspace import definition
 from satchel.workspace.definition import Definition
 from satchel.workspace.names import DEFINITION
@@ -161,6 +164,25 @@ def child(module: str, *arguments: object) -> subprocess.Popen[str]:
     """`python -m benchmarks.MODULE ARGUMENTS`, its output in a pipe."""
     command = [sys.executable, "-m", f"benchmarks.{module}", *map(str, arguments)]
     return subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
+
+
+async def stop_itself(stop: str) -> None:
+    """In a child that prepares a workspace: `kill` or `clean`."""
+    os.kill(os.getpid(), signal.SIGKILL if stop == "kill" else signal.SIGTERM)
+    await asyncio.sleep(60)
+
+
+def check_paused(outcome: Outcome) -> None:
+    """Of the run that did so, if it is still there."""
+    if outcome.status != "paused":
+        raise RuntimeError(f"it is {outcome.status}: {outcome.error}")
+
+
+def await_stopped(process: subprocess.Popen[str], stop: str) -> None:
+    """The same, seen from here."""
+    process.communicate()
+    if process.returncode != (-signal.SIGKILL if stop == "kill" else 0):
+        raise RuntimeError(f"preparing ended with {process.returncode}")
 
 
 def spread(values: Sequence[float], scale: float = 1, unit: str = "") -> str:

@@ -6,10 +6,8 @@ the seconds.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +18,7 @@ from typing import Any
 from satchel import Agent, Item, Run, agent, run, step
 from satchel.workspace.store.disk import DISPLACED
 
-from .measuring import Ground, Result, child, sizes, spread
+from .measuring import Ground, Result, await_stopped, check_paused, child, sizes, spread, stop_itself
 
 _LIMIT = 0.150
 _STOPS = {"clean": "a clean stop", "kill": "a SIGKILL"}
@@ -31,7 +29,7 @@ def measure(ground: Ground) -> Iterator[Result]:
     for kind in ("steps", "items"):
         for stop, words in _STOPS.items():
             workspace = ground.workspace("resume")
-            _finish(child("resume", "prepare", kind, count, stop, workspace), stop)
+            await_stopped(child("resume", "prepare", kind, count, stop, workspace), stop)
             times = [_resumed(_copy(ground, workspace), kind, count) for _ in range(ground.pick(7, 3))]
             yield Result(
                 f"resume after {words} and {count:,} {kind}", "time", "at most 150 ms", median(times), _LIMIT,
@@ -45,12 +43,6 @@ def _copy(ground: Ground, workspace: Path) -> Path:
     copy = ground.copy(workspace)
     shutil.rmtree(copy / DISPLACED, ignore_errors=True)
     return copy
-
-
-def _finish(process: Any, stop: str) -> None:
-    process.communicate()
-    if process.returncode != (-signal.SIGKILL if stop == "kill" else 0):
-        raise RuntimeError(f"preparing ended with {process.returncode}")
 
 
 def _resumed(workspace: Path, kind: str, count: int) -> float:
@@ -94,12 +86,9 @@ def _agent(kind: str, count: int, reached: Callable[[], Any]) -> Agent:
 
 def _prepare(kind: str, count: int, stop: str, folder: str) -> None:
     async def reached() -> None:
-        os.kill(os.getpid(), signal.SIGKILL if stop == "kill" else signal.SIGTERM)
-        await asyncio.sleep(60)
+        await stop_itself(stop)
 
-    outcome = run(folder, _agent(kind, count, reached))
-    if outcome.status != "paused":
-        raise RuntimeError(f"it is {outcome.status}: {outcome.error}")
+    check_paused(run(folder, _agent(kind, count, reached)))
 
 
 def _measure(kind: str, count: int, folder: str) -> None:

@@ -1,12 +1,12 @@
-"""What `copy` and `move` share: the bar while it goes, and what is said at its end."""
+"""What `copy` and `move` share: their arguments, the bar while it goes, and what is said at its end."""
 
 from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -18,13 +18,22 @@ from ...workspace.store import Store, open_store
 from . import storage
 from .going import refused
 from .output import columns, fold, print_json
-from .place import find
+from .place import complete_folders, find, json_option
 from .words import counted, myself, size, visible
 
 if TYPE_CHECKING:
     from ...workspace.moving import Tell
 
+F = TypeVar("F", bound=Callable[..., Any])
 _VERBS = {"copy": "copied", "move": "moved"}
+
+
+def from_and_to(function: F) -> F:
+    """The arguments SRC and DST, and the options that go with them. The command gets `source`, `to` and `as_json`."""
+    function = json_option(storage.storage_option(function))
+    for name, metavar in (("to", "DST"), ("source", "SRC")):  # the last one that is added comes first
+        function = click.argument(name, metavar=metavar, shell_complete=complete_folders)(function)
+    return function
 
 
 def carry(kind: Kind, source: str, to: str, *, as_json: bool) -> None:

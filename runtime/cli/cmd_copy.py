@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import click
 
-from .carrying import carry
-from .place import complete_folders, json_option
-from .storage import storage_option
+from .carrying import carry, from_and_to
 
 _EXAMPLES = """\b
 Examples:
@@ -16,10 +14,7 @@ Examples:
 
 
 @click.command("copy", short_help="Make a second copy of a run.", epilog=_EXAMPLES)
-@click.argument("source", metavar="SRC", shell_complete=complete_folders)
-@click.argument("to", metavar="DST", shell_complete=complete_folders)
-@json_option
-@storage_option
+@from_and_to
 def command(source: str, to: str, as_json: bool) -> None:
     """Copy the workspace SRC to DST, which must be empty or not there: folders and URLs, in any combination.
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import click
 
-from .carrying import carry
-from .place import complete_folders, json_option
-from .storage import storage_option
+from .carrying import carry, from_and_to
 
 _EXAMPLES = """\b
 Examples:
@@ -17,10 +15,7 @@ Examples:
 
 
 @click.command("move", short_help="Let a run live elsewhere.", epilog=_EXAMPLES)
-@click.argument("source", metavar="SRC", shell_complete=complete_folders)
-@click.argument("to", metavar="DST", shell_complete=complete_folders)
-@json_option
-@storage_option
+@from_and_to
 def command(source: str, to: str, as_json: bool) -> None:
     """Move the workspace SRC to DST, which must be empty or not there: folders and URLs, in any combination.
 

@@ -5,8 +5,6 @@ Nothing that was acknowledged is done again, and no effect is done twice.
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from typing import Any
 
 import pytest
@@ -20,7 +18,7 @@ from faults.faults import (
     without,
 )
 from faults.proxy import proxying
-from faults.working import DEFINITION, ITEMS, Machine, World, check, opened, tell_clearly
+from faults.working import DEFINITION, ITEMS, Machine, Midway, World, check, opened, tell_clearly
 from satchel import Run, agent, step
 from satchel.workspace import heartbeat, journal
 from satchel.workspace.errors import LeaseHeld, UsageError
@@ -101,18 +99,13 @@ def test_a_partition_that_outlives_the_lease(
     old, new = machines
     old.store = opened(seaweedfs, old.proxy.url, prefix, patience=60)
     world = World()
-    is_midway, goes_on = threading.Event(), threading.Event()
-
-    async def midway() -> None:
-        is_midway.set()
-        await asyncio.to_thread(goes_on.wait, 60)
-
+    midway = Midway()
     old.start(world.agent(midway))
-    assert is_midway.wait(30)
+    midway.await_reached()
     with partition(old.proxy):
         new.run(world.agent())
         assert new.is_completed, new.error
-        goes_on.set()
+        midway.go_on()
         check(seaweedfs, prefix, world, ITEMS)
     old.wait()
     assert isinstance(old.error, LeaseHeld), (old.error, old.outcome)
@@ -127,20 +120,15 @@ def test_a_partition_that_the_lease_outlives(
     old, new = machines
     old.store = opened(seaweedfs, old.proxy.url, prefix, patience=60)
     world, other = World(), World()
-    is_midway, goes_on = threading.Event(), threading.Event()
-
-    async def midway() -> None:
-        is_midway.set()
-        await asyncio.to_thread(goes_on.wait, 60)
-
+    midway = Midway()
     old.start(world.agent(midway))
-    assert is_midway.wait(30)
+    midway.await_reached()
     with partition(old.proxy, silent=False) as cut:
         new.start(other.agent())
         cut.await_strike(2)
     new.wait()
     assert isinstance(new.error, LeaseHeld), (new.error, new.outcome)
-    goes_on.set()
+    midway.go_on()
     old.wait()
     assert old.is_completed, old.error
     assert not other.executed and not other.done
@@ -154,16 +142,11 @@ def test_a_partition_that_outlives_the_lease_and_nobody_takes_over(
     monkeypatch.setenv(heartbeat.TTL_VARIABLE, "1")
     machine, world = machines[0], World()
     machine.store = opened(seaweedfs, machine.proxy.url, prefix, patience=60)
-    is_midway, goes_on = threading.Event(), threading.Event()
-
-    async def midway() -> None:
-        is_midway.set()
-        await asyncio.to_thread(goes_on.wait, 60)
-
+    midway = Midway()
     machine.start(world.agent(midway))
-    assert is_midway.wait(30)
+    midway.await_reached()
     with partition(machine.proxy) as cut:
-        goes_on.set()
+        midway.go_on()
         cut.await_strike(6)  # each waits for half a second
         assert world.done == {"one": 1, "two": 1}
     machine.wait()

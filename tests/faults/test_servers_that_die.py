@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import signal
 import threading
@@ -14,7 +13,7 @@ from servers import BUCKET, SECRET, SeaweedFS, Server
 
 from faults import working
 from faults.proxy import proxying
-from faults.working import DEFINITION, ITEMS, Machine, World, check
+from faults.working import DEFINITION, ITEMS, Machine, Midway, World, check
 from satchel.workspace.errors import StorageFailed
 from satchel.workspace.store import Store
 from satchel.workspace.store.bucket import BucketStore
@@ -117,18 +116,13 @@ def test_a_run_outlives_its_server(server: Server) -> None:
     """The server is killed in the middle of the run and comes back; the run waits, and ends right."""
     prefix = server.place().removeprefix(f"s3://{BUCKET}/")
     server.client.put_object(Bucket=BUCKET, Key=f"{prefix}/workspace.yaml", Body=DEFINITION)
-    world, is_midway, goes_on = World(), threading.Event(), threading.Event()
-
-    async def midway() -> None:
-        is_midway.set()
-        await asyncio.to_thread(goes_on.wait, 60)
-
+    world, midway = World(), Midway()
     with proxying(server.endpoint) as proxy:
         machine = Machine(proxy, working.opened(server, proxy.url, prefix, patience=60))
         machine.start(world.agent(midway))
-        assert is_midway.wait(30)
+        midway.await_reached()
         server.kill()
-        goes_on.set()
+        midway.go_on()
         server.start()
         machine.wait()
         assert machine.is_completed, machine.error

@@ -87,6 +87,23 @@ class World:
         return main
 
 
+class Midway:
+    """Where an agent waits until the test lets it go on."""
+
+    def __init__(self) -> None:
+        self._is_reached, self._goes_on = threading.Event(), threading.Event()
+
+    async def __call__(self) -> None:
+        self._is_reached.set()
+        await asyncio.to_thread(self._goes_on.wait, 60)
+
+    def await_reached(self) -> None:
+        assert self._is_reached.wait(30)
+
+    def go_on(self) -> None:
+        self._goes_on.set()
+
+
 @dataclass
 class Machine:
     """One that runs agents, with a network of its own."""
