@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 
 from . import tombstone
+from .errors import SatchelError
 from .names import DEFINITION
 from .store import DiskStore, Store
 from .store.part import Part
@@ -15,7 +16,7 @@ def below(root: str, *, with_moved: bool = False) -> Iterator[str]:
     """Folders with a workspace.yaml, by name. What lies inside a workspace is its own and not looked at; hidden folders
     are skipped, and links are not followed. `with_moved`: those, too, that a run has left for another place."""
     for folder, inside, files in os.walk(root):
-        is_moved = with_moved and tombstone.PATH in files and tombstone.read(DiskStore(folder)) is not None
+        is_moved = with_moved and tombstone.PATH in files and _has_moved(DiskStore(folder))
         if DEFINITION in files or is_moved:
             inside.clear()
             yield os.path.normpath(folder)
@@ -33,10 +34,17 @@ def _inside(root: Store, folder: str, with_moved: bool) -> Iterator[str]:
     above = f"{folder}/" if folder else ""
     is_workspace = root.version(above + DEFINITION) is not None
     if not is_workspace and with_moved and root.version(above + tombstone.PATH) is not None:
-        is_workspace = tombstone.read(Part(root, folder, is_live=False)) is not None
+        is_workspace = _has_moved(Part(root, folder, is_live=False))
     if is_workspace:
         yield folder
         return
     for inner in root.folders(folder):
         if not inner.rpartition("/")[2].startswith("."):
             yield from _inside(root, inner, with_moved)
+
+
+def _has_moved(store: Store) -> bool:
+    try:
+        return tombstone.read(store) is not None
+    except SatchelError:
+        return True  # something of a run is here, and whoever looks at it is told what is wrong

@@ -38,6 +38,15 @@ class Owned:
             moment.apply([self.fence])
         return max(self.seen.tail.next_seq, moment.seq + 1)
 
+    def check_nobody_came(self, store: Store) -> None:
+        """Before anything is written. LeaseHeld if somebody has taken the workspace behind this owner's fence."""
+        if self.fence is None:
+            return
+        store.refresh(journal.FOLDER)
+        newest = journal.segments(store)[-1]
+        if newest > self.fence.seq:
+            raise lease.taken_over(segment_path(newest), "it has written to the journal")
+
     def write_lease(self, store: Store) -> None:
         """On a disk: for people. Elsewhere the heartbeat has written it."""
         if self.heartbeat is None:
@@ -89,7 +98,7 @@ def _take(store: Store, seen: Look) -> Owned:
         seen = look(store)
     again = _Again(store, seen)
     was_new = seen.moment.seq == 0
-    mine = fence(store, seen.moment.epoch, seen.tail, again.look)
+    mine = fence(store, seen.moment.epoch, seen.tail, again.look, [tombstone.PATH])
     tombstone.refuse(store, seen.definition.run_id)  # whoever moves it looks for fences after putting that up
     held = lease.mine(store, again.seen.moment.run_id, mine.line.epoch, heartbeat.ttl())
     segments = SegmentObjects(store, mine.path, mine.version, mine.data)
@@ -111,6 +120,6 @@ class _Again:
 
 
 def _is_all_there_is_new(mine: Line, before: Signature, now: Signature) -> bool:
-    """Everything else is there as it was."""
+    """The rest of the journal is there as it was, and so is what else was listed again since."""
     came, went = set(now.files) - set(before.files), set(before.files) - set(now.files)
     return before.definition == now.definition and not went and {each.path for each in came} == {segment_path(mine.seq)}

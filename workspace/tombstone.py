@@ -11,7 +11,7 @@ import msgspec
 
 from .. import schemas
 from . import movingfile, yamltext
-from .errors import SatchelError, UsageError
+from .errors import InvalidFile, SatchelError, UsageError
 from .store import Store
 
 PATH = "moved.yaml"
@@ -53,7 +53,7 @@ def read(store: Store) -> Tombstone | None:
         return None
     try:
         return parse(store.read(PATH, limit=_LIMIT).data)
-    except (FileNotFoundError, SatchelError):
+    except (FileNotFoundError, InvalidFile):
         return None
 
 

@@ -155,8 +155,8 @@ class SimulatedRequests(Requests):
         nonce = (Metadata or {}).get("satchel-write", "")
         return {"ETag": self._objects.put(Key, Body, nonce, IfMatch, IfNoneMatch)}
 
-    def _list_objects_v2(self, *, Prefix: str, ContinuationToken: str = "") -> Mapping[str, Any]:
-        keys = sorted(key for key in self._objects.objects if key > ContinuationToken)
+    def _list_objects_v2(self, *, Prefix: str, ContinuationToken: str = "", MaxKeys: int = 1000) -> Mapping[str, Any]:
+        keys = sorted(key for key in self._objects.objects if key.startswith(Prefix) and key > ContinuationToken)
         is_cut = self._faults is not None and len(keys) > _PAGE and self._simulation.chance(self._faults.page)
         if is_cut:
             keys = keys[: 1 + self._simulation.random.randrange(len(keys) - 1)]

@@ -104,6 +104,33 @@ def test_what_is_expected_is_not_fetched_if_the_listing_has_its_hash(way: Way) -
     assert other.read("a").data == b"as it was projected"
 
 
+def test_what_is_not_there_is_missing_though_the_server_calls_it_denied(way: Way) -> None:
+    """As S3 does, if one may list only what is below a prefix."""
+    way.put("there", b"data")
+    way.put("closed", b"data")
+
+    def meddle(request: Request) -> Answer | None:
+        is_object = request.method in ("GET", "HEAD") and "list-type" not in request.path
+        return Answer(403, "AccessDenied") if is_object and not request.path.endswith("/there") else None
+
+    way.meddle = meddle
+    store = way.store()
+    assert store.read("there").data == b"data" and store.tail("there", 2) == b"ta" and store.tail("there", 0) == b""
+    for absent in ("never", "ther", "closed/in"):
+        with pytest.raises(FileNotFoundError):
+            store.read(absent)
+        with pytest.raises(FileNotFoundError):
+            store.tail(absent, 9)
+    store.append("log", b"1")
+    store.append("log", b"2")
+    assert store.read("log").data == b"12"
+    with pytest.raises(StorageFailed, match="does not allow"):
+        store.read("closed")
+    with way.between.costs("GET", "GET", "GET"):
+        store.refresh("folder", ["closed", "never"])
+    assert store.version("closed") and store.version("never") is None
+
+
 def test_a_file_known_to_be_too_large_is_not_fetched(way: Way) -> None:
     way.put("a", b"x" * 100)
     store = way.store()

@@ -180,6 +180,24 @@ def test_who_begins_to_run_it_under_the_tombstone_is_lost(folder: Path, place: s
     assert seen.moment.run_id == "moved-1"
 
 
+def test_who_is_about_to_run_it_when_the_tombstone_comes_sees_it(folder: Path, place: str, at: Open) -> None:
+    """It comes behind the first look, so only what is asked for behind the fence tells of it."""
+    moving.move(DiskStore(folder), at(place), by="me")
+    stone = tombstone.Tombstone(run_id="moved-1", to="/else", at="2026-01-01T00:00:00Z", by="x", satchel="0")
+
+    class Slow(BucketStore):
+        def create(self, path: str, data: bytes) -> None:
+            if path.startswith("journal/"):
+                at(place).replace(tombstone.PATH, tombstone.encode(stone))
+            super().create(path, data)
+
+    rival = at(place)
+    seen = look(rival)
+    rival.__class__ = Slow
+    with pytest.raises(UsageError, match="lives elsewhere"), owned(rival, seen, take_over=True):
+        pass
+
+
 def test_a_bucket_whose_tags_say_nothing_is_believed(folder: Path, place: str, at: Open) -> None:
     """With SSE-KMS an ETag is no MD5, and what a store remembers of its own writes proves nothing."""
 

@@ -23,9 +23,9 @@ class Bucket:
         self.in_between: Callable[[], None] = lambda: None
         self.listings = 0
 
-    def take(self) -> Iterable[tuple[str, Known]]:
+    def take(self, folder: str) -> Iterable[tuple[str, Known]]:
         self.listings += 1
-        found = list(self.files.items())
+        found = [row for row in self.files.items() if not folder or row[0].startswith(f"{folder}/")]
         self.in_between()
         yield from found
 
@@ -94,6 +94,39 @@ def test_a_write_nobody_knows_the_end_of_is_looked_up_and_others_stay(bucket: Bu
     assert view.get("a") == known("after all")
 
 
+def test_a_folder_by_itself_is_looked_at_and_the_rest_stays(bucket: Bucket, view: View) -> None:
+    bucket.files = {"f/in/a": known(1), "f/b": known(1), "g/a": known(1)}
+    view.refresh()
+    bucket.files = {"f/c": known(2), "g/a": known("not looked at")}
+
+    def write() -> None:
+        view.wrote("f/mine", known(3))
+        view.wrote("g/mine", known(3))
+
+    bucket.in_between = write
+    view.refresh("f")
+    assert {entry.path for entry in view.files("f")} == {"f/c", "f/mine"} and view.folders("f") == []
+    assert view.get("g/a") == known(1) and view.get("g/mine") == known(3)
+    bucket.in_between = lambda: None
+    view.refresh("f/nowhere")
+    assert {entry.path for entry in view.files("f")} == {"f/c", "f/mine"}
+
+
+def test_where_nothing_is_known_a_folder_is_not_enough(bucket: Bucket, view: View) -> None:
+    bucket.files = {"f/a": known(1), "g/a": known(1)}
+    view.refresh("f")
+    assert view.get("g/a") == known(1)
+
+    def write() -> None:
+        bucket.in_between = lambda: None
+        bucket.files["g/b"] = known(2)
+        view.forget("g/b")
+
+    bucket.in_between = write
+    view.refresh("f")
+    assert view.get("g/b") == known(2)
+
+
 def test_folders_are_there_as_long_as_something_is_in_them(view: View) -> None:
     view.refresh()
     view.wrote("a/b/c/1", known(1))
@@ -151,7 +184,7 @@ def test_any_interleaving_ends_with_the_last_own_write_of_each_path() -> None:
         bucket.in_between = write
         for _ in range(6):
             write()
-            view.refresh()
+            view.refresh(rng.choice(("", "f0", "f1")))
         bucket.in_between = lambda: None
         shown = {entry.path: view.get(entry.path) for folder in view.folders("") for entry in view.files(folder)}
         assert shown == bucket.files, f"seed {seed}"

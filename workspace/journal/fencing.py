@@ -8,20 +8,20 @@ faster, and everything that was acknowledged before is known.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ..errors import LeaseHeld
 from ..record import Fenced, Line, encode, now
 from ..store import Store, Version
-from .naming import segment_path
+from .naming import FOLDER, segment_path
 from .reading import Tail
 
 _TRIES = 20
 
 Look = Callable[[Line | None], tuple[int, Tail]]
 """Reads the journal again, all that was not known before, with the epoch of its last record. It is given the fence that
-was put up, if one was; then the listing is new. Otherwise it takes a new one."""
+was put up, if one was; then the journal was just listed. Otherwise it takes a new listing."""
 
 
 class Fence(NamedTuple):
@@ -33,8 +33,9 @@ class Fence(NamedTuple):
     data: bytes
 
 
-def fence(store: Store, epoch: int, tail: Tail, look: Look) -> Fence:
-    """Take the journal that ends with `tail`, written in `epoch`. LeaseHeld if others take it again and again."""
+def fence(store: Store, epoch: int, tail: Tail, look: Look, also: Sequence[str] = ()) -> Fence:
+    """Take the journal that ends with `tail`, written in `epoch`. LeaseHeld if others take it again and again. What the
+    store then knows of `also`, some files, is newer than the fence."""
     for _ in range(_TRIES):
         line = Line(tail.next_seq, tail.next_seq, now(), epoch + 1, Fenced(nonce=secrets.token_hex(8)))
         data, path = encode(line), segment_path(line.seq)
@@ -43,7 +44,7 @@ def fence(store: Store, epoch: int, tail: Tail, look: Look) -> Fence:
         except FileExistsError:
             epoch, tail = look(None)
             continue
-        store.refresh()
+        store.refresh(FOLDER, also)
         version = store.version(path)
         epoch, tail = look(line)
         if version is not None and tail.lines and tail.lines[-1] == line:

@@ -16,7 +16,7 @@ from ..names import check_path
 from .contract import BUCKET, Abilities, Content, Exchanged, FileChanged, Sync, Version
 from .remote import READ_LIMIT, RemoteStore, missing, moment, taken, too_large
 from .s3 import PATIENCE, Body, Patience, Requests
-from .s3errors import Absent, OutOfRange, Trouble, Unmet
+from .s3errors import Absent, Denied, OutOfRange, Trouble, Unmet
 from .view import Known, md5_tag
 
 _AT_ONCE = 1000  # objects that S3 removes in one request
@@ -49,8 +49,8 @@ class BucketStore(RemoteStore):
     def expect(self, path: str, data: bytes) -> None:
         self._bodies.keep(path, data, md5_tag(data))
 
-    def _listing(self) -> Iterator[tuple[str, Known]]:
-        arguments: dict[str, Any] = {"Prefix": self._prefix}
+    def _listing(self, folder: str) -> Iterator[tuple[str, Known]]:
+        arguments: dict[str, Any] = {"Prefix": f"{self._key(folder)}/" if folder else self._prefix}
         while True:
             try:
                 page = self._requests.call("list_objects_v2", "can't be listed", self.url, **arguments)
@@ -58,7 +58,7 @@ class BucketStore(RemoteStore):
                 raise UsageError("can't be listed", path=self.url, why=f"{self.server} knows no such place") from None
             for each in page.get("Contents", ()):
                 path = each["Key"].removeprefix(self._prefix)
-                yield path, Known(each["ETag"], int(each["Size"]), moment(each.get("LastModified")))
+                yield path, _known(each)
             if not page.get("IsTruncated"):
                 return
             arguments["ContinuationToken"] = page["NextContinuationToken"]
@@ -66,10 +66,10 @@ class BucketStore(RemoteStore):
     # Reading
 
     def read(self, path: str, *, limit: int = READ_LIMIT) -> Content:
-        key = self._key(path)
+        check_path(path)
         if kept := self._kept(path, limit):
             return kept
-        body = self._fetch(path, key, limit, self._requests.patience())
+        body = self._fetch(path, limit, self._requests.patience())
         if body is None:
             raise missing(path)
         if body.size > limit:
@@ -77,7 +77,25 @@ class BucketStore(RemoteStore):
         self._bodies.keep(path, body.data, body.facts["ETag"])
         return Content(body.data, body.facts["ETag"])
 
-    def _fetch(self, path: str, key: str, limit: int, patience: Patience) -> Body | None:
+    def _look(self, path: str) -> None:
+        with self._view.look() as since:
+            self._view.seen(path, self._listed(path), since)
+
+    def _listed(self, path: str) -> Known | None:
+        """One object, without asking for it: see `Denied`."""
+        key = self._key(path)
+        page = self._requests.call("list_objects_v2", "can't be listed", path, Prefix=key, MaxKeys=1)
+        return next((_known(each) for each in page.get("Contents", ()) if each["Key"] == key), None)
+
+    def _get(self, path: str, limit: int, patience: Patience | None = None, **arguments: Any) -> Body:
+        try:
+            return self._requests.fetch("can't be read", path, limit, patience, Key=self._key(path), **arguments)
+        except Denied:
+            if self._listed(path):
+                raise
+            raise Absent from None
+
+    def _fetch(self, path: str, limit: int, patience: Patience) -> Body | None:
         """The object, None if there is none; the view is told. Bytes that are not those of a tag that looks like their
         hash are fetched again, as an answer may be cut short on its way: what comes twice is right, and then this
         server's tags are no hashes."""
@@ -85,7 +103,7 @@ class BucketStore(RemoteStore):
         with self._view.look() as since:
             while True:
                 try:
-                    body = self._requests.fetch("can't be read", path, limit, patience, Key=key)
+                    body = self._get(path, limit, patience)
                 except Absent:
                     self._view.seen(path, None, since)
                     return None
@@ -104,20 +122,19 @@ class BucketStore(RemoteStore):
         return self._tags_are_hashes and is_plain and _HASH.fullmatch(facts["ETag"]) is not None
 
     def tail(self, path: str, size: int) -> bytes:
-        key = self._key(path)
+        check_path(path)
         known = self._view.peek(path)
         if known and (data := self._bodies.find(path, known.version)) is not None:
             return data[max(0, len(data) - size) :]
+        wanted = max(size, 1)  # none can't be asked for
         try:
-            if size < 1:
-                self._requests.call("head_object", "can't be read", path, Key=key)
-                return b""
-            body = self._requests.fetch("can't be read", path, size, Key=key, Range=f"bytes=-{size}")
+            body = self._get(path, wanted, Range=f"bytes=-{wanted}")
         except Absent:
             raise missing(path) from None
         except OutOfRange:  # it is empty
             return b""
-        return body.data if body.size <= size else self.read(path).data[-size:]  # a server that knows no ranges
+        data = body.data if body.size <= wanted else self.read(path).data  # of a server that knows no ranges
+        return data[-size:] if size > 0 else b""
 
     # Writing
 
@@ -155,7 +172,7 @@ class BucketStore(RemoteStore):
     def _whole(self, path: str, patience: Patience) -> Content | None:
         if kept := self._kept(path, READ_LIMIT):
             return kept
-        body = self._fetch(path, self._key(path), READ_LIMIT, patience)
+        body = self._fetch(path, READ_LIMIT, patience)
         if body is not None and body.size > READ_LIMIT:
             raise too_large(path, READ_LIMIT)
         return Content(body.data, body.facts["ETag"]) if body else None
@@ -192,7 +209,7 @@ class BucketStore(RemoteStore):
                 trouble = unknown
             except (Unmet, Absent):
                 refused += 1
-            found = self._fetch(path, key, len(data), patience)
+            found = self._fetch(path, len(data), patience)
             tag = found.facts["ETag"] if found else None
             if found and found.size == len(data) and found.data == data and _is_from(found, nonce):
                 return str(tag)
@@ -224,6 +241,10 @@ class BucketStore(RemoteStore):
                 CopySource={"Bucket": self._bucket, "Key": source},
             )  # fmt: skip
         except Absent:
+            raise missing(path) from None
+        except Denied:
+            if self._listed(path):
+                raise
             raise missing(path) from None
         tag, known = answer["CopyObjectResult"]["ETag"], self._view.peek(path)
         if known and known.version == tag:
@@ -257,6 +278,11 @@ class BucketStore(RemoteStore):
 
     def _key(self, path: str) -> str:
         return self._prefix + check_path(path)
+
+
+def _known(facts: Mapping[str, Any]) -> Known:
+    """What a listing tells of an object."""
+    return Known(facts["ETag"], int(facts["Size"]), moment(facts.get("LastModified")))
 
 
 def _is_from(found: Body, nonce: str) -> bool:

@@ -78,10 +78,11 @@ class Store(Protocol):
     @property
     def abilities(self) -> Abilities: ...
 
-    def refresh(self) -> None:
+    def refresh(self, folder: str = "", files: Sequence[str] = ()) -> None:
         """Where looking costs requests, `version`, `trace`, `list` and `folders` answer from one listing of the whole
-        workspace, and `read` need not fetch again what it has read of the same version. This takes a new listing. A
-        new store has none and takes one when it is first asked. What this store writes itself shows at once."""
+        workspace, and `read` need not fetch again what it has read of the same version. This takes a new listing, or
+        one of `folder` only, and looks at a few `files` at the same time. A new store has none and takes one when it is
+        first asked. What this store writes itself shows at once."""
 
     def fetch(self, paths: Iterable[str]) -> None:
         """Where reading is a request: have these files at hand for `read`, all of them at once. Those that are not
@@ -89,7 +90,7 @@ class Store(Protocol):
 
     def expect(self, path: str, data: bytes) -> None:
         """The next `read` of the file may answer with `data` without fetching it, if the listing tells that these are
-        its bytes. Only to save requests."""
+        its bytes. Otherwise it fetches the file, whatever was read or written before."""
 
     def read(self, path: str, *, limit: int = ...) -> Content:
         """The whole file. More than `limit` bytes is InvalidFile: what lies here is untrusted."""

@@ -56,13 +56,14 @@ class OtherStore(RemoteStore):
         )  # fmt: skip
 
     def expect(self, path: str, data: bytes) -> None:
-        """No listing tells what the bytes are."""
+        """No listing tells what the bytes are, so the next `read` is one, whatever is remembered."""
+        self._bodies.drop(path)
 
-    def _listing(self) -> Iterator[tuple[str, Known]]:
+    def _listing(self, folder: str) -> Iterator[tuple[str, Known]]:
         with self._asking("can't be listed", self._url):
             self._fs.invalidate_cache()
             try:
-                found = self._fs.find(self._root, detail=True)
+                found = self._fs.find(f"{self._root}/{folder}" if folder else self._root, detail=True)
             except FileNotFoundError:
                 return
         for name, facts in found.items():
@@ -99,7 +100,7 @@ class OtherStore(RemoteStore):
 
     def _look(self, path: str) -> Known | None:
         """One file, as it is now; the view is told."""
-        with self._view.look() as since:
+        with self._asking("can't be looked at", path), self._view.look() as since:
             self._fs.invalidate_cache()
             try:
                 facts = self._fs.info(self._full(path))

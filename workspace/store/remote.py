@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import UTC, datetime
+from functools import partial
 
 from ...schemas import Problem
 from ..errors import AgentError, InvalidFile, SatchelError
 from ..names import check_path
 from .contract import Content, Entry, Log, Trace, Version
-from .view import LARGEST_BODY, Bodies, Known, View
+from .view import LARGEST_BODY, Bodies, Known, Take, View
 
 READ_LIMIT = 64 << 20
 _AT_ONCE = 8  # requests
@@ -22,7 +23,7 @@ _AT_ONCE = 8  # requests
 class RemoteStore:
     """Everything of a `Store` that needs no request but for the listing."""
 
-    def __init__(self, url: str, take: Callable[[], Iterable[tuple[str, Known]]]):
+    def __init__(self, url: str, take: Take):
         self._url = url
         self._view = View(take)
         self._bodies = Bodies()
@@ -34,8 +35,12 @@ class RemoteStore:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._url!r})"
 
-    def refresh(self) -> None:
-        self._view.refresh()
+    def refresh(self, folder: str = "", files: Sequence[str] = ()) -> None:
+        at_once([partial(self._view.refresh, folder), *(partial(self._look, path) for path in files)])
+
+    def _look(self, path: str) -> object:
+        """At one file, as it is now. The view is told."""
+        raise NotImplementedError
 
     def read(self, path: str, *, limit: int = READ_LIMIT) -> Content:
         raise NotImplementedError
@@ -49,9 +54,7 @@ class RemoteStore:
             with suppress(SatchelError, OSError):
                 self.read(path)
 
-        with ThreadPoolExecutor(min(len(wanted), _AT_ONCE), "satchel-fetch") as threads:
-            for _ in threads.map(fetch, wanted):
-                pass
+        at_once([partial(fetch, path) for path in wanted])
 
     def _is_worth_fetching(self, path: str) -> bool:
         known = self._view.get(path)
@@ -108,6 +111,18 @@ class RemoteStore:
         self._view.wrote(path, Known(version, len(data), moment(datetime.now(UTC))))
         self._bodies.keep(path, data, version)
         return version
+
+
+def at_once(jobs: Sequence[Callable[[], object]]) -> None:
+    """Do all, several at a time, the first one here. Raises what one of them has raised."""
+    if len(jobs) == 1:
+        jobs[0]()
+        return
+    with ThreadPoolExecutor(min(max(1, len(jobs) - 1), _AT_ONCE - 1), "satchel-fetch") as threads:
+        others = [threads.submit(job) for job in jobs[1:]]
+        jobs[0]()
+    for each in others:
+        each.result()
 
 
 def moment(at: datetime | None) -> str:

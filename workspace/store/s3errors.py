@@ -48,6 +48,10 @@ class OutOfRange(Outcome):
     """416: there is less than was asked for, which is to say nothing."""
 
 
+class Denied(StorageFailed):
+    """403. Of a GET it also stands for 404, if one may list only what is below a prefix, as a policy should say."""
+
+
 def judged(error: Exception, what: str, path: str, place: str, server: str) -> Exception:
     """The outcome that an error of the client stands for, or the error for a person."""
     from botocore.exceptions import ClientError  # type: ignore[import-untyped]
@@ -87,7 +91,7 @@ def _answered(response: Any, what: str, path: str, place: str, server: str) -> E
     if status in (401, 403):
         action = re.search(r"\b(?:s3|kms):[A-Za-z]+", str(response.get("Error", {}).get("Message")))
         why = f"{server} does not allow {action.group() if action else 'it'} ({code}, {status})"
-        return StorageFailed(
+        return Denied(
             what, path=path, why=why, remedy=f"give the credentials that permission, or {_RENEW}"
         )  # fmt: skip
     if status in (301, 307, 400) and code in ("PermanentRedirect", "AuthorizationHeaderMalformed", "301", "307"):

@@ -31,13 +31,17 @@ class Known(NamedTuple):
     at: str  # when it was written, if the storage tells
 
 
-class View:
-    """The listing, as a tree of folders. `take` fetches a whole one: (path, what is known) of each file."""
+Take = Callable[[str], Iterable[tuple[str, Known]]]
+"""Fetches a listing of a folder with all below it, of everything if it is empty: (path, what is known) of each file."""
 
-    def __init__(self, take: Callable[[], Iterable[tuple[str, Known]]]):
+
+class View:
+    """The listing, as a tree of folders."""
+
+    def __init__(self, take: Take):
         self._take = take
         self._taking = threading.Lock()  # one listing at a time: an older one must not come after a newer one
-        self._begun = 0  # listings
+        self._begun = 0  # listings of everything
         self._lock = threading.Lock()  # protects all below, and is never held while waiting for the network
         self._root: _Folder | None = None
         self._early: dict[str, Known | None] = {}  # what was written before the first listing
@@ -46,20 +50,21 @@ class View:
         self._written: dict[str, int] = {}  # the tick at which an own write of a path ended
         self._looking: list[int] = []  # the ticks at which looks that have no answer yet began
 
-    def refresh(self) -> None:
+    def refresh(self, folder: str = "") -> None:
         asked = self._begun
         with self._taking:
             if self._begun > asked:
                 return  # another thread has taken one that began after this call
-            self._begun += 1
-            while not self._taken():
+            self._begun += not folder
+            while not self._taken(folder):
                 pass
 
-    def _taken(self) -> bool:
+    def _taken(self, folder: str) -> bool:
         """False if meanwhile a write ended of which nobody knows how: the listing may be older than that."""
         with self.look() as since:
             found = _Folder()
-            for path, known in self._take():
+            folder = folder if self._root is not None else ""
+            for path, known in self._take(folder):
                 if all(map(is_name, path.split("/"))):  # others' keys may be anything, and none of our business
                     found.put(path, known)
             with self._lock:
@@ -68,6 +73,9 @@ class View:
                 for path, tick in self._written.items():
                     if tick > since:
                         found.put(path, self._root.get(path) if self._root else self._early.get(path))
+                if folder and self._root is not None:
+                    self._root.replace(folder, found)
+                    return True
                 self._root = found
                 self._early.clear()
                 oldest = min(self._looking)
@@ -169,6 +177,18 @@ class _Folder:
         folder = self.folders.get(name)
         return folder.get(rest) if folder else None
 
+    def replace(self, path: str, whole: _Folder) -> None:
+        """Let what is below `path` be as it is in `whole`."""
+        name, _, rest = path.partition("/")
+        theirs = whole.folders.get(name, _Folder())
+        if rest:
+            ours = self.folders.setdefault(name, _Folder())
+            ours.replace(rest, theirs)
+        else:
+            ours = self.folders[name] = theirs
+        if not ours.files and not ours.folders:
+            del self.folders[name]
+
     def put(self, path: str, known: Known | None) -> None:
         """Folders are there as long as something is in them."""
         name, _, rest = path.partition("/")
@@ -206,6 +226,11 @@ class Bodies:
             while self._bytes > _BODIES:
                 _, oldest = self._kept.popitem(last=False)
                 self._bytes -= len(oldest.data)
+
+    def drop(self, path: str) -> None:
+        with self._lock:
+            if (old := self._kept.pop(path, None)) is not None:
+                self._bytes -= len(old.data)
 
     def find(self, path: str, version: Version) -> bytes | None:
         with self._lock:
