@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from contextlib import suppress
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta, Raw, Struct
@@ -150,6 +150,8 @@ class _File(Struct, kw_only=True):
 class _Format(Struct):
     format: int
 
+
+_Call = TypeVar("_Call", StepCompleted, StepStarted)
 
 _decoder = msgspec.json.Decoder(_File)
 
@@ -319,24 +321,31 @@ def _scope(scope: Scope) -> _Scope:
 
 
 def _open(file: _Scope) -> Scope:
+    numbers = dict(file.numbers)
     scope = Scope(
         title=file.title,
-        done={record.key: record for record in file.done},
-        started={record.key: record for record in file.started},
+        done=_by_key(file.done, numbers),
+        started=_by_key(file.started, numbers),
         progress=dict(file.progress),
         settled=set(file.settled),
         answers=file.answers,
         when=dict(file.when),
         again=dict(file.again),
-        numbers=dict(file.numbers),
+        numbers=numbers,
         last_number=file.last_number,
         failures=file.failures,
         spent=file.spent,
     )
     for promoted in file.promoted:
         scope.promoted.setdefault(promoted.key, []).append(promoted)
-        scope.numbers[promoted.key] = promoted.no
-    for known in (scope.done, scope.started):
-        for key, record in known.items():
-            scope.numbers[key] = record.no
+        numbers.setdefault(promoted.key, promoted.no)
     return scope
+
+
+def _by_key(records: list[_Call], numbers: dict[Key, int]) -> dict[Key, _Call]:
+    """`numbers` are told theirs. There may be tens of thousands, and an opening waits."""
+    found: dict[Key, _Call] = {}
+    for record in records:
+        key = record.step, record.args, record.n
+        found[key], numbers[key] = record, record.no
+    return found

@@ -99,6 +99,9 @@ class Reading:
             self._highest = max(self._highest, int(word))
 
 
+_INTEGERS = [int] * len(Row._fields)
+
+
 def fitting(lines: Sequence[str], outline: Sequence[Sequence[Any]]) -> list[Row] | None:
     """The rows of an outline if it can be one of these lines; otherwise None.
 
@@ -108,7 +111,7 @@ def fitting(lines: Sequence[str], outline: Sequence[Sequence[Any]]) -> list[Row]
     path: list[int] = []
     above = -1
     for numbers in outline:
-        if len(numbers) != len(Row._fields) or any(type(number) is not int for number in numbers):
+        if [*map(type, numbers)] != _INTEGERS:
             return None
         row = Row(*numbers)
         if not above < row.line <= row.last < row.end <= len(lines) or not has_checkbox(lines[row.line], row.column):

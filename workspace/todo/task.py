@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -74,7 +75,12 @@ class Head(NamedTuple):
 
 def has_checkbox(line: str, column: int) -> bool:
     """Whether a checkbox whose mark is at `column` opens a list item there. Doesn't know of code fences and such."""
-    return column > 0 and bool(_CHECKBOX.match(line, column - 1)) and bool(_HEAD.fullmatch(line, 0, column - 1))
+    return column > 0 and _ends_with_checkbox(line[: column + 3], column - 1)  # a list's lines begin alike
+
+
+@functools.lru_cache(maxsize=1024)
+def _ends_with_checkbox(line: str, at: int) -> bool:
+    return bool(_CHECKBOX.match(line, at)) and bool(_HEAD.fullmatch(line, 0, at))
 
 
 def head_of(line: str, column: int) -> Head:
