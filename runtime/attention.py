@@ -67,7 +67,6 @@ class Attention:
         try:
             with self._store.watch(("", "approvals", "inbox"), hint):
                 while True:
-                    await self._refresh()
                     await self._look_at_pause()
                     began = time.monotonic()
                     if self._changed():
@@ -79,6 +78,7 @@ class Attention:
                         async with asyncio.timeout(_SETTLE if moving else _RESCAN):
                             await self._hint.wait()
                     self._hint.clear()
+                    await self._refresh()  # not at once: there was an opening just now
         except Exception as error:
             self._fail(error)
 
@@ -118,13 +118,13 @@ class Attention:
 
     def _obey_pause(self, file: PauseFile) -> None:
         context, known = self._context, self._context.moment.pause
+        if known is None and file.requested_at and file.requested_at == context.moment.lifted:
+            return  # it is over, and is about to be removed
         if file.mode == "emergency" and file.status != "resume":
             os.kill(os.getpid(), signal.SIGKILL)  # what is not durable by now does not count
         if file.status == "resume":
             self.wants_resume = known is not None
         elif known is None or (file.mode == "cancel" != known.mode):
-            if known is None and file.requested_at and file.requested_at == context.moment.lifted:
-                return
             context.pause(file.request(self._store.trace(pausefile.PATH).by))
 
     # The files that the run writes, too

@@ -28,14 +28,16 @@ _SHOWN = 8
 """Digits of a hash that are told."""
 
 
-def config(store: Store, definition: Definition, agent: Agent, references: Sequence[str] = ()) -> dict[str, Any]:
-    """What the run works with now, as it is recorded. `references` are those that the agent has named itself.
+def config(
+    store: Store, definition: Definition, agent: Agent, code: imports.Code, references: Sequence[str] = ()
+) -> dict[str, Any]:  # fmt: skip
+    """What the run works with now, as it is recorded. `code` is `code_of` the agent, `references` are those that it has
+    named itself.
 
     Not seen: code that is imported by a computed name or lies in other folders, what installed packages import in
     their turn, a model behind a name, and models that are neither a step's `fallback` nor under `model` or `models`
     in the settings.
     """
-    code = _code(agent)
     found: dict[str, Any] = {
         "satchel": version(),
         "python": platform.python_version(),
@@ -104,7 +106,7 @@ def _changed(was: Mapping[str, Any], now: Mapping[str, Any], section: str) -> It
             yield key, (before.get(key), after.get(key))
 
 
-def _code(agent: Agent) -> imports.Code:
+def code_of(agent: Agent) -> imports.Code:
     """Of an agent that was defined nowhere, at a prompt say, nothing is known."""
     try:
         file = inspect.getsourcefile(inspect.unwrap(agent.function))

@@ -6,6 +6,7 @@ import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Literal
 
 from ..workspace import pausefile, pausing
@@ -17,6 +18,7 @@ from .agent import Agent
 from .attention import started
 from .context import Context, Suspension
 from .failure import describe, said
+from .imports import Code
 from .resources import Pool
 from .run import Run
 from .session import Session, publish_schemas
@@ -47,9 +49,10 @@ class Entering:
     """One opening of a workspace, from the agent's call to the close."""
 
     def __init__(
-        self, context: Context, agent: Agent, drain_timeout: float | None = None, *, accepts_drift: bool = False
-    ):
-        self._context, self._agent, self._accepts_drift = context, agent, accepts_drift
+        self, context: Context, agent: Agent, drain_timeout: float | None = None, *, accepts_drift: bool = False,
+        code: Code | None = None,
+    ):  # fmt: skip
+        self._context, self._agent, self._code, self._accepts_drift = context, agent, code, accepts_drift
         self._drain_timeout = drain_timeout
         self._pool = Pool(context, agent.resources)
         self._loop = asyncio.get_running_loop()
@@ -61,7 +64,6 @@ class Entering:
     async def run(self) -> Ended:
         context = self._context
         skipped = context.moment.root.plan.progress.settled
-        context.wake_projector()
         self._attention, watching = started(context)
         context.at_boundary = self._attention.at_boundary
         context.interruption.heard = lambda: self._loop.call_soon_threadsafe(self._obey)
@@ -153,6 +155,8 @@ class Entering:
         context.agents = {"": session}
         main = asyncio.create_task(self._call(session), name=session.recorded.path or "agent")
         context.begin(main)
+        context.wake_projector()  # behind the agent, which waits for none of that
+        self._clear_lifted()
         context.limits.start()
         self._obey()
         try:
@@ -163,11 +167,17 @@ class Entering:
                 self._timer.cancel()
         return self._judge(main)
 
+    def _clear_lifted(self) -> None:
+        try:
+            pausing.clear_lifted(self._context.workspace)
+        except SatchelError as error:
+            self._context.failed = error
+
     async def _call(self, session: Session) -> Any:
         """The agent, with all that it needs."""
         context = self._context
         gone = await resuming.check_references(context, accepts=self._accepts_drift)
-        resuming.record_config(context, self._agent, gone)
+        resuming.record_config(context, self._agent, self._code, gone)
         await self._pool.open(context.make_run(session))
         return await session.call()
 
@@ -202,7 +212,7 @@ class Entering:
         if context.failed or pause is None:
             return
         try:
-            pausing.announce(context.store, pause)
+            context.workspace.behind.do(pausefile.PATH, partial(pausing.announce, context.store, pause))
         except SatchelError as error:
             context.failed = error
         if self._timer is None:

@@ -16,6 +16,7 @@ from . import drift, rechecking, references
 from .agent import Agent, load
 from .codec import Codec
 from .context import Context, Suspended
+from .imports import Code
 from .migration import migrate
 
 
@@ -27,6 +28,7 @@ class Found:
     complaints: tuple[str, ...]  # of its outputs
     rechecks: rechecking.Rechecks
     offer: str = ""  # after an unclean stop: what it can go back to
+    code: Code | None = None  # of the agent, if that was looked at
     is_refused: bool = False  # it had completed, and is not to be gone on with if edits have given it new work
 
     @property
@@ -61,16 +63,17 @@ def check(store: Store, seen: Look, agent: Agent | None, *, accepts: bool, is_un
         found = agent or load(store, definition.agent)
     except Exception:
         return Found((), complaints, rechecks, offer)
-    differences = drift.differences(moment.config, drift.config(store, definition, found))
+    code = drift.code_of(found)
+    differences = drift.differences(moment.config, drift.config(store, definition, found, code))
     is_refused = bool(differences) and definition.on_drift == "refuse" and not accepts
     if moment.is_finished:
-        return Found(differences, complaints, rechecks, offer, is_refused)
+        return Found(differences, complaints, rechecks, offer, code, is_refused)
     if is_refused:
         drift.refuse(differences)
     root = moment.root
     if root.has_data and root.data_version != found.version:
         migrate(root.data, root.data_version, found.migrations, Codec(found.state, "the state"))
-    return Found(differences, complaints, rechecks, offer)
+    return Found(differences, complaints, rechecks, offer, code)
 
 
 def _offer(store: Store, moment: Moment) -> str:
@@ -84,11 +87,12 @@ def _offer(store: Store, moment: Moment) -> str:
     )
 
 
-def record_config(context: Context, agent: Agent, dropped: Sequence[str] = ()) -> None:
-    """Put on record what the run works with from here on, if that is anything else than before."""
+def record_config(context: Context, agent: Agent, code: Code | None, dropped: Sequence[str] = ()) -> None:
+    """Put on record what the run works with from here on, if that is anything else than before. `code` is the agent's
+    if that is known."""
     moment = context.moment
     named = [each for each in moment.config.get("references", ()) if each not in dropped]
-    now = drift.config(context.store, context.workspace.definition, agent, named)
+    now = drift.config(context.store, context.workspace.definition, agent, code or drift.code_of(agent), named)
     if now != moment.config:
         context.journal.add(Configured(config=now))
 

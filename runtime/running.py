@@ -139,8 +139,14 @@ async def _run(start: Start) -> Outcome:
     if not await _is_free(start):
         return _left(seen)
     report = Report()
+
+    def end_pause(opened: opening.Workspace) -> None:
+        if wanted is not None and not opened.was_finished and not found.is_refused:
+            pausing.add_end(opened, wanted, "satchel resume" if start.wake else "", found.says)
+
     with opening.opened(
-        store, "run", report, seen=seen, check_data=_check_data(start, seen.moment), take_over=True, adopt=start.adopt
+        store, "run", report, seen=seen, check_data=_check_data(start, seen.moment), take_over=True, adopt=start.adopt,
+        add_more=end_pause,
     ) as opened:  # fmt: skip
         if opened.was_finished:
             if wanted is not None:
@@ -155,7 +161,7 @@ async def _run(start: Start) -> Outcome:
             drift.refuse(found.drift)
         announcer = Announcer(opened, start.watch)
         if wanted is not None:
-            pausing.go_on(opened, wanted, "satchel resume" if start.wake else "", found.says)
+            pausing.clear(opened, wanted)
         if point is not None:
             _go_back(opened, point)
         found.tell(opened, is_offered=point is None)
@@ -164,9 +170,11 @@ async def _run(start: Start) -> Outcome:
         try:
             root = start.agent or load(store, opened.definition.agent)
         except SatchelError:
+            pausing.clear_lifted(opened)
             opened.close()
             raise
         except Exception as error:
+            pausing.clear_lifted(opened)
             opened.close("failed", "the agent's code can't be imported", describe(error, store.url))
             announcer.ended("failed")
             await announcer.finish()
@@ -176,7 +184,10 @@ async def _run(start: Start) -> Outcome:
         context.rechecks = found.rechecks
         if is_overruled:
             context.limits.overrule()
-        ended = await Entering(context, root, start.drain_timeout, accepts_drift=start.accept_drift).run()
+        entering = Entering(
+            context, root, start.drain_timeout, accepts_drift=start.accept_drift, code=found.code
+        )  # fmt: skip
+        ended = await entering.run()
     await announcer.finish()
     moment = opened.moment
     progress = moment.root.plan.progress

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
-from . import checkpoint, definition, journal, lease, movingfile, pausefile, rebuilding, tombstone
+from . import checkpoint, definition, journal, lease, movingfile, rebuilding, tombstone
 from .checkpoint import MessagesAt
 from .definition import Definition
 from .errors import Damaged, UsageError
@@ -92,10 +92,10 @@ def look(store: Store, *, to_open: bool = False) -> Look:
 
 
 def _needed(store: Store) -> list[str]:
-    """What every look reads, and what follows it, as far as the names tell."""
+    """What every look reads, as far as the names tell."""
     newest = checkpoint.paths(store)[-1:]
     covered = checkpoint.position_of(newest[0]) if newest else 0
-    return [*newest, *journal.expected(store, after=covered), DEFINITION, lease.PATH, pausefile.PATH]
+    return [*newest, *journal.expected(store, after=covered), DEFINITION, lease.PATH]
 
 
 def _shown(store: Store) -> list[str]:

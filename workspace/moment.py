@@ -82,6 +82,7 @@ class Pause(Struct, omit_defaults=True):
     until: str = ""
     paused_at: str = ""
     forced: bool = False
+    file: str = ""  # the version of pause.yaml as the runtime left it, if it says no more than this
 
 
 class TaskFile(Struct, frozen=True):
@@ -181,8 +182,10 @@ class Moment(Questions, kw_only=True):
         if record.status:
             self.status, self.reason, self.error = record.status, record.reason, record.error
             self.until = record.until
-        if record.status in ("completed", "cancelled") and self.pause is not None:
-            self.lifted, self.pause = self.pause.requested_at, None
+        if self.pause is not None:
+            self.pause = replace(self.pause, file=record.pause_file)
+            if record.status in ("completed", "cancelled"):
+                self.lifted, self.pause = self.pause.requested_at, None
 
     def _count_time(self, until: str) -> None:
         if not self.opened_at:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Literal
@@ -35,7 +35,7 @@ from .partial import PARTIALS, RECOVERED
 from .projection import STEPS
 from .projector import Files, Projector
 from .record import FORMAT, Closed, EndStatus, Failure, Opened
-from .report import Report
+from .report import Report, ReportDocument
 from .salvage import Leftover
 from .store import Store
 from .store.disk import TEMPORARY
@@ -61,7 +61,9 @@ class Workspace:
         self.files: dict[str, Files] = {}  # by agent
         self.messages: dict[str, MessageFile] = {}
         self.desk = Desk(store, moment)
+        self.pause_file = moment.pause.file if moment.pause else ""  # its version, see pausing.py
         self.was_finished = False  # it had completed, and nothing of its plan is left to do
+        self._report_file = ReportDocument(report, store, self.behind)
         self._checkpointed_bytes = 0  # what the journal held when the last checkpoint was written
         self._checkpoint_size = 0
 
@@ -97,9 +99,13 @@ class Workspace:
 
     def record_edits(self, noticed: Noticed) -> None:
         """From here on what people have changed counts. Durable when this returns."""
+        self.add_edits(noticed)
+        self.journal.flush()
+        self.desk.lay_out()
+
+    def add_edits(self, noticed: Noticed) -> None:
         free_id = partial(self.desk.free_id, "d")
         taking.record(self.store, self.moment, self.journal, self.report, noticed, free_id)
-        self.desk.lay_out()
 
     def mark_all(self) -> None:
         """Every file is to show this moment."""
@@ -107,7 +113,11 @@ class Workspace:
             files.mark_all(self.projector)
 
     def save_report(self) -> None:
-        self.report.save(self.store, self.behind)
+        """At once, or where that is a request with the readable files."""
+        if self.store.abilities.remote:
+            self.projector.want(self._report_file)
+        else:
+            self._report_file.write()
 
     def close(
         self, status: EndStatus | None = None, reason: str = "", error: Failure | None = None, until: str = ""
@@ -116,7 +126,7 @@ class Workspace:
         is settled the checkpoint is there already, and only what was released since stands behind it."""
         self.behind.wait()  # what fails here is told before the stop is on record as a clean one
         is_settled = self.moment.pause is not None and bool(self.moment.pause.paused_at)
-        self.journal.add(Closed(status=status, reason=reason, error=error, until=until))
+        self.journal.add(Closed(status=status, reason=reason, error=error, until=until, pause_file=self.pause_file))
         self.journal.flush()
         self.desk.lay_out()
         if not is_settled:
@@ -128,16 +138,19 @@ class Workspace:
         self.owned.end(self.store)
 
 
+AddMore = Callable[[Workspace], None]
+
+
 @contextmanager
 def opened(
     store: Store, why: Why, report: Report, *, seen: Look | None = None,
     choices: Mapping[str, Side] | None = None, check_data: CheckData | None = None, take_over: bool = False,
-    adopt: bool = False,
+    adopt: bool = False, add_more: AddMore | None = None,
 ) -> Iterator[Workspace]:  # fmt: skip
     """Open for the body. The body calls `close`; leaving without it is what a crash is, and is repaired as one.
 
     `seen` is a look at it that was taken just now, if there is one. `take_over`: see `owned`;
-    `adopt`: see moving/adoption.py.
+    `adopt`: see moving/adoption.py; `add_more` adds what else is to be on record together with the opening.
 
     Edits by people are merged, recorded and reported. Refused or InvalidFile for one that can't be honoured,
     Conflicting for one that a person has to decide about, by `choices`; see edits/notice.py for these and `check_data`.
@@ -154,6 +167,8 @@ def opened(
         if not seen.is_rebuilt:
             displaced.put_back(store, seen.moment)
         noticed = notice(store, seen.moment, seen.definition, choices, check_data, is_rebuilt=seen.is_rebuilt)
+        if noticed.refusals or noticed.questions:
+            mine.check_nobody_came(store)  # what contradicts the journal may be theirs
         journal.mend(store, seen.tail)
         try:
             if seen.is_rebuilt and (asked := rebuilding.begun(seen.moment)):
@@ -176,9 +191,13 @@ def opened(
         has_work = noticed.reopens or inbox.has_work(store, seen.moment)
         workspace.was_finished = seen.moment.is_finished and not has_work
         try:
-            _record_opening(workspace, "recover" if workspace.was_finished else why, seen, noticed)
+            at_once, behind_them = (None, add_more) if leftovers else (add_more, None)
+            _record_opening(workspace, "recover" if workspace.was_finished else why, seen, noticed, at_once)
             _settle_tasks(workspace)
             _salvage(workspace, leftovers)
+            if behind_them is not None:  # it may say that what was salvaged does not count
+                behind_them(workspace)
+                workspace.journal.flush()
             _take_answers(workspace)
             _project(workspace, noticed)
             yield workspace
@@ -187,7 +206,9 @@ def opened(
             workspace.journal.end()
 
 
-def _record_opening(workspace: Workspace, why: Why, seen: Look, noticed: Noticed) -> None:
+def _record_opening(
+    workspace: Workspace, why: Why, seen: Look, noticed: Noticed, add_more: AddMore | None
+) -> None:  # fmt: skip
     moment, writer = workspace.moment, workspace.journal
     store = workspace.store
     workspace.owned.write_lease(store)
@@ -200,7 +221,11 @@ def _record_opening(workspace: Workspace, why: Why, seen: Look, noticed: Noticed
             definition=noticed.definition,
         )
     )  # fmt: skip
-    workspace.record_edits(noticed)
+    workspace.add_edits(noticed)
+    if add_more is not None:
+        add_more(workspace)
+    writer.flush()
+    workspace.desk.lay_out()
 
 
 def _settle_tasks(workspace: Workspace) -> None:

@@ -6,6 +6,7 @@ import hashlib
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from . import checkpoint, handover, interval, pausefile
@@ -17,7 +18,7 @@ from .opening import Workspace
 from .pausefile import SIGNAL, PauseFile
 from .projection import folder_of
 from .record import Failure, Mode, Paused, PauseRequested, Resumed, now
-from .store import Content, FileChanged, Store
+from .store import Content, FileChanged, Store, Version
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class Wish:
     recorded: Pause | None = None
     file: PauseFile | None = None
     by: str = ""  # who has saved the file
+    version: Version | None = None  # of the file
 
     @property
     def in_force(self) -> bool:
@@ -63,6 +65,9 @@ class Wish:
 
 def wish(store: Store, moment: Moment) -> Wish | None:
     """None if no pause is wanted. InvalidFile if pause.yaml can't be understood: then it stays paused."""
+    pause = moment.pause
+    if pause is not None and _is_as_it_was_left(store, pause):
+        return Wish(pause, _as_written(pause), version=pause.file)
     there = store.version(pausefile.PATH) is not None
     content = steady(store, pausefile.PATH) if there else None
     if content is None:
@@ -77,14 +82,20 @@ def wish(store: Store, moment: Moment) -> Wish | None:
         raise
     if moment.pause is None and file.requested_at and file.requested_at == moment.lifted:
         return None  # a crash came between going on and removing it
-    return Wish(moment.pause, file, trace.by)
+    return Wish(moment.pause, file, trace.by, content.version)
 
 
-def ask(store: Store, request: PauseRequested) -> None:
-    """Put the wish into pause.yaml, durably. A file that is there keeps what a person has put into it."""
+def ask(store: Store, request: PauseRequested, moment: Moment) -> None:
+    """Put the wish into pause.yaml, durably. A file that is there keeps what a person has put into it, unless it is of
+    the last pause and a crash has left it."""
     facts: dict[str, Any] = {"status": "requested", "reason": request.reason, "by": request.by, "mode": request.mode}
     facts |= {"resume": request.resume} if request.resume != "continue" else {}
     facts |= {"expected_until": request.until} if request.until else {}
+    file, version = _left_over(store, moment.lifted)
+    if file is not None:
+        with suppress(FileChanged):
+            store.replace(pausefile.PATH, pausefile.new(facts), if_version=version)
+            return
     _fill(store, facts)
 
 
@@ -103,21 +114,45 @@ def settle(workspace: Workspace, *, forced: bool = False, error: Failure | None 
     path = workspace.checkpoint()
     workspace.mark_all()
     workspace.projector.write_all()
-    data = _read_back(store, path)
+    data = _read_back(store, path).data
     written, _ = checkpoint.parse(data)
     if written.seq != moment.seq:
         raise Damaged(f"stands at record {written.seq} and not at {moment.seq}", path=path)
     restore(store, moment, {"seq": moment.seq, "file": path, "sha256": hashlib.sha256(data).hexdigest(),
                             "verified": True})  # fmt: skip
-    written_file = pausefile.parse(_read_back(store, pausefile.PATH))
+    data, version = _read_back(store, pausefile.PATH)
+    written_file = pausefile.parse(data)
     assert moment.pause is not None
     if written_file.requested_at != moment.pause.requested_at:
         raise Damaged("does not say what was written into it", path=pausefile.PATH, remedy="check the disk")
+    is_plain = written_file == _as_written(moment.pause) and store.abilities.conditional_replace
+    workspace.pause_file = version if is_plain else ""  # else somebody's words are in it, or versions tell too little
 
 
-def _read_back(store: Store, path: str) -> bytes:
+def _read_back(store: Store, path: str) -> Content:
     store.expect(path, b"")  # it remembers what it was given to write, and that proves nothing
-    return store.read(path, limit=checkpoint.READ_LIMIT).data
+    return store.read(path, limit=checkpoint.READ_LIMIT)
+
+
+def _is_as_it_was_left(store: Store, pause: Pause) -> bool:
+    """Whether nobody has said anything in the file of a pause in force. Then nobody is in the middle of saving it, and
+    in a bucket it need not be fetched. On a disk a version may be the same after two saves in one tick of its clock."""
+    if not pause.file or store.version(pausefile.PATH) != pause.file:
+        return False
+    if store.abilities.remote:
+        return True
+    try:
+        return pausefile.parse(store.read(pausefile.PATH, limit=pausefile.LIMIT).data) == _as_written(pause)
+    except (FileNotFoundError, InvalidFile):
+        return False
+
+
+def _as_written(pause: Pause) -> PauseFile:
+    """What the file says of a pause in force if people have put nothing into it."""
+    return PauseFile(
+        status="paused", reason=pause.reason, by=pause.by, mode=pause.mode, resume=pause.resume, until=pause.until,
+        requested_at=pause.requested_at,
+    )  # fmt: skip
 
 
 def restore(store: Store, moment: Moment, point: dict[str, Any] | None = None) -> None:
@@ -217,35 +252,77 @@ def stop(workspace: Workspace, wanted: Wish, request: PauseRequested | None = No
     workspace.report.add("wanted", f"paused ({said(pause)}): `satchel resume` goes on")
 
 
-def go_on(workspace: Workspace, wanted: Wish, by: str, says: tuple[str, ...] = ()) -> None:
-    """The pause is over: report it. One that is to cancel the run is not over before that is done."""
+def add_end(workspace: Workspace, wanted: Wish, by: str, says: tuple[str, ...] = ()) -> None:
+    """The pause is over: to the journal's next group and the report. One that is to cancel the run is not over before
+    that is done."""
     if wanted.mode == "cancel":
         if wanted.file is not None and (wanted.recorded is None or wanted.recorded.mode != "cancel"):
             workspace.journal.add(wanted.file.request(wanted.by))
-            workspace.journal.flush()
         return
-    pause = wanted.recorded
-    lift(workspace, wanted, by or (wanted.by if wanted.file and wanted.file.status == "resume" else "its end"), says)
-    if pause is not None and pause.paused_at:
-        over = interval.told(pause, interval.newest_checkpoint_at(workspace.store), now())
+    over = _add_resumed(workspace, wanted, by or (wanted.by if wanted.is_overruling else "its end"), says)
+    if over is not None and wanted.in_force:
         workspace.report.add("found", "; ".join(over.says))
 
 
-def lift(workspace: Workspace, wanted: Wish, by: str, says: tuple[str, ...] = ()) -> None:
+def clear(workspace: Workspace, wanted: Wish) -> None:
+    """It is on record that the pause is over: its file goes, if it could be taken for another wish. Any other is for
+    `clear_lifted`, when nobody waits for it."""
+    store, file = workspace.store, wanted.file
+    if wanted.mode == "cancel":
+        return
+    workspace.pause_file = ""
+    if file is not None and (not file.requested_at or file.requested_at != workspace.moment.lifted):
+        with suppress(FileNotFoundError):
+            if _read_back(store, pausefile.PATH).version == wanted.version:  # else somebody wants another pause
+                store.remove(pausefile.PATH)
+
+
+def clear_lifted(workspace: Workspace) -> None:
+    """The file of the last pause that is over goes, also if it was a crash that has left it there."""
+    store, moment = workspace.store, workspace.moment
+    if moment.pause is None and moment.lifted and store.version(pausefile.PATH) is not None:
+        workspace.behind.do(pausefile.PATH, partial(_remove_lifted, store, moment.lifted))
+
+
+def _remove_lifted(store: Store, lifted: str) -> None:
+    """Unless somebody has asked for another pause since. Only between this look and the removal nothing keeps them from
+    losing it."""
+    if _left_over(store, lifted)[0] is not None:
+        store.remove(pausefile.PATH)
+
+
+def _left_over(store: Store, lifted: str) -> tuple[PauseFile | None, Version | None]:
+    """The file as it is now, if it is of the pause that is over."""
+    if lifted:
+        with suppress(FileNotFoundError, InvalidFile, UsageError):
+            data, version = _read_back(store, pausefile.PATH)
+            if (file := pausefile.parse(data)).requested_at == lifted:
+                return file, version
+    return None, None
+
+
+def lift(workspace: Workspace, wanted: Wish, by: str) -> None:
     """Go on: the record first, then the file goes."""
-    store, pause = workspace.store, wanted.recorded
-    file = wanted.file or PauseFile()
-    resume = file.resume or (pause.resume if pause else "continue")
-    if pause is not None:
-        over = interval.told(pause, interval.newest_checkpoint_at(store), now())
-        workspace.journal.add(
-            Resumed(
-                by=by, instructions=file.instructions, seconds=over.seconds, checkpoint_age=over.checkpoint_age,
-                restart=resume == "restart_step", says=(*over.says, *says),
-            )
-        )  # fmt: skip
-        workspace.journal.flush()
-    store.remove(pausefile.PATH)
+    _add_resumed(workspace, wanted, by)
+    workspace.journal.flush()
+    workspace.behind.wait()  # it may still be written
+    workspace.pause_file = ""
+    workspace.store.remove(pausefile.PATH)
+
+
+def _add_resumed(workspace: Workspace, wanted: Wish, by: str, says: tuple[str, ...] = ()) -> interval.Told | None:
+    pause, file = wanted.recorded, wanted.file or PauseFile()
+    if pause is None:
+        return None
+    resume = file.resume or pause.resume
+    over = interval.told(pause, interval.newest_checkpoint_at(workspace.store), now())
+    workspace.journal.add(
+        Resumed(
+            by=by, instructions=file.instructions, seconds=over.seconds, checkpoint_age=over.checkpoint_age,
+            restart=resume == "restart_step", says=(*over.says, *says),
+        )
+    )  # fmt: skip
+    return over
 
 
 def check_may_go_on(wanted: Wish) -> None:

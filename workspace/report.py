@@ -62,6 +62,16 @@ class Report:
         return msgspec.json.format(data, indent=2) + b"\n"
 
 
+class ReportDocument:
+    """The report as one of the files that the projector writes."""
+
+    def __init__(self, report: Report, store: Store, behind: Behind):
+        self._report, self._store, self._behind = report, store, behind
+
+    def write(self) -> None:
+        self._report.save(self._store, self._behind)
+
+
 def amend(store: Store, report: Report) -> None:
     """Save a report once more, after the workspace was closed; unless there is that of a later opening."""
     with suppress(FileNotFoundError, FileChanged, msgspec.MsgspecError):

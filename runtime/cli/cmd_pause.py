@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ...workspace import lease, pausefile, pausing, times
-from ...workspace.errors import SatchelError, UsageError
+from ...workspace.errors import LeaseHeld, SatchelError, UsageError
 from ...workspace.looking import Look, look
 from ...workspace.opening import opened
 from ...workspace.record import PauseRequested, Resume, time_text
@@ -91,10 +91,14 @@ def _ask(place: Place, typed: str, request: PauseRequested) -> dict[str, Any]:
     if moment.pause is not None and moment.pause.paused_at and moment.clean and request.mode == moment.pause.mode:
         return {"workspace": typed, "status": moment.status, "said": f"paused already ({pausing.said(moment.pause)})"}
     holder = lease.holder(store)
-    pausing.ask(store, request)
-    if holder is not None:
-        return {"workspace": typed, "status": "requested", "said": f"{holder.process} stops at its next safe point"}
-    return {"workspace": typed, **_settle(seen, place, request)}
+    pausing.ask(store, request, moment)
+    if holder is None:
+        try:
+            return {"workspace": typed, **_settle(seen, place, request)}
+        except LeaseHeld:  # somebody has started it at this moment
+            holder = lease.holder(store)
+    who = holder.process if holder else "the process that has it"
+    return {"workspace": typed, "status": "requested", "said": f"{who} stops at its next safe point"}
 
 
 def _settle(seen: Look, place: Place, request: PauseRequested) -> dict[str, Any]:
@@ -117,7 +121,8 @@ def _cancel(place: Place) -> dict[str, Any]:
     with opened(store, "pause", Report()) as workspace:
         wanted = pausing.wish(store, workspace.moment)
         assert wanted is not None
-        pausing.go_on(workspace, wanted, "")
+        pausing.add_end(workspace, wanted, "")
+        workspace.journal.flush()
         if workspace.moment.attempt and workspace.moment.config.get("on_cancel", True):
             workspace.close()
             said = f"to be cancelled; `{place.command('run')}` lets its agent undo what it has to"

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from ...workspace import inbox, lease, pausing, record, tombstone
 from ...workspace.agentmoment import ROOT, Scope
@@ -190,7 +191,7 @@ def as_json(standing: Standing) -> dict[str, Any]:
         "items": {"done": progress.settled, "all": progress.leaves} if progress else None,
         "inbox": {"waiting": standing.waiting, "taken": len(moment.tasks) if moment else 0},
         "last_activity": standing.at or None,
-        "pause": msgspec.to_builtins(moment.pause) if moment else None,
+        "pause": msgspec.to_builtins(replace(moment.pause, file="")) if moment and moment.pause else None,
         "edits_waiting": list(standing.waiting_edits),
         "open_questions": asked.as_json(moment, None) if moment else [],
         "holder": msgspec.to_builtins(standing.holder) if standing.state == "running" else None,

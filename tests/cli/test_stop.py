@@ -14,6 +14,7 @@ import pytest
 from supervision import supervised
 from supervision.supervised import BLOCKING, PARENT, is_alive, seen, session, wait_until
 
+from satchel.runtime.cli import cmd_pause
 from satchel.workspace import lease
 from satchel.workspace.store import DiskStore
 
@@ -156,3 +157,15 @@ def test_a_pause_file_is_written_where_no_workspace_is(tmp_path: Path, cli: Cli)
     assert cli("stop", tmp_path, "--all", tmp_path).exit_code == 2
     assert cli("stop", "--all", tmp_path / "no").exit_code == 2
     assert cli("stop", "--all", tmp_path).exit_code == 0
+
+
+def test_pausing_what_somebody_starts_at_the_same_moment_is_asked_for(
+    make: Make, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """The command has found nobody at work, and is refused when it wants to write that down itself."""
+    workspace = make()
+    monkeypatch.setattr(cmd_pause.lease, "holder", lambda store: None)
+    with DiskStore(workspace).lock():
+        done = cli("pause", workspace, "--reason", "a look")
+    assert done.exit_code == 0 and "stops at its next safe point" in done.output
+    assert "reason: a look" in (workspace / "pause.yaml").read_text()

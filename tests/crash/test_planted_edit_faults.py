@@ -94,9 +94,9 @@ def _way_to_a_sub_agent_recorded_after_its_work() -> Fault:
     """A fault this explorer has found: of a group that was cut short, only the sub-agent's edit was left."""
     record = opening._record_opening
 
-    def upside_down(workspace: Workspace, why: Any, seen: Any, noticed: Noticed) -> None:
+    def upside_down(workspace: Workspace, why: Any, seen: Any, noticed: Noticed, add_more: Any) -> None:
         noticed.edits.reverse()
-        record(workspace, why, seen, noticed)
+        record(workspace, why, seen, noticed, add_more)
 
     return mock.patch.object(opening, "_record_opening", upside_down)
 

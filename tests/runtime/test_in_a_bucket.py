@@ -17,8 +17,13 @@ from typing import Any
 import pytest
 from servers import BUCKET, SECRET, Server
 
+import satchel
 from satchel import Item, Run, agent, run_async, step
 from satchel.runtime.running import Outcome
+from satchel.workspace import opening
+from satchel.workspace.errors import LeaseHeld
+from satchel.workspace.looking import look
+from satchel.workspace.report import Report
 from satchel.workspace.store import open_store
 from satchel.workspace.store.s3 import Requests
 
@@ -224,13 +229,18 @@ def test_answers_and_work_are_taken_from_the_bucket(place: Place) -> None:
 def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Requests of stores of this process, by method."""
     counts: Counter[str] = Counter()
-    once = Requests.once
+    once, fetch = Requests.once, Requests.fetch
 
     def counted(self: Requests, method: str, *args: Any, **kwargs: Any) -> Any:
         counts[method] += 1
         return once(self, method, *args, **kwargs)
 
+    def fetched(self: Requests, *args: Any, **kwargs: Any) -> Any:
+        counts["get_object"] += 1
+        return fetch(self, *args, **kwargs)
+
     monkeypatch.setattr(Requests, "once", counted)
+    monkeypatch.setattr(Requests, "fetch", fetched)
     return counts
 
 
@@ -279,7 +289,123 @@ def test_opening_costs_no_more_requests_after_a_longer_history(place: Place, ask
 
         asyncio.run(opening())
         counts += entered
-    assert len(counts) == 2 and max(counts) <= 16, counts
+    assert len(counts) == 2 and max(counts) <= 19, counts  # three of them listings
+
+
+def test_going_on_after_a_pause_costs_little(place: Place, asked: Counter[str]) -> None:
+    """Listings, two of them short, a fence, a group and a heartbeat; no look at a file that nobody has touched."""
+    costs: list[Counter[str]] = []
+
+    @step
+    async def stopped() -> None:
+        place.upload("pause.yaml", b"reason: a look")
+        await asyncio.sleep(60)
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        costs.append(Counter(asked))
+        if len(costs) == 1:
+            await stopped()
+
+    assert asyncio.run(place.run(main, drain_timeout=0.0)).status == "paused"
+    asked.clear()
+    assert asyncio.run(place.run(main, wake=True)).status == "completed"
+    *_, cost = costs
+    assert cost["list_objects_v2"] == 3 and cost["get_object"] <= 4 and cost.total() <= 10, cost
+    seen = look(open_store(place.url, place.server.storage_options()))
+    assert seen.moment.pause is None and "pause.yaml" not in place.names()
+
+
+@pytest.mark.parametrize("mode", ["drain", "emergency"])
+def test_a_slow_removal_of_the_last_pause_does_not_stop_the_run_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:  # fmt: skip
+    @step
+    async def stopped() -> None:
+        place.upload("pause.yaml", b"reason: a look")
+        await asyncio.sleep(60)
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        if not removed:
+            await stopped()
+        await asyncio.sleep(1.5)  # attention looks at the files, and the file is still there
+
+    once, removed = Requests.once, list[str]()
+
+    def slow(self: Requests, method: str, what: str, path: str, **arguments: Any) -> Any:
+        if method == "delete_object" and path == "pause.yaml":
+            removed.append(path)
+            time.sleep(1.0)
+        return once(self, method, what, path, **arguments)
+
+    assert asyncio.run(place.run(main, drain_timeout=0.0)).status == "paused"
+    place.upload("pause.yaml", place.download("pause.yaml").replace(b"mode: drain", f"mode: {mode}".encode()))
+    monkeypatch.setattr(Requests, "once", slow)
+    removed.append("")
+    assert asyncio.run(place.run(main, wake=True)).status == "completed"
+    assert len(removed) > 1 and "pause.yaml" not in place.names()
+
+
+def test_a_pause_asked_for_while_the_agent_blocks_the_loop_is_not_removed(place: Place) -> None:
+    entered: list[int] = []
+
+    @step
+    async def stopped() -> None:
+        place.upload("pause.yaml", b"reason: a look")
+        await asyncio.sleep(60)
+
+    @step
+    async def add_up() -> int:
+        return 1
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        entered.append(run.attempt)
+        if len(entered) == 1:
+            await stopped()
+        elif len(entered) == 2:
+            give_up = time.monotonic() + 30
+            while "pause.yaml" in place.names() and time.monotonic() < give_up:
+                time.sleep(0.02)  # noqa: ASYNC251  # as an import blocks, or loading a model
+            place.upload("pause.yaml", b"reason: once more")
+            for _ in range(100):
+                await asyncio.sleep(0.1)
+                await add_up()
+
+    assert asyncio.run(place.run(main, drain_timeout=0.0)).status == "paused"
+    assert asyncio.run(place.run(main, wake=True)).status == "paused"
+    assert b"reason: once more" in place.download("pause.yaml")
+    assert asyncio.run(place.run(main, wake=True)).status == "completed"
+
+
+def test_who_was_frozen_while_another_took_the_run_says_so_and_blames_no_file(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """It reads state.json as the new owner has left it, behind a fence that counts no more."""
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await run.scope("sums", sums)
+
+    async def sums() -> None:
+        for number in range(3):
+            await add(number, 1)
+
+    def options() -> Any:
+        return open_store(place.url, place.server.storage_options())
+
+    look_at_edits, rivals = opening.notice, [1]
+
+    def frozen(*arguments: Any, **more: Any) -> Any:
+        if rivals and rivals.pop():
+            assert satchel.run(options(), main, take_over=True).status == "completed"
+        return look_at_edits(*arguments, **more)
+
+    monkeypatch.setattr(opening, "notice", frozen)
+    with pytest.raises(LeaseHeld, match="taken"), opening.opened(options(), "run", Report(), take_over=True):
+        pass
+    assert look(options()).moment.status == "completed"
 
 
 def test_no_secret_is_in_any_object(place: Place) -> None:

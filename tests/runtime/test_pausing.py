@@ -12,13 +12,16 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from satchel import Item, Partial, Run, agent, run, step
-from satchel.workspace import journal, yamltext
-from satchel.workspace.errors import InvalidFile, Refused
-from satchel.workspace.record import Opened, Paused, PauseRequested, Resumed
+from satchel.workspace import journal, pausing, yamltext
+from satchel.workspace.edits.look import steady
+from satchel.workspace.errors import InvalidFile, Refused, StorageFailed
+from satchel.workspace.looking import look
+from satchel.workspace.record import Closed, Opened, Paused, PauseRequested, Resumed
 from satchel.workspace.store import open_store
 from satchel.workspace.store.disk import DiskStore
 
@@ -150,6 +153,34 @@ def test_a_file_removed_while_paused_lets_the_run_go_on(workspace: Path, calls: 
     assert run(workspace, main, wake=True).status == "completed"
 
 
+def test_a_file_that_nobody_has_touched_is_waited_for(
+    workspace: Path, calls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """It was saved a moment ago, but not by an editor that may be in the middle of it."""
+    main = paused(workspace, calls, "reason: maintenance\n")
+    (closed,) = records(workspace, Closed)
+    assert closed.pause_file == DiskStore(workspace).version(PAUSE)
+    read: list[str] = []
+    monkeypatch.setattr(pausing, "steady", lambda store, path: read.append(path) or steady(store, path))
+    assert run(workspace, main).status == "paused" and not read
+    os.utime(workspace / PAUSE)
+    assert run(workspace, main).status == "paused" and read == [PAUSE]
+    assert run(workspace, main, wake=True).status == "completed"
+
+
+@pytest.mark.parametrize("typed", ["instructions: be brief\nresume: continue", "resume: await_instructions"])
+def test_what_is_typed_while_draining_is_taken_for_the_runs_own_words(
+    workspace: Path, calls: list[str], typed: str
+) -> None:  # fmt: skip
+    async def type_more() -> None:
+        (workspace / PAUSE).write_text(text(workspace).replace("resume: continue", typed))
+
+    paused(workspace, calls, "reason: maintenance\n", then=type_more)
+    assert typed in text(workspace)
+    (closed,) = records(workspace, Closed)
+    assert not closed.pause_file
+
+
 def test_resume_typed_into_the_file_is_not_obeyed(workspace: Path, calls: list[str]) -> None:
     main = paused(workspace, calls)
     (workspace / PAUSE).write_text(text(workspace).replace("status: paused", "status: resume"))
@@ -263,6 +294,96 @@ def test_a_restarted_step_remembers_what_it_had_come_to(workspace: Path) -> None
 
     assert run(workspace, main).status == "paused"
     assert run(workspace, main, wake=True).result == "nothing" and seen == [None, None]
+
+
+def test_a_restarted_stream_that_was_cut_off_is_told_what_had_arrived(workspace: Path) -> None:
+    heard: list[str | None] = []
+
+    @step
+    async def stream(out: Partial) -> str:
+        heard.append(out.recovered)
+        if len(heard) == 1:
+            await out.write("half of it")
+            (workspace / PAUSE).write_text("resume: restart_step\n")
+            await asyncio.sleep(60)
+        return out.text
+
+    @agent
+    async def main(run: Run[Any]) -> str:
+        return await stream()
+
+    assert run(workspace, main, drain_timeout=0.0).status == "paused"
+    assert run(workspace, main, wake=True).status == "completed" and heard == [None, None]
+
+
+@pytest.mark.parametrize("mode", ["drain", "emergency"])
+def test_a_file_that_a_crash_has_left_is_obeyed_or_swallows_a_new_wish(
+    workspace: Path, calls: list[str], monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:  # fmt: skip
+    """It came between the record that the pause is over and the removal."""
+    main = paused(workspace, calls)
+    if mode == "emergency":
+        (workspace / PAUSE).write_text(text(workspace).replace("mode: drain", "mode: emergency"))
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(pausing, "clear", mock.Mock(side_effect=KeyboardInterrupt))
+        run(workspace, main, wake=True)
+    left = text(workspace)
+    assert records(workspace, Resumed) and said(workspace)["mode"] == mode
+    (workspace / PAUSE).write_text(f"{left}expected_until: 2020-01-01T00:00:00Z\ninstructions: of before\n")
+    store = DiskStore(workspace)
+    pausing.ask(store, PauseRequested(reason="once more", by="me", mode="drain"), look(store).moment)
+    assert said(workspace) == {"status": "requested", "reason": "once more", "by": "me", "mode": "drain"}
+    assert run(workspace, main).status == "paused" and said(workspace)["reason"] == "once more"
+    assert said(workspace)["requested_at"] not in left
+    (workspace / PAUSE).write_text(left)  # as a power failure may bring it back
+    assert run(workspace, main, wake=True).status == "completed" and not (workspace / PAUSE).exists()
+
+
+@pytest.mark.parametrize("content", ["reason: mine\n", "mode: emergency\n", "expected_until: 2020-01-01T00:00:00Z\n"])
+@pytest.mark.parametrize("has_run", [False, True])
+def test_a_wish_that_was_never_recorded_is_not_over_when_the_run_goes_on(
+    workspace: Path, calls: list[str], content: str, has_run: bool
+) -> None:  # fmt: skip
+    async def nothing() -> None:
+        if has_run and calls.count("entered") == 1:
+            raise KeyboardInterrupt
+
+    main = making(workspace, calls, nothing)
+    if has_run:
+        with pytest.raises(KeyboardInterrupt):
+            run(workspace, main)
+    (workspace / PAUSE).write_text(content)
+    assert run(workspace, main, wake=True).status == "completed" and not (workspace / PAUSE).exists()
+
+
+def test_a_file_that_can_not_be_removed_lets_the_agent_go_on(
+    workspace: Path, calls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    main = paused(workspace, calls)
+    remove = DiskStore.remove
+
+    def refused(self: DiskStore, path: str) -> None:
+        if path == PAUSE:
+            raise StorageFailed("can't be removed", path=path, why="read-only")
+        remove(self, path)
+
+    monkeypatch.setattr(DiskStore, "remove", refused)
+    with pytest.raises(StorageFailed, match="read-only"):
+        run(workspace, main, wake=True)
+    assert calls.count("first") == 1, "it has not gone on"
+
+
+def test_resume_saved_in_the_same_tick_is_not_seen(workspace: Path, calls: list[str]) -> None:
+    """`paused` and `resume` have as many letters, and some file systems count in seconds."""
+    main = paused(workspace, calls)
+    status = (workspace / PAUSE).stat()
+    with (workspace / PAUSE).open("r+") as file:
+        changed = file.read().replace("status: paused", "status: resume")
+        file.seek(0)
+        file.write(changed)
+    os.utime(workspace / PAUSE, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert DiskStore(workspace).version(PAUSE) == records(workspace, Closed)[-1].pause_file
+    assert run(workspace, main).status == "completed"
 
 
 def test_a_second_wish_takes_the_place_of_the_first(workspace: Path, calls: list[str]) -> None:

@@ -20,7 +20,7 @@ from .found import Edit, Noticed
 def record(
     store: Store, moment: Moment, journal: Journal, report: Report, noticed: Noticed, free_id: Callable[[], str]
 ) -> None:  # fmt: skip
-    """The edits and the plans that were found, durably; each is reported. `free_id` names new questions."""
+    """The edits and the plans that were found, in the next group; each is reported. `free_id` names new questions."""
     for edit in noticed.edits:
         record_edit(store, moment, journal, report, edit, free_id)
     for path, text in noticed.plans.items():
@@ -32,7 +32,6 @@ def record(
             )
         )
         report.add("found", f"a plan of {len(adopted.tasks)} items in {folder_of_agent(path)}todo.md")
-    journal.flush()
 
 
 def record_edit(

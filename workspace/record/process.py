@@ -42,6 +42,7 @@ class Closed(Record, frozen=True, kw_only=True, tag="closed"):
     reason: str = ""
     error: Failure | None = None
     until: str = ""  # when a sleeping run is to wake: UTC, ISO 8601
+    pause_file: str = ""  # the version of pause.yaml, if it says of the pause in force what the journal says
 
 
 class Resource(Record, frozen=True, kw_only=True, tag="resource"):
