@@ -292,14 +292,22 @@ def test_opening_costs_no_more_requests_after_a_longer_history(place: Place, ask
     assert len(counts) == 2 and max(counts) <= 19, counts  # three of them listings
 
 
-def test_going_on_after_a_pause_costs_little(place: Place, asked: Counter[str]) -> None:
-    """Listings, two of them short, a fence, a group and a heartbeat; no look at a file that nobody has touched."""
-    costs: list[Counter[str]] = []
+def stopping(place: Place) -> Any:
+    """A step that would take long, in which somebody wants a pause."""
 
     @step
     async def stopped() -> None:
         place.upload("pause.yaml", b"reason: a look")
         await asyncio.sleep(60)
+
+    return stopped
+
+
+def test_going_on_after_a_pause_costs_little(place: Place, asked: Counter[str]) -> None:
+    """Listings, two of them short, a fence, a group and a heartbeat; no look at a file that nobody has touched."""
+    costs: list[Counter[str]] = []
+
+    stopped = stopping(place)
 
     @agent
     async def main(run: Run[Any]) -> None:
@@ -320,10 +328,7 @@ def test_going_on_after_a_pause_costs_little(place: Place, asked: Counter[str]) 
 def test_a_slow_removal_of_the_last_pause_does_not_stop_the_run_again(
     place: Place, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:  # fmt: skip
-    @step
-    async def stopped() -> None:
-        place.upload("pause.yaml", b"reason: a look")
-        await asyncio.sleep(60)
+    stopped = stopping(place)
 
     @agent
     async def main(run: Run[Any]) -> None:
@@ -350,10 +355,7 @@ def test_a_slow_removal_of_the_last_pause_does_not_stop_the_run_again(
 def test_a_pause_asked_for_while_the_agent_blocks_the_loop_is_not_removed(place: Place) -> None:
     entered: list[int] = []
 
-    @step
-    async def stopped() -> None:
-        place.upload("pause.yaml", b"reason: a look")
-        await asyncio.sleep(60)
+    stopped = stopping(place)
 
     @step
     async def add_up() -> int:
