@@ -118,7 +118,7 @@ class Attention:
 
     def _obey_pause(self, file: PauseFile) -> None:
         context, known = self._context, self._context.moment.pause
-        if known is None and file.requested_at and file.requested_at == context.moment.lifted:
+        if known is None and file.is_of(context.moment.lifted):
             return  # it is over, and is about to be removed
         if file.mode == "emergency" and file.status != "resume":
             os.kill(os.getpid(), signal.SIGKILL)  # what is not durable by now does not count

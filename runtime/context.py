@@ -26,6 +26,7 @@ from ..workspace.report import Report
 from .announcing import Announcer
 from .calls import current_scope
 from .drain import Drain
+from .imports import Code
 from .interruption import Interruption
 from .limits import Limits
 from .rechecking import Rechecks
@@ -93,6 +94,7 @@ class Context:
         self.names: set[str] = set()  # theirs, and those of the ones that are about to begin
         self.left_in_doubt: list[str] = []
         self.rechecks = Rechecks(self.moment)
+        self.code: Code | None = None  # of the agent, if that was looked at before
         self.make_run: Callable[[Any], Any]  # makes the face of a run that an agent sees (run.py)
         self.under_way = 0  # calls that may commit
         self.answered = 0  # calls answered from the record

@@ -18,7 +18,6 @@ from .agent import Agent
 from .attention import started
 from .context import Context, Suspension
 from .failure import describe, said
-from .imports import Code
 from .resources import Pool
 from .run import Run
 from .session import Session, publish_schemas
@@ -49,10 +48,9 @@ class Entering:
     """One opening of a workspace, from the agent's call to the close."""
 
     def __init__(
-        self, context: Context, agent: Agent, drain_timeout: float | None = None, *, accepts_drift: bool = False,
-        code: Code | None = None,
-    ):  # fmt: skip
-        self._context, self._agent, self._code, self._accepts_drift = context, agent, code, accepts_drift
+        self, context: Context, agent: Agent, drain_timeout: float | None = None, *, accepts_drift: bool = False
+    ):
+        self._context, self._agent, self._accepts_drift = context, agent, accepts_drift
         self._drain_timeout = drain_timeout
         self._pool = Pool(context, agent.resources)
         self._loop = asyncio.get_running_loop()
@@ -177,7 +175,7 @@ class Entering:
         """The agent, with all that it needs."""
         context = self._context
         gone = await resuming.check_references(context, accepts=self._accepts_drift)
-        resuming.record_config(context, self._agent, self._code, gone)
+        resuming.record_config(context, self._agent, gone)
         await self._pool.open(context.make_run(session))
         return await session.call()
 

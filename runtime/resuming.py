@@ -87,12 +87,12 @@ def _offer(store: Store, moment: Moment) -> str:
     )
 
 
-def record_config(context: Context, agent: Agent, code: Code | None, dropped: Sequence[str] = ()) -> None:
-    """Put on record what the run works with from here on, if that is anything else than before. `code` is the agent's
-    if that is known."""
+def record_config(context: Context, agent: Agent, dropped: Sequence[str] = ()) -> None:
+    """Put on record what the run works with from here on, if that is anything else than before."""
     moment = context.moment
     named = [each for each in moment.config.get("references", ()) if each not in dropped]
-    now = drift.config(context.store, context.workspace.definition, agent, code or drift.code_of(agent), named)
+    code = context.code or drift.code_of(agent)
+    now = drift.config(context.store, context.workspace.definition, agent, code, named)
     if now != moment.config:
         context.journal.add(Configured(config=now))
 

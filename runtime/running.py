@@ -181,13 +181,10 @@ async def _run(start: Start) -> Outcome:
             return Outcome("failed", report, error=error)
         context = Context(opened, start.interruption, start.watch, announcer)
         context.check_data = _check_data(start, opened.moment)
-        context.rechecks = found.rechecks
+        context.rechecks, context.code = found.rechecks, found.code
         if is_overruled:
             context.limits.overrule()
-        entering = Entering(
-            context, root, start.drain_timeout, accepts_drift=start.accept_drift, code=found.code
-        )  # fmt: skip
-        ended = await entering.run()
+        ended = await Entering(context, root, start.drain_timeout, accepts_drift=start.accept_drift).run()
     await announcer.finish()
     moment = opened.moment
     progress = moment.root.plan.progress

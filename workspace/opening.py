@@ -104,6 +104,7 @@ class Workspace:
         self.desk.lay_out()
 
     def add_edits(self, noticed: Noticed) -> None:
+        """The same, in the next group."""
         free_id = partial(self.desk.free_id, "d")
         taking.record(self.store, self.moment, self.journal, self.report, noticed, free_id)
 
@@ -191,13 +192,10 @@ def opened(
         has_work = noticed.reopens or inbox.has_work(store, seen.moment)
         workspace.was_finished = seen.moment.is_finished and not has_work
         try:
-            at_once, behind_them = (None, add_more) if leftovers else (add_more, None)
-            _record_opening(workspace, "recover" if workspace.was_finished else why, seen, noticed, at_once)
+            why = "recover" if workspace.was_finished else why
+            _record_opening(workspace, why, seen, noticed, None if leftovers else add_more)
             _settle_tasks(workspace)
-            _salvage(workspace, leftovers)
-            if behind_them is not None:  # it may say that what was salvaged does not count
-                behind_them(workspace)
-                workspace.journal.flush()
+            _salvage(workspace, leftovers, add_more if leftovers else None)
             _take_answers(workspace)
             _project(workspace, noticed)
             yield workspace
@@ -237,8 +235,9 @@ def _settle_tasks(workspace: Workspace) -> None:
     handover.finish(store, moment, writer, workspace.report)
 
 
-def _salvage(workspace: Workspace, leftovers: list[Leftover]) -> None:
-    """Step 5. Every promotion is durable before its partial is removed."""
+def _salvage(workspace: Workspace, leftovers: list[Leftover], add_more: AddMore | None) -> None:
+    """Step 5. Every promotion is durable before its partial is removed. What `add_more` adds comes behind them: it may
+    say that they don't count."""
     by = "an error" if workspace.report.was_clean else "a crash"
     promoted = []
     for leftover in leftovers:
@@ -249,6 +248,8 @@ def _salvage(workspace: Workspace, leftovers: list[Leftover]) -> None:
         elif not leftover.stale:
             workspace.report.add("done", f"{salvage.describe(leftover)}; kept in {RECOVERED}/")
         promoted.append(leftover.path)
+    if add_more is not None:
+        add_more(workspace)
     workspace.journal.flush()
     for path in promoted:
         workspace.store.remove(path)

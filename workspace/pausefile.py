@@ -41,6 +41,10 @@ class PauseFile:
     until: str = ""  # UTC, ISO 8601
     requested_at: str = ""  # of the pause that it describes, as the runtime has filled it in
 
+    def is_of(self, lifted: str) -> bool:
+        """Whether it is the file of the pause that was asked for then, the last one that is over: no new wish."""
+        return bool(lifted) and self.requested_at == lifted
+
     def request(self, by: str) -> PauseRequested:
         """The wish, by somebody who is called `by` unless they say otherwise."""
         return PauseRequested(

@@ -80,7 +80,7 @@ def wish(store: Store, moment: Moment) -> Wish | None:
         if moment.pause is not None and moment.pause.paused_at:
             error.remedy = "the run stays paused; mend the file, or remove it and type `satchel resume` twice"
         raise
-    if moment.pause is None and file.requested_at and file.requested_at == moment.lifted:
+    if moment.pause is None and file.is_of(moment.lifted):
         return None  # a crash came between going on and removing it
     return Wish(moment.pause, file, trace.by, content.version)
 
@@ -91,8 +91,7 @@ def ask(store: Store, request: PauseRequested, moment: Moment) -> None:
     facts: dict[str, Any] = {"status": "requested", "reason": request.reason, "by": request.by, "mode": request.mode}
     facts |= {"resume": request.resume} if request.resume != "continue" else {}
     facts |= {"expected_until": request.until} if request.until else {}
-    file, version = _left_over(store, moment.lifted)
-    if file is not None:
+    if (version := _left_over(store, moment.lifted)) is not None:
         with suppress(FileChanged):
             store.replace(pausefile.PATH, pausefile.new(facts), if_version=version)
             return
@@ -271,7 +270,7 @@ def clear(workspace: Workspace, wanted: Wish) -> None:
     if wanted.mode == "cancel":
         return
     workspace.pause_file = ""
-    if file is not None and (not file.requested_at or file.requested_at != workspace.moment.lifted):
+    if file is not None and not file.is_of(workspace.moment.lifted):
         with suppress(FileNotFoundError):
             if _read_back(store, pausefile.PATH).version == wanted.version:  # else somebody wants another pause
                 store.remove(pausefile.PATH)
@@ -287,18 +286,18 @@ def clear_lifted(workspace: Workspace) -> None:
 def _remove_lifted(store: Store, lifted: str) -> None:
     """Unless somebody has asked for another pause since. Only between this look and the removal nothing keeps them from
     losing it."""
-    if _left_over(store, lifted)[0] is not None:
+    if _left_over(store, lifted) is not None:
         store.remove(pausefile.PATH)
 
 
-def _left_over(store: Store, lifted: str) -> tuple[PauseFile | None, Version | None]:
-    """The file as it is now, if it is of the pause that is over."""
+def _left_over(store: Store, lifted: str) -> Version | None:
+    """Of the file as it is now, if it is of the pause that is over."""
     if lifted:
         with suppress(FileNotFoundError, InvalidFile, UsageError):
             data, version = _read_back(store, pausefile.PATH)
-            if (file := pausefile.parse(data)).requested_at == lifted:
-                return file, version
-    return None, None
+            if pausefile.parse(data).is_of(lifted):
+                return version
+    return None
 
 
 def lift(workspace: Workspace, wanted: Wish, by: str) -> None:

@@ -95,7 +95,7 @@ def _projection_not_synced_before_its_rename() -> Fault:
 
 
 def _partial_removed_before_its_promotion_is_durable() -> Fault:
-    def hasty(workspace: Workspace, leftovers: list[Leftover]) -> None:
+    def hasty(workspace: Workspace, leftovers: list[Leftover], add_more: Any) -> None:
         for leftover in leftovers:
             workspace.store.remove(leftover.path)
             record = salvage.promote(workspace.store, leftover, workspace.moment, "a crash")

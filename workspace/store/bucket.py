@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 from uuid import uuid4
 
@@ -87,13 +87,19 @@ class BucketStore(RemoteStore):
         page = self._requests.call("list_objects_v2", "can't be listed", path, Prefix=key, MaxKeys=1)
         return next((_known(each) for each in page.get("Contents", ()) if each["Key"] == key), None)
 
-    def _get(self, path: str, limit: int, patience: Patience | None = None, **arguments: Any) -> Body:
+    @contextmanager
+    def _telling_absent(self, path: str) -> Iterator[None]:
+        """Absent for an object that the server calls denied because it is not there."""
         try:
-            return self._requests.fetch("can't be read", path, limit, patience, Key=self._key(path), **arguments)
+            yield
         except Denied:
             if self._listed(path):
                 raise
             raise Absent from None
+
+    def _get(self, path: str, limit: int, patience: Patience | None = None, **arguments: Any) -> Body:
+        with self._telling_absent(path):
+            return self._requests.fetch("can't be read", path, limit, patience, Key=self._key(path), **arguments)
 
     def _fetch(self, path: str, limit: int, patience: Patience) -> Body | None:
         """The object, None if there is none; the view is told. Bytes that are not those of a tag that looks like their
@@ -236,15 +242,12 @@ class BucketStore(RemoteStore):
         """Copied by the server, and then removed: a crash in between leaves both."""
         source, target = self._key(path), self._key(to)
         try:
-            answer = self._change(
-                "copy_object", "can't be moved", path, Key=target,
-                CopySource={"Bucket": self._bucket, "Key": source},
-            )  # fmt: skip
+            with self._telling_absent(path):
+                answer = self._change(
+                    "copy_object", "can't be moved", path, Key=target,
+                    CopySource={"Bucket": self._bucket, "Key": source},
+                )  # fmt: skip
         except Absent:
-            raise missing(path) from None
-        except Denied:
-            if self._listed(path):
-                raise
             raise missing(path) from None
         tag, known = answer["CopyObjectResult"]["ETag"], self._view.peek(path)
         if known and known.version == tag:

@@ -115,13 +115,14 @@ class RemoteStore:
 
 def at_once(jobs: Sequence[Callable[[], object]]) -> None:
     """Do all, several at a time, the first one here. Raises what one of them has raised."""
-    if len(jobs) == 1:
-        jobs[0]()
+    first, *others = jobs
+    if not others:
+        first()
         return
-    with ThreadPoolExecutor(min(max(1, len(jobs) - 1), _AT_ONCE - 1), "satchel-fetch") as threads:
-        others = [threads.submit(job) for job in jobs[1:]]
-        jobs[0]()
-    for each in others:
+    with ThreadPoolExecutor(min(len(others), _AT_ONCE - 1), "satchel-fetch") as threads:
+        submitted = [threads.submit(job) for job in others]
+        first()
+    for each in submitted:
         each.result()
 
 

@@ -217,8 +217,7 @@ class Bodies:
 
     def keep(self, path: str, data: bytes, version: Version) -> None:
         with self._lock:
-            if (old := self._kept.pop(path, None)) is not None:
-                self._bytes -= len(old.data)
+            self._drop(path)
             if len(data) > LARGEST_BODY:
                 return
             self._kept[path] = Content(data, version)
@@ -229,8 +228,11 @@ class Bodies:
 
     def drop(self, path: str) -> None:
         with self._lock:
-            if (old := self._kept.pop(path, None)) is not None:
-                self._bytes -= len(old.data)
+            self._drop(path)
+
+    def _drop(self, path: str) -> None:
+        if (old := self._kept.pop(path, None)) is not None:
+            self._bytes -= len(old.data)
 
     def find(self, path: str, version: Version) -> bytes | None:
         with self._lock:
