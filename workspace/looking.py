@@ -5,19 +5,22 @@ What `status`, `log`, `check` and the first and third step of every opening shar
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
 from . import checkpoint, definition, journal, lease, movingfile, rebuilding, tombstone
 from .checkpoint import MessagesAt
 from .definition import Definition
-from .errors import Damaged, UsageError
+from .errors import Damaged, SatchelError, UsageError
 from .journal import Tail
 from .moment import Moment
 from .names import DEFINITION
 from .projection import STEPS
 from .store import Entry, Store, Version
+from .store.remote import at_once
 from .textfile import decode
 
 _DEFINITION_LIMIT = 1 << 20
@@ -26,10 +29,11 @@ _SHOWN = 8  # step files of several scopes
 
 
 class Signature(NamedTuple):
-    """What a moment was made of. While it is the same, so is the moment: these files only grow, or are made."""
+    """What a moment was made of. While it is the same, so is the moment, and nobody has begun to move it away."""
 
     definition: Version | None
-    files: tuple[Entry, ...]
+    leaving: Version | None
+    files: tuple[Entry, ...]  # these only grow, or are made
 
 
 @dataclass(slots=True)
@@ -70,14 +74,16 @@ def read_definition(store: Store) -> Definition:
 
 def signature(store: Store) -> Signature:
     files = (entry for folder in (journal.FOLDER, checkpoint.FOLDER) for entry in store.list(folder))
-    return Signature(store.version(DEFINITION), tuple(files))
+    return Signature(store.version(DEFINITION), store.version(movingfile.LEAVING), tuple(files))
 
 
 def look(store: Store, *, to_open: bool = False) -> Look:
     """The newest moment. InvalidFile, NewerFormat or Damaged if the workspace can't be opened as it is. `to_open`: what
     an opening reads besides is fetched, too."""
-    store.refresh()
-    if store.abilities.remote:
+    if not store.abilities.remote:
+        store.refresh()
+    else:
+        at_once([store.refresh, partial(_have, store, DEFINITION)])  # of the others the listing tells the names
         store.fetch([*_needed(store), *(_shown(store) if to_open else ())])
     for _ in range(_LOOKS):
         before = signature(store)
@@ -89,6 +95,12 @@ def look(store: Store, *, to_open: bool = False) -> Look:
                 raise
         # else its owner has gone on meanwhile: a checkpoint and what of the journal it needs were not of one moment
     return _look(store, signature(store))
+
+
+def _have(store: Store, path: str) -> None:
+    """At hand, if it is there. Errors are for whoever reads it to tell."""
+    with suppress(SatchelError, OSError):
+        store.read(path, limit=_DEFINITION_LIMIT)
 
 
 def _needed(store: Store) -> list[str]:

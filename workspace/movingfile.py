@@ -1,8 +1,11 @@
-"""Two small files in `.satchel` at the two ends of a copy or a move, so that one that was killed can be gone on with.
+"""Two small files at the two ends of a copy or a move, so that one that was killed can be gone on with.
 
-`moving.json`, the first file at the destination: which run is brought here, and from where. Once workspace.yaml is
-there it tells how the run has come, for its first opening (moving/adoption.py). `leaving.json`, at the source of a
-move: what is to be removed there, by hash, so that what somebody has changed meanwhile is not.
+`.satchel/moving.json`, the first file at the destination: which run is brought here, and from where. Once
+workspace.yaml is there it tells how the run has come, for its first opening (moving/adoption.py).
+
+`journal/leaving.json`, at the source of a move: what is to be removed there, by hash, so that what somebody has changed
+meanwhile is not. It lies in journal/ because that is what whoever opens a workspace looks at again behind its fence: it
+is written anew before the tombstone is put up, so they see that something has come, and look for that.
 """
 
 from __future__ import annotations
@@ -14,10 +17,11 @@ import msgspec
 
 from .errors import InvalidFile, UsageError
 from .names import DEFINITION
+from .record import now
 from .store import Store
 
 PATH = ".satchel/moving.json"
-LEAVING = ".satchel/leaving.json"
+LEAVING = "journal/leaving.json"
 _LEAVING_LIMIT = 1 << 30
 
 Kind = Literal["move", "copy"]
@@ -38,6 +42,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def command(self) -> str:
         return shlex.join(["satchel", self.kind, self.source, self.to])
+
+
+class _Leaving(msgspec.Struct):
+    at: str  # when it was written, so that no two are the same
+    files: dict[str, str]
+    format: int = 1
 
 
 def encode(value: Manifest) -> bytes:
@@ -66,7 +76,7 @@ def refuse(store: Store) -> None:
 
 
 def write_leaving(store: Store, hashes: dict[str, str]) -> None:
-    store.replace(LEAVING, msgspec.json.encode({"format": 1, "files": hashes}))
+    store.replace(LEAVING, msgspec.json.encode(_Leaving(now(), hashes)))
 
 
 def read_leaving(store: Store) -> dict[str, str]:
@@ -74,10 +84,6 @@ def read_leaving(store: Store) -> dict[str, str]:
     if store.version(LEAVING) is None:
         return {}
     try:
-        found = msgspec.json.decode(
-            store.read(LEAVING, limit=_LEAVING_LIMIT).data, type=dict[str, dict[str, str] | int]
-        )
+        return msgspec.json.decode(store.read(LEAVING, limit=_LEAVING_LIMIT).data, type=_Leaving).files
     except (FileNotFoundError, InvalidFile, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return {}
-    files = found.get("files")
-    return files if isinstance(files, dict) else {}

@@ -98,8 +98,7 @@ def _take(store: Store, seen: Look) -> Owned:
         seen = look(store)
     again = _Again(store, seen)
     was_new = seen.moment.seq == 0
-    mine = fence(store, seen.moment.epoch, seen.tail, again.look, [tombstone.PATH])
-    tombstone.refuse(store, seen.definition.run_id)  # whoever moves it looks for fences after putting that up
+    mine = fence(store, seen.moment.epoch, seen.tail, again.look)
     held = lease.mine(store, again.seen.moment.run_id, mine.line.epoch, heartbeat.ttl())
     segments = SegmentObjects(store, mine.path, mine.version, mine.data)
     return Owned(again.seen, mine.line.epoch, was_new, mine.line, segments, Heartbeat(store, held))
@@ -120,6 +119,7 @@ class _Again:
 
 
 def _is_all_there_is_new(mine: Line, before: Signature, now: Signature) -> bool:
-    """The rest of the journal is there as it was, and so is what else was listed again since."""
+    """The rest of journal/ is there as it was, and so is what tells of a move (movingfile.py)."""
     came, went = set(now.files) - set(before.files), set(before.files) - set(now.files)
-    return before.definition == now.definition and not went and {each.path for each in came} == {segment_path(mine.seq)}
+    is_as_before = (before.definition, before.leaving) == (now.definition, now.leaving) and not went
+    return is_as_before and {each.path for each in came} == {segment_path(mine.seq)}

@@ -20,7 +20,7 @@ from satchel.workspace.looking import look
 from satchel.workspace.moment import Moment
 from satchel.workspace.ownership import Owned
 from satchel.workspace.record import AnyRecord, Fenced, Line, StepStarted, parse
-from satchel.workspace.store import Store, remote
+from satchel.workspace.store import Store
 from satchel.workspace.store.remote import RemoteStore
 
 from .bucket import Bucket, Faults, opened_store
@@ -284,7 +284,7 @@ def _simulated(simulation: Simulation) -> ExitStack:
         (ownership, "check_conditional_puts", lambda store: None),
         (looking, "define", _define),
         (lease, "process_started", lambda pid: ""),
-        (remote, "at_once", lambda jobs: _in_any_order(simulation, jobs)),
+        (looking, "at_once", lambda jobs: _in_any_order(simulation, jobs)),
         (RemoteStore, "fetch", lambda store, paths: None),  # only saves time; what is needed is read one by one
     ):
         stack.enter_context(mock.patch.object(replaced, name, value))

@@ -88,7 +88,7 @@ def _two_commits_under_way_at_once() -> Fault:
 
 
 def _nothing_is_read_again_behind_a_fence() -> Fault:
-    def trusting(store: Store, epoch: int, tail: Tail, look: fencing.Look, also: Sequence[str]) -> Fence:
+    def trusting(store: Store, epoch: int, tail: Tail, look: fencing.Look) -> Fence:
         while True:
             line = Line(tail.next_seq, tail.next_seq, fencing.now(), epoch + 1, fencing.Fenced(nonce="x"))
             path, data = segment_path(line.seq), encode(line)
@@ -107,11 +107,9 @@ def _the_old_listing_is_read_again_behind_a_fence() -> Fault:
     """So what others have written meanwhile is not seen."""
     read = fencing.fence
 
-    def stale(
-        store: BucketStore, epoch: int, tail: Tail, look: fencing.Look, also: Sequence[str]
-    ) -> Fence:  # fmt: skip
+    def stale(store: BucketStore, epoch: int, tail: Tail, look: fencing.Look) -> Fence:
         with mock.patch.object(store, "refresh", lambda *_: None):
-            return read(store, epoch, tail, look, also)
+            return read(store, epoch, tail, look)
 
     return mock.patch.object(ownership, "fence", stale)
 
@@ -121,7 +119,7 @@ def _what_came_between_a_look_and_a_fence_is_not_taken_in() -> Fault:
 
     def look_again(self: ownership._Again, mine: Line | None) -> tuple[int, Tail]:
         if {each.path for each in self.seen.signature.files} <= {
-            each.path for each in ownership.signature(self._store)[1]
+            each.path for each in ownership.signature(self._store).files
         }:
             return self.seen.moment.epoch, journal.read(self._store, after=self.seen.moment.seq)
         self.seen = look(self._store)
@@ -310,7 +308,7 @@ _FORKED = f"{_LOST}|both acknowledged|behind the fence|epochs don't increase"
 _OFTEN = 0.3
 """How often a request is lost where only what arrives late shows the fault."""
 
-_RARE = 3280
+_RARE = 5190
 """Where a fault is found that one schedule in 1,500 shows. After a change of what is asked for when,
 look for it anew."""
 

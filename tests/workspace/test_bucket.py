@@ -130,9 +130,6 @@ def test_what_is_not_there_is_missing_though_the_server_calls_it_denied(way: Way
     assert store.read("log").data == b"12"
     with pytest.raises(StorageFailed, match="does not allow"):
         store.read("closed")
-    with way.between.costs("GET", "GET", "GET"):
-        store.refresh("folder", ["closed", "never"])
-    assert store.version("closed") and store.version("never") is None
 
 
 def test_a_file_known_to_be_too_large_is_not_fetched(way: Way) -> None:

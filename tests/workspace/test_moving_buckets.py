@@ -14,7 +14,7 @@ import pytest
 from servers import BUCKET, Server
 
 import satchel
-from satchel.workspace import heartbeat, lease, moving, tombstone
+from satchel.workspace import heartbeat, lease, moving, movingfile, tombstone
 from satchel.workspace.errors import LeaseHeld, StorageFailed, UsageError
 from satchel.workspace.looking import define, look
 from satchel.workspace.moving import inventory
@@ -180,14 +180,21 @@ def test_who_begins_to_run_it_under_the_tombstone_is_lost(folder: Path, place: s
     assert seen.moment.run_id == "moved-1"
 
 
-def test_who_is_about_to_run_it_when_the_tombstone_comes_sees_it(folder: Path, place: str, at: Open) -> None:
-    """It comes behind the first look, so only what is asked for behind the fence tells of it."""
+@pytest.mark.parametrize("was_begun", [False, True])
+def test_who_is_about_to_run_it_when_the_tombstone_comes_sees_it(
+    was_begun: bool, folder: Path, place: str, at: Open
+) -> None:
+    """It comes behind the first look, so only what is listed behind the fence tells of it: what a move leaves there,
+    even if an earlier one that was killed had left the same."""
     moving.move(DiskStore(folder), at(place), by="me")
+    if was_begun:
+        movingfile.write_leaving(at(place), {"todo.md": "0"})
     stone = tombstone.Tombstone(run_id="moved-1", to="/else", at="2026-01-01T00:00:00Z", by="x", satchel="0")
 
     class Slow(BucketStore):
         def create(self, path: str, data: bytes) -> None:
             if path.startswith("journal/"):
+                movingfile.write_leaving(at(place), {"todo.md": "0"})
                 at(place).replace(tombstone.PATH, tombstone.encode(stone))
             super().create(path, data)
 

@@ -8,7 +8,7 @@ faster, and everything that was acknowledged before is known.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 from ..errors import LeaseHeld
@@ -33,9 +33,8 @@ class Fence(NamedTuple):
     data: bytes
 
 
-def fence(store: Store, epoch: int, tail: Tail, look: Look, also: Sequence[str] = ()) -> Fence:
-    """Take the journal that ends with `tail`, written in `epoch`. LeaseHeld if others take it again and again. What the
-    store then knows of `also`, some files, is newer than the fence."""
+def fence(store: Store, epoch: int, tail: Tail, look: Look) -> Fence:
+    """Take the journal that ends with `tail`, written in `epoch`. LeaseHeld if others take it again and again."""
     for _ in range(_TRIES):
         line = Line(tail.next_seq, tail.next_seq, now(), epoch + 1, Fenced(nonce=secrets.token_hex(8)))
         data, path = encode(line), segment_path(line.seq)
@@ -44,7 +43,7 @@ def fence(store: Store, epoch: int, tail: Tail, look: Look, also: Sequence[str] 
         except FileExistsError:
             epoch, tail = look(None)
             continue
-        store.refresh(FOLDER, also)
+        store.refresh(FOLDER)
         version = store.version(path)
         epoch, tail = look(line)
         if version is not None and tail.lines and tail.lines[-1] == line:

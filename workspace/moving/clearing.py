@@ -31,10 +31,10 @@ def clear(store: Store, sent: Mapping[str, Sent], tell: Tell) -> list[str]:
     for number, _ in enumerate(each_of(lambda path: _remove(store, path, leaving, sent), going, store), 1):
         tell("clearing", number, len(going))
     store.remove_many(rubbish)
-    _tidy(store, "")
     left = [entry.path for entry in inventory.walk(store) if _is_left(store, entry)]
     store.remove(movingfile.PATH)  # how it had come here
     store.remove(movingfile.LEAVING)
+    _tidy(store, "")
     return left
 
 

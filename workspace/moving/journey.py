@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from .. import heartbeat, journal, lease, movingfile, ownership, tombstone
 from ..edits import displaced
 from ..errors import LeaseHeld, NewerFormat, SatchelError, UsageError
+from ..journal import segment_path
 from ..looking import define, look, read_definition
 from ..movingfile import Kind, Manifest
 from ..names import DEFINITION
@@ -137,10 +138,11 @@ def _owned(source: Store, run_id: str) -> Iterator[None]:
 
 
 def _refuse_faster(source: Store, sent: dict[str, Sent]) -> None:
-    """Without a lock: whoever began to run it while the tombstone was written has put up a fence before looking for
-    one. So at least one of the two sees the other."""
+    """Without a lock: whoever began to run it while the tombstone was written has put up a fence before looking at
+    journal/ again, where `leaving.json` has come before the tombstone. So at least one of the two sees the other."""
     source.refresh()
-    if new := [entry.path for entry in source.list(journal.FOLDER) if entry.path not in sent]:
+    segments = map(segment_path, journal.segments(source))
+    if new := [path for path in segments if path not in sent]:
         source.remove(tombstone.PATH)
         source.remove(movingfile.LEAVING)
         raise LeaseHeld(

@@ -77,10 +77,6 @@ class BucketStore(RemoteStore):
         self._bodies.keep(path, body.data, body.facts["ETag"])
         return Content(body.data, body.facts["ETag"])
 
-    def _look(self, path: str) -> None:
-        with self._view.look() as since:
-            self._view.seen(path, self._listed(path), since)
-
     def _listed(self, path: str) -> Known | None:
         """One object, without asking for it: see `Denied`."""
         key = self._key(path)

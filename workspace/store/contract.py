@@ -78,11 +78,11 @@ class Store(Protocol):
     @property
     def abilities(self) -> Abilities: ...
 
-    def refresh(self, folder: str = "", files: Sequence[str] = ()) -> None:
+    def refresh(self, folder: str = "") -> None:
         """Where looking costs requests, `version`, `trace`, `list` and `folders` answer from one listing of the whole
         workspace, and `read` need not fetch again what it has read of the same version. This takes a new listing, or
-        one of `folder` only, and looks at a few `files` at the same time. A new store has none and takes one when it is
-        first asked. What this store writes itself shows at once."""
+        one of `folder` only. A new store has none and takes one when it is first asked. What this store writes itself
+        shows at once."""
 
     def fetch(self, paths: Iterable[str]) -> None:
         """Where reading is a request: have these files at hand for `read`, all of them at once. Those that are not

@@ -47,7 +47,7 @@ class DiskStore:
     def abilities(self) -> Abilities:
         return DISK
 
-    def refresh(self, folder: str = "", files: Sequence[str] = ()) -> None:
+    def refresh(self, folder: str = "") -> None:
         """Nothing is remembered: looking costs next to nothing."""
 
     def fetch(self, paths: Iterable[str]) -> None: ...

@@ -23,9 +23,9 @@ class Part:
     def abilities(self) -> Abilities:
         return self._whole.abilities
 
-    def refresh(self, folder: str = "", files: Sequence[str] = ()) -> None:
+    def refresh(self, folder: str = "") -> None:
         if self._is_live:
-            self._whole.refresh(self._folder(folder), [*map(self._in, files)])
+            self._whole.refresh(self._folder(folder))
 
     def fetch(self, paths: Iterable[str]) -> None:
         self._whole.fetch(map(self._in, paths))

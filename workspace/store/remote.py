@@ -35,12 +35,8 @@ class RemoteStore:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._url!r})"
 
-    def refresh(self, folder: str = "", files: Sequence[str] = ()) -> None:
-        at_once([partial(self._view.refresh, folder), *(partial(self._look, path) for path in files)])
-
-    def _look(self, path: str) -> object:
-        """At one file, as it is now. The view is told."""
-        raise NotImplementedError
+    def refresh(self, folder: str = "") -> None:
+        self._view.refresh(folder)
 
     def read(self, path: str, *, limit: int = READ_LIMIT) -> Content:
         raise NotImplementedError
