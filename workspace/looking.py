@@ -5,6 +5,8 @@ What `status`, `log`, `check` and the first and third step of every opening shar
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +22,6 @@ from .moment import Moment
 from .names import DEFINITION
 from .projection import STEPS
 from .store import Entry, Store, Version
-from .store.remote import at_once
 from .textfile import decode
 
 _DEFINITION_LIMIT = 1 << 20
@@ -29,11 +30,10 @@ _SHOWN = 8  # step files of several scopes
 
 
 class Signature(NamedTuple):
-    """What a moment was made of. While it is the same, so is the moment, and nobody has begun to move it away."""
+    """What a moment was made of. While it is the same, so is the moment: these files only grow, or are made."""
 
     definition: Version | None
-    leaving: Version | None
-    files: tuple[Entry, ...]  # these only grow, or are made
+    files: tuple[Entry, ...]
 
 
 @dataclass(slots=True)
@@ -74,16 +74,16 @@ def read_definition(store: Store) -> Definition:
 
 def signature(store: Store) -> Signature:
     files = (entry for folder in (journal.FOLDER, checkpoint.FOLDER) for entry in store.list(folder))
-    return Signature(store.version(DEFINITION), store.version(movingfile.LEAVING), tuple(files))
+    return Signature(store.version(DEFINITION), tuple(files))
 
 
 def look(store: Store, *, to_open: bool = False) -> Look:
     """The newest moment. InvalidFile, NewerFormat or Damaged if the workspace can't be opened as it is. `to_open`: what
     an opening reads besides is fetched, too."""
-    if not store.abilities.remote:
-        store.refresh()
-    else:
-        at_once([store.refresh, partial(_have, store, DEFINITION)])  # of the others the listing tells the names
+    having = _begin(partial(_have, store, DEFINITION)) if store.abilities.remote else None
+    store.refresh()
+    if having is not None:  # of the others the listing has told the names
+        having.join()
         store.fetch([*_needed(store), *(_shown(store) if to_open else ())])
     for _ in range(_LOOKS):
         before = signature(store)
@@ -95,6 +95,13 @@ def look(store: Store, *, to_open: bool = False) -> Look:
                 raise
         # else its owner has gone on meanwhile: a checkpoint and what of the journal it needs were not of one moment
     return _look(store, signature(store))
+
+
+def _begin(job: Callable[[], None]) -> threading.Thread:
+    """In a thread that nobody has to wait for."""
+    thread = threading.Thread(target=job, name="satchel-look", daemon=True)
+    thread.start()
+    return thread
 
 
 def _have(store: Store, path: str) -> None:

@@ -4,8 +4,8 @@
 workspace.yaml is there it tells how the run has come, for its first opening (moving/adoption.py).
 
 `journal/leaving.json`, at the source of a move: what is to be removed there, by hash, so that what somebody has changed
-meanwhile is not. It lies in journal/ because that is what whoever opens a workspace looks at again behind its fence: it
-is written anew before the tombstone is put up, so they see that something has come, and look for that.
+meanwhile is not. It lies in journal/ because that is what whoever opens a workspace lists again behind its fence: it
+comes before the tombstone, so while it is there they look for that, too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import msgspec
 
 from .errors import InvalidFile, UsageError
 from .names import DEFINITION
-from .record import now
 from .store import Store
 
 PATH = ".satchel/moving.json"
@@ -45,7 +44,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Leaving(msgspec.Struct):
-    at: str  # when it was written, so that no two are the same
     files: dict[str, str]
     format: int = 1
 
@@ -76,7 +74,7 @@ def refuse(store: Store) -> None:
 
 
 def write_leaving(store: Store, hashes: dict[str, str]) -> None:
-    store.replace(LEAVING, msgspec.json.encode(_Leaving(now(), hashes)))
+    store.replace(LEAVING, msgspec.json.encode(_Leaving(hashes)))
 
 
 def read_leaving(store: Store) -> dict[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from . import heartbeat, journal, lease, tombstone
+from . import heartbeat, journal, lease, movingfile, tombstone
 from .errors import Refused
 from .heartbeat import Heartbeat
 from .journal import Tail
@@ -105,7 +105,7 @@ def _take(store: Store, seen: Look) -> Owned:
 
 
 class _Again:
-    """Looks at a workspace again after a fence was put up: only at that fence, if nothing else has come."""
+    """Looks at a workspace again after a fence was put up: only at that fence, if that is all there is new."""
 
     def __init__(self, store: Store, seen: Look):
         self._store, self.seen = store, seen
@@ -119,7 +119,9 @@ class _Again:
 
 
 def _is_all_there_is_new(mine: Line, before: Signature, now: Signature) -> bool:
-    """The rest of journal/ is there as it was, and so is what tells of a move (movingfile.py)."""
+    """The rest of journal/ is there as it was. Not where somebody is about to move it away, and where nothing was that
+    they would have changed: then only a tombstone tells (movingfile.py)."""
     came, went = set(now.files) - set(before.files), set(before.files) - set(now.files)
-    is_as_before = (before.definition, before.leaving) == (now.definition, now.leaving) and not went
-    return is_as_before and {each.path for each in came} == {segment_path(mine.seq)}
+    if not before.files or any(each.path == movingfile.LEAVING for each in now.files):
+        return False
+    return before.definition == now.definition and not went and {each.path for each in came} == {segment_path(mine.seq)}

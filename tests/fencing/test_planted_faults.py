@@ -308,7 +308,7 @@ _FORKED = f"{_LOST}|both acknowledged|behind the fence|epochs don't increase"
 _OFTEN = 0.3
 """How often a request is lost where only what arrives late shows the fault."""
 
-_RARE = 5190
+_RARE = 4415
 """Where a fault is found that one schedule in 1,500 shows. After a change of what is asked for when,
 look for it anew."""
 

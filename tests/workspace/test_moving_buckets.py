@@ -7,6 +7,7 @@ import random
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import satchel
 from satchel.workspace import heartbeat, lease, moving, movingfile, tombstone
 from satchel.workspace.errors import LeaseHeld, StorageFailed, UsageError
 from satchel.workspace.looking import define, look
-from satchel.workspace.moving import inventory
+from satchel.workspace.moving import clearing, inventory, journey
 from satchel.workspace.ownership import owned
 from satchel.workspace.store import DiskStore, Store, open_store
 from satchel.workspace.store.bucket import BucketStore
@@ -180,29 +181,91 @@ def test_who_begins_to_run_it_under_the_tombstone_is_lost(folder: Path, place: s
     assert seen.moment.run_id == "moved-1"
 
 
-@pytest.mark.parametrize("was_begun", [False, True])
+STONE = tombstone.Tombstone(run_id="moved-1", to="/else", at="2026-01-01T00:00:00Z", by="x", satchel="0")
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+@pytest.mark.parametrize("what", ["all of it", "the rest", "and clears it"])
 def test_who_is_about_to_run_it_when_the_tombstone_comes_sees_it(
-    was_begun: bool, folder: Path, place: str, at: Open
+    what: str, is_new: bool, folder: Path, place: str, at: Open
 ) -> None:
-    """It comes behind the first look, so only what is listed behind the fence tells of it: what a move leaves there,
-    even if an earlier one that was killed had left the same."""
-    moving.move(DiskStore(folder), at(place), by="me")
-    if was_begun:
-        movingfile.write_leaving(at(place), {"todo.md": "0"})
-    stone = tombstone.Tombstone(run_id="moved-1", to="/else", at="2026-01-01T00:00:00Z", by="x", satchel="0")
+    """It comes behind the first look, so only what is listed behind the fence tells of it: what a move leaves there, or
+    that nothing was there before."""
+    if is_new:
+        at(place).replace("workspace.yaml", (folder / "workspace.yaml").read_bytes())
+    else:
+        moving.move(DiskStore(folder), at(place), by="me")
+    mover = at(place)
 
     class Slow(BucketStore):
         def create(self, path: str, data: bytes) -> None:
             if path.startswith("journal/"):
-                movingfile.write_leaving(at(place), {"todo.md": "0"})
-                at(place).replace(tombstone.PATH, tombstone.encode(stone))
+                if what == "all of it":
+                    movingfile.write_leaving(mover, {"todo.md": "0"})
+                mover.replace(tombstone.PATH, tombstone.encode(STONE))
+                if what == "and clears it":
+                    movingfile.write_leaving(mover, hashes(mover))
+                    clearing.clear(mover, {}, lambda *_: None)
             super().create(path, data)
 
+    if what == "the rest":
+        movingfile.write_leaving(mover, {"todo.md": "0"})
     rival = at(place)
     seen = look(rival)
     rival.__class__ = Slow
     with pytest.raises(UsageError, match="lives elsewhere"), owned(rival, seen, take_over=True):
         pass
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+def test_who_begins_to_run_it_is_not_carried_away(
+    is_new: bool, folder: Path, place: str, at: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They come while the files are copied, and are quiet then: all that they have written is carried, too."""
+    if is_new:
+        at(place).replace("workspace.yaml", (folder / "workspace.yaml").read_bytes())
+    else:
+        moving.move(DiskStore(folder), at(place), by="me")
+    transfer = journey.transfer
+    (tmp_path / "c").mkdir()
+    with ExitStack() as stack:
+
+        def late(*given: Any) -> Any:
+            rival = at(place)
+            stack.enter_context(owned(rival, look(rival), take_over=True))
+            return transfer(*given)
+
+        monkeypatch.setattr(journey, "transfer", late)
+        with pytest.raises(LeaseHeld, match="began to run"):
+            moving.move(at(place), DiskStore(tmp_path / "c"), by="me")
+    assert lives(at(place)) and not lives(DiskStore(tmp_path / "c"))
+
+
+def test_a_move_that_is_gone_on_with_sees_who_began_to_run_it(
+    folder: Path, place: str, at: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their fence came before the tombstone, and the first call was killed before it looked for one."""
+    monkeypatch.setenv(heartbeat.TTL_VARIABLE, "0.5")
+    moving.move(DiskStore(folder), at(place), by="me")
+    leave = journey._leave
+
+    def killed(*given: Any) -> None:
+        rival = at(place)
+        with owned(rival, look(rival), take_over=True):
+            pass
+        leave(*given)
+        raise Killed
+
+    (tmp_path / "c").mkdir()
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(journey, "_leave", killed)
+        moving.move(at(place), DiskStore(tmp_path / "c"), by="me")
+    assert not lives(at(place))
+    with pytest.raises(LeaseHeld, match="began to run"):
+        moving.move(at(place), DiskStore(tmp_path / "c"), by="me")
+    assert lives(at(place)) and not lives(DiskStore(tmp_path / "c"))
+    moving.move(at(place), DiskStore(tmp_path / "c"), by="me")
+    assert not lives(at(place)) and lives(DiskStore(tmp_path / "c"))
 
 
 def test_a_bucket_whose_tags_say_nothing_is_believed(folder: Path, place: str, at: Open) -> None:

@@ -11,7 +11,7 @@ An invariant holds it together: when a segment exists, everything in those befor
 can be torn, and only in its last group.
 """
 
-from .naming import FOLDER, segment_path, segments
+from .naming import FOLDER, first_of, segment_path, segments
 from .reading import Tail, expected, mend, read
 from .writing import RECORD_BYTES, Journal
 
@@ -21,6 +21,7 @@ __all__ = [
     "Journal",
     "Tail",
     "expected",
+    "first_of",
     "mend",
     "read",
     "segment_path",

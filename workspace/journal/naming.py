@@ -14,6 +14,12 @@ def segment_path(first_seq: int) -> str:
     return f"{FOLDER}/{first_seq:012d}.jsonl"
 
 
+def first_of(path: str) -> int:
+    """The record that a segment is named for; 0 if it is none."""
+    match = _NAME.fullmatch(path)
+    return int(match[1]) if match else 0
+
+
 def segments(store: Store) -> list[int]:
     """The segments there are, by the seq of their first record, in order."""
     return [*sizes(store)]
@@ -21,5 +27,5 @@ def segments(store: Store) -> list[int]:
 
 def sizes(store: Store) -> dict[int, int]:
     """The same with their sizes in bytes, of one listing."""
-    found = ((_NAME.fullmatch(entry.path), entry.size) for entry in store.list(FOLDER))
-    return dict(sorted((int(match[1]), size) for match, size in found if match))
+    found = ((first_of(entry.path), entry.size) for entry in store.list(FOLDER))
+    return dict(sorted((first, size) for first, size in found if first))

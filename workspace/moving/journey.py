@@ -78,7 +78,7 @@ def move(source: Store, to: Store, *, by: str, tell: Tell = lambda *_: None) -> 
     places.refuse_overlap(source, to.url)
     run_id = _run_at(source)
     _refuse_elsewhere(source, to, run_id)
-    with _owned(source, run_id), _held(to):
+    with _owned(source, run_id) as newest, _held(to):
         source.refresh()
         journey = Journey("move", run_id, source.url, to.url)
         gone = tombstone.read(source)
@@ -94,8 +94,8 @@ def move(source: Store, to: Store, *, by: str, tell: Tell = lambda *_: None) -> 
             mine = Manifest(run_id=run_id, kind="move", source=source.url, to=to.url, began=now(), by=by)
             sent = _bring(source, to, mine, journey, tell)
             _leave(source, journey, sent, by)
-            if not source.abilities.lock:
-                _refuse_faster(source, sent)
+            if newest is not None:
+                _refuse_faster(source, newest)
             _define(to, sent)
         journey.left = clearing.clear(source, sent, tell)
     if source.abilities.lock:
@@ -128,25 +128,36 @@ def _still(source: Store) -> Iterator[None]:
 
 
 @contextmanager
-def _owned(source: Store, run_id: str) -> Iterator[None]:
-    """Nobody runs it, nor can a process go on with it that was frozen: without a lock a fence keeps it out."""
+def _owned(source: Store, run_id: str) -> Iterator[int | None]:
+    """Nobody runs it, nor can a process go on with it that was frozen: without a lock a fence keeps it out.
+
+    Yields the newest segment that may lie there as long as nobody else runs it: that fence, 0 if nobody ever ran it, or
+    what an earlier call has carried that has put up the tombstone. None where there is a lock.
+    """
     with _still(source):
         gone = tombstone.read(source)
-        seen = None if source.abilities.lock or (gone and gone.run_id == run_id) else look(source)
-        with ownership.owned(source, seen, take_over=True) if seen and seen.moment.seq else nullcontext():
-            yield
+        if source.abilities.lock:
+            yield None
+        elif gone is not None and gone.run_id == run_id:
+            yield max(map(journal.first_of, movingfile.read_leaving(source)), default=0)
+        elif (seen := look(source)).moment.seq == 0:
+            yield 0
+        else:
+            with ownership.owned(source, seen, take_over=True) as mine:
+                assert mine.fence is not None
+                yield mine.fence.seq
 
 
-def _refuse_faster(source: Store, sent: dict[str, Sent]) -> None:
-    """Without a lock: whoever began to run it while the tombstone was written has put up a fence before looking at
-    journal/ again, where `leaving.json` has come before the tombstone. So at least one of the two sees the other."""
+def _refuse_faster(source: Store, newest: int) -> None:
+    """Without a lock: whoever began to run it meanwhile has put up a fence before listing journal/ again, where
+    `leaving.json` has come before the tombstone. So at least one of the two sees the other; what was carried of it does
+    not matter."""
     source.refresh()
-    segments = map(segment_path, journal.segments(source))
-    if new := [path for path in segments if path not in sent]:
+    if (found := max(journal.segments(source), default=0)) > newest:
         source.remove(tombstone.PATH)
         source.remove(movingfile.LEAVING)
         raise LeaseHeld(
-            "another process began to run this workspace", path=source.url, why=f"it has written {new[0]}",
+            "another process began to run this workspace", path=source.url, why=f"it has written {segment_path(found)}",
             remedy="wait for it, or stop it first; then run the same command again",
         )  # fmt: skip
 

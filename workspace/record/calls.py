@@ -16,8 +16,9 @@ class StepStarted(OfCall, frozen=True, kw_only=True, tag="step.started"):
     arguments: Raw = NOTHING  # left out when they are long
 
 
-class StepCompleted(OfCall, frozen=True, kw_only=True, tag="step.completed"):
-    """A call has returned; its result is `result`, or the blob named `blob`."""
+class StepCompleted(OfCall, frozen=True, kw_only=True, gc=False, tag="step.completed"):
+    """A call has returned; its result is `result`, or the blob named `blob`. There may be tens of thousands, which
+    hold nothing that could hold them, so the garbage collector need not look at them."""
 
     effect: bool = False
     result: Raw = NOTHING

@@ -192,12 +192,12 @@ def _session(options: Mapping[str, Any]) -> Any:
     return session
 
 
-def timestamp(text: str) -> datetime:
-    """ISO 8601 of a listing, RFC 9110 of a header; whatever else botocore knows takes longer."""
+def timestamp(text: Any) -> datetime:
+    """ISO 8601 of a listing, RFC 9110 of a header; whatever else botocore knows, numbers say, takes longer."""
     from botocore.utils import parse_timestamp  # type: ignore[import-untyped]
 
     for parse in (datetime.fromisoformat, parsedate_to_datetime):
-        with suppress(ValueError, TypeError):
+        with suppress(ValueError, TypeError, AttributeError):
             if (found := parse(text)).tzinfo is not None:
                 return found
     return parse_timestamp(text)  # type: ignore[no-any-return]
