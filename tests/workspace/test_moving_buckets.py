@@ -268,6 +268,31 @@ def test_a_move_that_is_gone_on_with_sees_who_began_to_run_it(
     assert not lives(at(place)) and lives(DiskStore(tmp_path / "c"))
 
 
+def test_a_run_that_has_come_back_is_not_removed_by_who_has_slept(
+    folder: Path, place: str, at: Open, seaweedfs: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the middle of clearing; the files are the same again, byte for byte."""
+    moving.move(DiskStore(folder), at(place), by="me")
+    there = seaweedfs.place()
+    slept: list[float] = []
+
+    class Sleeper(BucketStore):
+        def remove(self, path: str) -> None:
+            super().remove(path)
+            if path == "workspace.yaml" and not slept:
+                slept.append(3600)
+                moving.move(at(there), at(place), by="me")
+
+    monkeypatch.setattr(clearing, "clock", lambda: heartbeat.clock() + sum(slept))
+    before = hashes(at(place))
+    sleeper = at(place)
+    sleeper.__class__ = Sleeper
+    with pytest.raises(LeaseHeld, match="finished this move"):
+        moving.move(sleeper, at(there), by="me")
+    assert slept and lives(at(place)) and not lives(at(there))
+    assert before.items() <= hashes(at(place)).items()
+
+
 def test_a_bucket_whose_tags_say_nothing_is_believed(folder: Path, place: str, at: Open) -> None:
     """With SSE-KMS an ETag is no MD5, and what a store remembers of its own writes proves nothing."""
 

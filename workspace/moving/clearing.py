@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from .. import journal, movingfile, tombstone
+from ..errors import LeaseHeld
+from ..heartbeat import clock
 from ..names import DEFINITION
 from ..store import Entry, Store
 from ..store.disk import DISPLACED, LOCK
@@ -12,23 +14,31 @@ from . import inventory
 from .transfer import READ_LIMIT, Sent, Tell, each_of, hashes
 
 _KEPT = frozenset((tombstone.PATH, LOCK))
+_FRESH = 5.0  # seconds
 
 
 def clear(store: Store, sent: Mapping[str, Sent], tell: Tell) -> list[str]:
     """Remove what `leaving.json` lists. Returns what is left besides the tombstone. `sent` is what was read here just
-    now; without it, each file is read once more to see whether it is still what went."""
+    now; without it, each file is read once more to see whether it is still what went. LeaseHeld if somebody else has
+    finished this, and may have brought the run back."""
     leaving = movingfile.read_leaving(store)
     if not leaving:
         return []
     store.refresh()
+    still = _Still(store)
+
+    def remove(path: str) -> None:
+        still.check()
+        _remove(store, path, leaving, sent)
+
     if DEFINITION in leaving:
-        _remove(store, DEFINITION, leaving, sent)
+        remove(DEFINITION)
         store.settle("")
     entries = [entry.path for entry in inventory.walk(store)]
     going = [path for path in entries if path in leaving and path != DEFINITION]
     rubbish = [path for path in entries if inventory.is_passing(path)]
     tell("clearing", 0, len(going))
-    for number, _ in enumerate(each_of(lambda path: _remove(store, path, leaving, sent), going, store), 1):
+    for number, _ in enumerate(each_of(remove, going, store), 1):
         tell("clearing", number, len(going))
     store.remove_many(rubbish)
     left = [entry.path for entry in inventory.walk(store) if _is_left(store, entry)]
@@ -36,6 +46,27 @@ def clear(store: Store, sent: Mapping[str, Sent], tell: Tell) -> list[str]:
     store.remove(movingfile.LEAVING)
     _tidy(store, "")
     return left
+
+
+class _Still:
+    """Whether the run is still leaving. A laptop may sleep between two removals, and the run be back when it wakes: its
+    files are the same then, and only `leaving.json` tells."""
+
+    def __init__(self, store: Store):
+        self._store, self._leaving, self._seen = store, store.version(movingfile.LEAVING), clock()
+
+    def check(self) -> None:
+        now = clock()
+        if now - self._seen < _FRESH:
+            return
+        self._store.refresh(journal.FOLDER)
+        if self._store.version(movingfile.LEAVING) != self._leaving:
+            raise LeaseHeld(
+                "somebody else has finished this move", path=self._store.url,
+                why=f"{movingfile.LEAVING} is not the same any more",
+                remedy="`satchel status` tells where the run lives now",
+            )  # fmt: skip
+        self._seen = now
 
 
 def _remove(store: Store, path: str, leaving: Mapping[str, str], sent: Mapping[str, Sent]) -> None:

@@ -218,10 +218,10 @@ def _claim(to: Store, mine: Manifest, tell: Tell) -> bool:
         raise UsageError(f"holds {which}", path=to.url, remedy="name a place that is empty, or does not exist yet")
     old = tombstone.read(to)
     is_back = old is not None and old.run_id == mine.run_id
+    if is_back:  # it may not be through with leaving, and then still says how the run had come before
+        clearing.clear(to, {}, tell)
     there = movingfile.read(to)
     if there is None:
-        if is_back:
-            clearing.clear(to, {}, tell)
         _refuse_strange(to, is_back)
         try:
             to.create(movingfile.PATH, movingfile.encode(mine))
