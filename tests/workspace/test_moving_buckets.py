@@ -18,7 +18,7 @@ import satchel
 from satchel.workspace import heartbeat, lease, moving, movingfile, tombstone
 from satchel.workspace.errors import LeaseHeld, StorageFailed, UsageError
 from satchel.workspace.looking import define, look
-from satchel.workspace.moving import clearing, inventory, journey
+from satchel.workspace.moving import clearing, inventory, journey, still
 from satchel.workspace.ownership import owned
 from satchel.workspace.store import DiskStore, Store, open_store
 from satchel.workspace.store.bucket import BucketStore
@@ -166,11 +166,11 @@ def test_who_begins_to_run_it_under_the_tombstone_is_lost(folder: Path, place: s
     seen = look(rival)
 
     class Slow(BucketStore):
-        def replace(self, path: str, data: bytes, **options: Any) -> str:
+        def create(self, path: str, data: bytes) -> None:
             if path == tombstone.PATH:
                 tail = look(at(place)).tail
                 at(place).create(f"journal/{tail.next_seq:012d}.jsonl", b"a rival's fence")
-            return super().replace(path, data, **options)
+            super().create(path, data)
 
     (tmp_path / "c").mkdir()
     source = at(place)
@@ -249,11 +249,11 @@ def test_a_move_that_is_gone_on_with_sees_who_began_to_run_it(
     moving.move(DiskStore(folder), at(place), by="me")
     leave = journey._leave
 
-    def killed(*given: Any) -> None:
+    def killed(*given: Any, **options: Any) -> None:
         rival = at(place)
         with owned(rival, look(rival), take_over=True):
             pass
-        leave(*given)
+        leave(*given, **options)
         raise Killed
 
     (tmp_path / "c").mkdir()
@@ -283,14 +283,72 @@ def test_a_run_that_has_come_back_is_not_removed_by_who_has_slept(
                 slept.append(3600)
                 moving.move(at(there), at(place), by="me")
 
-    monkeypatch.setattr(clearing, "clock", lambda: heartbeat.clock() + sum(slept))
+    monkeypatch.setattr(still, "clock", lambda: heartbeat.clock() + sum(slept))
     before = hashes(at(place))
     sleeper = at(place)
     sleeper.__class__ = Sleeper
-    with pytest.raises(LeaseHeld, match="finished this move"):
+    with pytest.raises(LeaseHeld, match="gone on with this journey"):
         moving.move(sleeper, at(there), by="me")
     assert slept and lives(at(place)) and not lives(at(there))
     assert before.items() <= hashes(at(place)).items()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_new", [False, True])
+@pytest.mark.parametrize("where", ["copying", "copied", "left", "defined"])
+def test_who_has_slept_does_not_spoil_what_another_call_has_brought(
+    where: str, is_new: bool, folder: Path, place: str, at: Open, seaweedfs: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same command was typed again elsewhere, and is through."""
+    monkeypatch.setenv(heartbeat.TTL_VARIABLE, "0.5")
+    if is_new:
+        for name in ("agent.py", "workspace.yaml"):
+            at(place).replace(name, (folder / name).read_bytes())
+    else:
+        moving.move(DiskStore(folder), at(place), by="me")
+    there, before = seaweedfs.place(), hashes(at(place))
+    slept: list[float] = []
+
+    def sleep() -> None:
+        if not slept:
+            slept.append(3600)
+            with monkeypatch.context() as elsewhere:
+                elsewhere.setattr(heartbeat, "until_free", lambda store: ())  # by its clock the first has died long ago
+                moving.move(at(place), at(there), by="me")
+
+    class Sleeper(BucketStore):
+        def replace(self, path: str, data: bytes, **options: Any) -> str:
+            if where == "copying" and path == "agent.py":
+                sleep()
+            return super().replace(path, data, **options)
+
+        def create(self, path: str, data: bytes) -> None:
+            if where == "defined" and path == "workspace.yaml":
+                sleep()
+            super().create(path, data)
+
+    real = {name: getattr(journey, name) for name in ("transfer", "_leave")}
+
+    def transfer(*given: Any) -> Any:
+        sent = real["transfer"](*given)
+        if where == "copied":
+            sleep()
+        return sent
+
+    def leave(*given: Any, **options: Any) -> None:
+        if where == "left":
+            sleep()
+        real["_leave"](*given, **options)
+
+    monkeypatch.setattr(still, "clock", lambda: heartbeat.clock() + sum(slept))
+    monkeypatch.setattr(journey, "transfer", transfer)
+    monkeypatch.setattr(journey, "_leave", leave)
+    to = at(there)
+    to.__class__ = Sleeper
+    with pytest.raises((LeaseHeld, UsageError)):
+        moving.move(at(place), to, by="me")
+    assert slept and lives(at(there)) and not lives(at(place))
+    assert before.items() <= hashes(at(there)).items()
 
 
 def test_a_bucket_whose_tags_say_nothing_is_believed(folder: Path, place: str, at: Open) -> None:

@@ -5,27 +5,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from .. import journal, movingfile, tombstone
-from ..errors import LeaseHeld
-from ..heartbeat import clock
 from ..names import DEFINITION
 from ..store import Entry, Store
 from ..store.disk import DISPLACED, LOCK
 from . import inventory
+from .still import Still, finished
 from .transfer import READ_LIMIT, Sent, Tell, each_of, hashes
 
 _KEPT = frozenset((tombstone.PATH, LOCK))
-_FRESH = 5.0  # seconds
 
 
 def clear(store: Store, sent: Mapping[str, Sent], tell: Tell) -> list[str]:
     """Remove what `leaving.json` lists. Returns what is left besides the tombstone. `sent` is what was read here just
     now; without it, each file is read once more to see whether it is still what went. LeaseHeld if somebody else has
     finished this, and may have brought the run back."""
-    leaving = movingfile.read_leaving(store)
+    store.refresh()
+    leaving, version = movingfile.read_leaving(store), store.version(movingfile.LEAVING)
+    if sent and leaving != {each.path: each.sha256 for each in sent.values()}:
+        raise finished(store, f"{movingfile.LEAVING} is not as it was written")
     if not leaving:
         return []
-    store.refresh()
-    still = _Still(store)
+
+    def look() -> None:
+        store.refresh(journal.FOLDER)
+        if store.version(movingfile.LEAVING) != version:
+            raise finished(store, f"{movingfile.LEAVING} is not the same any more")
+
+    still = Still(look)
 
     def remove(path: str) -> None:
         still.check()
@@ -46,27 +52,6 @@ def clear(store: Store, sent: Mapping[str, Sent], tell: Tell) -> list[str]:
     store.remove(movingfile.LEAVING)
     _tidy(store, "")
     return left
-
-
-class _Still:
-    """Whether the run is still leaving. A laptop may sleep between two removals, and the run be back when it wakes: its
-    files are the same then, and only `leaving.json` tells."""
-
-    def __init__(self, store: Store):
-        self._store, self._leaving, self._seen = store, store.version(movingfile.LEAVING), clock()
-
-    def check(self) -> None:
-        now = clock()
-        if now - self._seen < _FRESH:
-            return
-        self._store.refresh(journal.FOLDER)
-        if self._store.version(movingfile.LEAVING) != self._leaving:
-            raise LeaseHeld(
-                "somebody else has finished this move", path=self._store.url,
-                why=f"{movingfile.LEAVING} is not the same any more",
-                remedy="`satchel status` tells where the run lives now",
-            )  # fmt: skip
-        self._seen = now
 
 
 def _remove(store: Store, path: str, leaving: Mapping[str, str], sent: Mapping[str, Sent]) -> None:

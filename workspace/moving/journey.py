@@ -25,6 +25,7 @@ from ..store.disk import DISPLACED, LOCK
 from ..tombstone import Tombstone
 from ..version import version
 from . import clearing, inventory, places
+from .still import finished
 from .transfer import Sent, Tell, differs, hashes, proves, transfer
 
 
@@ -93,9 +94,11 @@ def move(source: Store, to: Store, *, by: str, tell: Tell = lambda *_: None) -> 
         else:
             mine = Manifest(run_id=run_id, kind="move", source=source.url, to=to.url, began=now(), by=by)
             sent = _bring(source, to, mine, journey, tell)
-            _leave(source, journey, sent, by)
             if newest is not None:
-                _refuse_faster(source, newest)
+                _refuse_faster(source, newest, is_leaving=gone is not None)
+            _leave(source, journey, sent, by, is_begun=gone is not None)
+            if newest is not None:
+                _refuse_faster(source, newest, is_leaving=True)
             _define(to, sent)
         journey.left = clearing.clear(source, sent, tell)
     if source.abilities.lock:
@@ -148,14 +151,15 @@ def _owned(source: Store, run_id: str) -> Iterator[int | None]:
                 yield mine.fence.seq
 
 
-def _refuse_faster(source: Store, newest: int) -> None:
+def _refuse_faster(source: Store, newest: int, *, is_leaving: bool) -> None:
     """Without a lock: whoever began to run it meanwhile has put up a fence before listing journal/ again, where
     `leaving.json` has come before the tombstone. So at least one of the two sees the other; what was carried of it does
     not matter."""
     source.refresh()
     if (found := max(journal.segments(source), default=0)) > newest:
-        source.remove(tombstone.PATH)
-        source.remove(movingfile.LEAVING)
+        if is_leaving:  # by this call, or one that it goes on with
+            source.remove(tombstone.PATH)
+            source.remove(movingfile.LEAVING)
         raise LeaseHeld(
             "another process began to run this workspace", path=source.url, why=f"it has written {segment_path(found)}",
             remedy="wait for it, or stop it first; then run the same command again",
@@ -249,17 +253,30 @@ def _refuse_strange(to: Store, is_back: bool) -> None:
                          "does not exist yet")  # fmt: skip
 
 
-def _leave(source: Store, journey: Journey, sent: dict[str, Sent], by: str) -> None:
-    """From the tombstone on, the run does not live here any more."""
+def _leave(source: Store, journey: Journey, sent: dict[str, Sent], by: str, *, is_begun: bool) -> None:
+    """From the tombstone on, the run does not live here any more. LeaseHeld if there is another call's. `is_begun`: one
+    that had begun to leave is gone on with."""
     movingfile.write_leaving(source, {each.path: each.sha256 for each in sent.values()})
     stone = Tombstone(run_id=journey.run_id, to=journey.to, at=now(), by=by, satchel=version(), sha256=journey.sha256)
-    source.replace(tombstone.PATH, tombstone.encode(stone))
+    there = tombstone.read(source)
+    if there is not None and there.run_id == journey.run_id and not is_begun:
+        raise finished(source, f"{there.by} moves it to {there.to}")
+    if source.abilities.lock or source.version(tombstone.PATH) is not None:
+        source.replace(tombstone.PATH, tombstone.encode(stone))
+        return
+    try:
+        source.create(tombstone.PATH, tombstone.encode(stone))
+    except FileExistsError:
+        raise finished(source, f"there is a {tombstone.PATH} by now") from None
 
 
 def _define(to: Store, sent: dict[str, Sent]) -> None:
     """The last file: from now on it is a workspace."""
     one = sent[DEFINITION]
-    to.create(DEFINITION, one.data)
+    try:
+        to.create(DEFINITION, one.data)
+    except FileExistsError:
+        raise finished(to, f"there is a {DEFINITION} by now") from None
     to.refresh()
     if not proves(to, one):
         to.remove(DEFINITION)

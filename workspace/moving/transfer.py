@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Literal, NamedTuple, TypeVar
 
 from .. import journal
@@ -18,6 +19,7 @@ from ..errors import StorageFailed, UsageError
 from ..names import DEFINITION
 from ..store import DiskStore, Entry, Store, Version
 from . import inventory
+from .still import Still, finished
 
 READ_LIMIT = 1 << 40
 """A file is held in memory as a whole, as everywhere else; but what a run has made is not refused for its size."""
@@ -64,13 +66,20 @@ def transfer(source: Store, to: Store, tell: Tell) -> dict[str, Sent]:
             "files of the workspace change all the time", path=source.url, why=f"{due[0].path} is the last that did",
             remedy="see who writes there, and run the same command again",
         )  # fmt: skip
-    to.refresh()
+    _refuse_arrived(to)
     for entry in inventory.walk(to):  # what an earlier attempt brought, and the source has no more
         if inventory.goes_along(entry.path) and entry.path not in sent and entry.path != DEFINITION:
             to.remove(entry.path)
     _verify(to, sent, tell)
     _settle(to, sent)
     return sent
+
+
+def _refuse_arrived(to: Store) -> None:
+    """Whoever has brought it there may have cleared the source since, and what is read there now is not the run."""
+    to.refresh()
+    if to.version(DEFINITION) is not None:
+        raise finished(to, f"there is a {DEFINITION} by now")
 
 
 def _is_current(source: Store, sent: Sent | None, entry: Entry) -> bool:
@@ -80,18 +89,19 @@ def _is_current(source: Store, sent: Sent | None, entry: Entry) -> bool:
 def _copy(source: Store, to: Store, due: list[Entry], sent: dict[str, Sent], tell: Tell) -> None:
     """The journal only after all others are there: what is half there has no end of its history."""
     total, done = sum(entry.size for entry in due), 0
-    to.refresh()
+    _refuse_arrived(to)
+    still = Still(partial(_refuse_arrived, to))
     tell("copying", 0, total)
     for is_journal in (False, True):
         part = [entry for entry in due if entry.path.startswith(f"{journal.FOLDER}/") == is_journal]
-        for entry, one in each_of(lambda entry: _bring(source, to, entry.path), part, source, to):
+        for entry, one in each_of(lambda entry: _bring(source, to, entry.path, still), part, source, to):
             done += entry.size
             tell("copying", done, total)
             if one is not None:
                 sent[entry.path] = one
 
 
-def _bring(source: Store, to: Store, path: str) -> Sent | None:
+def _bring(source: Store, to: Store, path: str, still: Still) -> Sent | None:
     """None if the file is gone meanwhile."""
     try:
         data, version = source.read(path, limit=READ_LIMIT)
@@ -101,6 +111,7 @@ def _bring(source: Store, to: Store, path: str) -> Sent | None:
     sent = Sent(path, len(data), sha, md5, version, True)
     if proves(to, sent):
         return sent
+    still.check()
     to.replace(path, data, sync="data")
     _keep_attributes(source, to, path)
     return sent._replace(was_there=False)
