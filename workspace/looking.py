@@ -80,7 +80,7 @@ def signature(store: Store) -> Signature:
 def look(store: Store, *, to_open: bool = False) -> Look:
     """The newest moment. InvalidFile, NewerFormat or Damaged if the workspace can't be opened as it is. `to_open`: what
     an opening reads besides is fetched, too."""
-    having = _begin(partial(_have, store, DEFINITION)) if store.abilities.remote else None
+    having = _begin(partial(_have_definition, store)) if store.abilities.remote else None
     store.refresh()
     if having is not None:  # of the others the listing has told the names
         having.join()
@@ -104,10 +104,10 @@ def _begin(job: Callable[[], None]) -> threading.Thread:
     return thread
 
 
-def _have(store: Store, path: str) -> None:
+def _have_definition(store: Store) -> None:
     """At hand, if it is there. Errors are for whoever reads it to tell."""
     with suppress(SatchelError, OSError):
-        store.read(path, limit=_DEFINITION_LIMIT)
+        store.read(DEFINITION, limit=_DEFINITION_LIMIT)
 
 
 def _needed(store: Store) -> list[str]:

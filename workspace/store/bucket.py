@@ -77,11 +77,11 @@ class BucketStore(RemoteStore):
         self._bodies.keep(path, body.data, body.facts["ETag"])
         return Content(body.data, body.facts["ETag"])
 
-    def _listed(self, path: str) -> Known | None:
-        """One object, without asking for it: see `Denied`."""
+    def _is_listed(self, path: str) -> bool:
+        """Whether an object is there, without asking for it: see `Denied`."""
         key = self._key(path)
         page = self._requests.call("list_objects_v2", "can't be listed", path, Prefix=key, MaxKeys=1)
-        return next((_known(each) for each in page.get("Contents", ()) if each["Key"] == key), None)
+        return any(each["Key"] == key for each in page.get("Contents", ()))
 
     @contextmanager
     def _telling_absent(self, path: str) -> Iterator[None]:
@@ -89,7 +89,7 @@ class BucketStore(RemoteStore):
         try:
             yield
         except Denied:
-            if self._listed(path):
+            if self._is_listed(path):
                 raise
             raise Absent from None
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import UTC, datetime
-from functools import partial
 
 from ...schemas import Problem
 from ..errors import AgentError, InvalidFile, SatchelError
@@ -50,7 +49,12 @@ class RemoteStore:
             with suppress(SatchelError, OSError):
                 self.read(path)
 
-        at_once([partial(fetch, path) for path in wanted])
+        first, *others = wanted
+        with ThreadPoolExecutor(min(len(others), _AT_ONCE - 1), "satchel-fetch") as threads:
+            fetched = threads.map(fetch, others)
+            fetch(first)
+            for _ in fetched:
+                pass
 
     def _is_worth_fetching(self, path: str) -> bool:
         known = self._view.get(path)
@@ -107,19 +111,6 @@ class RemoteStore:
         self._view.wrote(path, Known(version, len(data), moment(datetime.now(UTC))))
         self._bodies.keep(path, data, version)
         return version
-
-
-def at_once(jobs: Sequence[Callable[[], object]]) -> None:
-    """Do all, several at a time, the first one here. Raises what one of them has raised."""
-    first, *others = jobs
-    if not others:
-        first()
-        return
-    with ThreadPoolExecutor(min(len(others), _AT_ONCE - 1), "satchel-fetch") as threads:
-        submitted = [threads.submit(job) for job in others]
-        first()
-    for each in submitted:
-        each.result()
 
 
 def moment(at: datetime | None) -> str:
