@@ -2,9 +2,9 @@
 #
 #   make demo       kill a run in the middle of a streamed answer, and resume it
 #   make test       the tests
-#   make test-slow the soaks and the whole crash exploration
+#   make test-slow  the soaks, the whole crash exploration, and every example of the properties
 #   make test-all   both
-#   make lint       ruff and mypy
+#   make lint       ruff, mypy, and what merges have left
 #
 # Another Python: make demo PYTHON=python3.13
 
@@ -19,7 +19,7 @@ SOURCES := $(shell find src runtime workspace schemas sample_workspaces -name '*
 # Many tests wait for other processes.
 WORKERS := $(shell echo $$(( 2 * $$(getconf _NPROCESSORS_ONLN) )))
 
-.PHONY: demo test test-slow test-all lint clean
+.PHONY: demo test test-slow test-all lint conflict-markers clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
@@ -29,11 +29,11 @@ test: $(VENV)/tests
 	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --dist worksteal
 
 test-slow: $(VENV)/tests
-	$(BIN)/python -m pytest -m slow -rP -n $(WORKERS) --dist worksteal  # -rP: each tells what it did, and its seed
+	$(BIN)/python -m pytest -m "slow or hypothesis" --hypothesis-profile=full -rP -n $(WORKERS) --dist worksteal
 
 test-all: test test-slow
 
-lint: $(VENV)/tests
+lint: $(VENV)/tests conflict-markers
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	@rm -rf build/lint
@@ -42,6 +42,10 @@ lint: $(VENV)/tests
 	MYPYPATH=build/lint $(BIN)/mypy
 	cd sample_workspaces/digest && MYPYPATH=../../build/lint ../../$(BIN)/mypy --config-file= --strict agent.py
 	cd sample_workspaces/onboarding && MYPYPATH=../../build/lint ../../$(BIN)/mypy --config-file= --strict agent.py
+
+# What a merge leaves where two sides disagree. Python does not mind it in a docstring.
+conflict-markers:
+	@! grep -rnIE --exclude-dir='.?*' --exclude-dir=build '^(<{7} |[|]{7} |={7}$$|>{7} )' . .ci/run
 
 clean:
 	rm -rf $(VENV) .demo build

@@ -13,16 +13,16 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from ..workspace import pausefile
+from ..workspace import inbox, pausefile
 from ..workspace.agentmoment import folder_of_agent
 from ..workspace.definition import parse
 from ..workspace.edits import Noticed, keeping, notice
 from ..workspace.errors import InvalidFile, SatchelError
-from ..workspace.guard import STILL
 from ..workspace.names import DEFINITION
 from ..workspace.pausefile import PauseFile
 from ..workspace.projection import STATE, TODO
 from ..workspace.record import PauseRequested
+from ..workspace.settling import Settling, Stage
 from ..workspace.store import Content, Version
 from . import windows
 from .context import Context, Suspension
@@ -35,7 +35,11 @@ _REMOTE_RESCAN = 4.0
 
 _SHARE = 20
 _SETTLE = 0.05
-_LAST_LOOKS = 40
+_LAST_LOOKS = 8.0
+"""Seconds that the end of a run waits for a file that is being saved."""
+
+_LAST_OPEN_LOOKS = 60.0
+"""The same for one that a program has open for writing."""
 
 
 class Attention:
@@ -46,15 +50,17 @@ class Attention:
         self._store, self._guard = context.store, context.workspace.guard
         self._is_remote, self._refresh_due = self._store.abilities.remote, 0.0
         self._hint = asyncio.Event()
-        self._seen: dict[str, tuple[Version, float]] = {}  # changed files: their versions, and since when
+        self._settling = Settling(self._store)
+        self._stages: dict[str, Stage] = {}  # of changed files
+        self._pause_changes = False  # pause.yaml has not settled
         self._pause: Version | None = None  # of pause.yaml as it was last looked at
         self._definition = self._store.version(DEFINITION)
         self._told: set[tuple[str, Version]] = set()
         self._left: dict[str, Version] = {}  # what can't be taken, and is left where it is
         self._waits = False  # for a moment in which no scope is open
-        self._reopens = False  # an edit that was taken leaves something to do
+        self._taken: list[Noticed] = []  # since the agent was entered
         self._decided: dict[str, Version] = {}  # what it waits with
-        self.wants_resume = False  # somebody has typed `status: resume` before the run had stopped
+        self.has_asked = False  # a file contradicts the run
 
     async def watch(self) -> None:
         """Look now and then, and whenever the system hints at a change, until cancelled."""
@@ -73,7 +79,7 @@ class Attention:
                         self.obey()
                     took = time.monotonic() - began
                     await asyncio.sleep(min(_SHARE * took, _RESCAN))
-                    moving = self._seen or self._waits
+                    moving = self._waits or self._pause_changes or {*self._stages.values()} - {"open"}
                     with suppress(TimeoutError):  # not wait_for, which loses a cancellation that comes with a hint
                         async with asyncio.timeout(_SETTLE if moving else _RESCAN):
                             await self._hint.wait()
@@ -89,30 +95,36 @@ class Attention:
         self._context.failed = failed
         self._context.suspend(Suspension("paused", "the files can't be looked at"))
 
-    async def _refresh(self) -> None:
+    async def _refresh(self, *, at_once: bool = False) -> None:
         """Where a look is a request, take one every few seconds, and let the run go on meanwhile."""
-        if self._is_remote and time.monotonic() >= self._refresh_due:
+        if self._is_remote and (at_once or time.monotonic() >= self._refresh_due):
             await asyncio.to_thread(self._store.refresh)
             self._refresh_due = time.monotonic() + _REMOTE_RESCAN
 
     # pause.yaml
 
     async def _look_at_pause(self) -> None:
+        self._pause_changes = False
         there = self._store.version(pausefile.PATH)
         if there in (None, self._pause):
             return
+        self._settling.stage(pausefile.PATH, there)
         await asyncio.sleep(_SETTLE)
+        stage = self._settling.stage(pausefile.PATH, there)
         try:
             content = self._store.read(pausefile.PATH, limit=pausefile.LIMIT)
-            if content.version != there:
-                self._hint.set()  # it is being saved
-                return
             file = pausefile.parse(content.data)
+            if not content.version == there == self._store.version(pausefile.PATH):
+                stage = "changing"
         except FileNotFoundError:
             return
         except InvalidFile as error:
-            self._say("pause.yaml", f"{error}; the run is paused all the same")
-            file = PauseFile()
+            if stage == "settled":
+                self._say("pause.yaml", f"{error}; the run is paused all the same")
+            file = pausefile.seen(self._store) or PauseFile()
+        if stage != "settled" and not (file.mode == "emergency" and file.status != "resume"):
+            self._pause_changes = stage == "changing"
+            return
         self._pause = there
         self._obey_pause(file)
 
@@ -122,16 +134,13 @@ class Attention:
             return  # it is over, and is about to be removed
         if file.mode == "emergency" and file.status != "resume":
             os.kill(os.getpid(), signal.SIGKILL)  # what is not durable by now does not count
-        if file.status == "resume":
-            self.wants_resume = known is not None
-        elif known is None or (file.mode == "cancel" != known.mode):
+        if file.status != "resume" and (known is None or file.mode == "cancel" != known.mode):
             context.pause(file.request(self._store.trace(pausefile.PATH).by))
 
     # The files that the run writes, too
 
     def _changed(self) -> bool:
-        """Whether there is an edit that holds still."""
-        now = time.monotonic()
+        """Whether there is an edit that has settled."""
         context, found = self._context, {}
         for path in self._guard.look():
             version = self._store.version(path)
@@ -142,23 +151,14 @@ class Attention:
         if (version := self._store.version(DEFINITION)) not in (None, self._definition):
             found[DEFINITION] = version
         self._find_new_plans(found)
-        self._seen = {
-            path: (version, since if (since := self._since(path, version)) else now)
-            for path, version in found.items()
-        }  # fmt: skip
+        self._stages = {path: self._settling.stage(path, version) for path, version in found.items()}
         for path, version in found.items():
-            if (path, version) not in self._told and now - self._seen[path][1] >= STILL:
+            if (path, version) not in self._told and self._stages[path] == "settled":
                 self._told.add((path, version))
                 self._say("edited", f"{path} was saved; it is taken at the next safe point")
-        return bool(found) and context.suspension is None and any(
-            now - since >= STILL for _, since in self._seen.values()
-        )  # fmt: skip
+        return context.suspension is None and "settled" in self._stages.values()
 
-    def _since(self, path: str, version: Version) -> float:
-        known = self._seen.get(path)
-        return known[1] if known and known[0] == version else 0.0
-
-    def _find_new_plans(self, found: dict[str, Version]) -> None:
+    def _find_new_plans(self, found: dict[str, Version] | dict[str, Version | None]) -> None:
         """A plan that a person writes for an agent that has none."""
         for agent in self._context.moment.agents.values():
             path = agent.folder + TODO
@@ -205,19 +205,50 @@ class Attention:
                 self._fail(error)
 
     async def at_end(self) -> bool:
-        """The agent has come to its end: take what was saved meanwhile. Returns whether that leaves something to do."""
-        self._reopens = False
-        for _ in range(_LAST_LOOKS):
+        """The agent has come to its end: take what was saved meanwhile. Returns whether an edit leaves something to do,
+        also one that was taken after the agent had looked at its plan for the last time."""
+        if (suspension := self._context.suspension) is not None and suspension.status == "edited":
+            self._context.suspension = None  # it has come to its end all the same
+        await self._refresh(at_once=True)
+        began = time.monotonic()
+        while True:
             if self._changed():
                 self.obey()
-            if not self._seen or self._context.suspension is not None:
+            patience = _LAST_OPEN_LOOKS if "open" in self._stages.values() else _LAST_LOOKS
+            is_over = not self._stages or self._context.suspension is not None
+            if is_over or time.monotonic() - began >= patience:
                 break
             await asyncio.sleep(_SETTLE)
-        return self._reopens
+        taken, self._taken = self._taken, []
+        return any(map(self._leaves_work, taken))
 
-    def at_rest(self) -> None:
-        """The agents have been stopped for an edit: take it."""
+    def _leaves_work(self, noticed: Noticed) -> bool:
+        agents, records = self._context.moment.agents, [edit.record for edit in noticed.edits]
+        replanned = {*noticed.plans, *(edit.record.agent for edit in noticed.edits if edit.after is not None)}
+        plans = (agents[path].plan.progress for path in replanned)
+        return (
+            any(settled < leaves for settled, leaves in plans)
+            or any(each.step is not None and each.step.scope in agents[each.agent].scopes for each in records)
+            or any(
+                key.startswith("_") and key not in agents[each.agent].results for each in records for key in each.redone
+            )
+        )
+
+    async def after_close(self) -> frozenset[str]:
+        """What has come since the last looks of a completed run: files that people have saved, with their versions, and
+        new tasks. It is for the next opening."""
+        await self._refresh(at_once=True)
+        found: dict[str, Version | None] = {path: self._store.version(path) for path in self._guard.look()}
+        self._find_new_plans(found)
+        saved = {f"{path} {version}" for path, version in found.items() if version not in (None, self._left.get(path))}
+        tasks = inbox.new_tasks(self._store, self._context.moment)
+        return frozenset((*saved, *tasks, *(("a displaced file",) if self._guard.has_left else ())))
+
+    def at_rest(self) -> bool:
+        """The agents have been stopped for an edit: take it. Returns whether there is something to do: there is."""
         self.obey()
+        self._taken.clear()
+        return True
 
     @property
     def _is_quiet(self) -> bool:
@@ -235,18 +266,17 @@ class Attention:
         )
 
     def _held(self) -> dict[str, Content]:
-        now, held = time.monotonic(), {}
-        for path, (version, since) in self._seen.items():
-            if now - since >= STILL:
-                try:
-                    content = self._store.read(path)
-                except FileNotFoundError:
-                    continue
-                except InvalidFile as error:  # no file at all, or far too large
-                    self._leave(path, version, error)
-                    continue
-                if content.version == version:
+        held: dict[str, Content] = {}
+        for path in self._stages:
+            version = self._store.version(path)
+            try:
+                if (content := self._settling.read(path)) is not None:
                     held[path] = content
+            except FileNotFoundError:
+                continue
+            except InvalidFile as error:  # no file at all, or far too large
+                if version is not None:
+                    self._leave(path, version, error)
         return held
 
     def _leave(self, path: str, version: Version, error: SatchelError) -> None:
@@ -277,7 +307,7 @@ class Attention:
         self._waits = False
         asked = {question.path for question in noticed.questions}
         reported = len(workspace.report.remarks)
-        self._reopens |= noticed.reopens
+        self._taken.append(noticed)
         for finding in noticed.findings:
             if finding.path in held:
                 workspace.report.add("done", str(finding))
@@ -295,11 +325,14 @@ class Attention:
         for agent in context.agents.values() if self._is_quiet else ():
             agent.refresh()
         for question in noticed.questions:
-            keeping.put_question(self._store, question)
+            keeping.put_question(self._store, context.moment, question)
+            self.has_asked = True
             if question.path in held:
                 context.pause(
                     PauseRequested(
-                        reason=f"conflict: {question.path} and the run contradict each other", by="an edit",
+                        by="an edit",
+                        reason=f"conflict: {question.path} and the run contradict each other; "
+                        "`satchel merge` settles it",
                     )
                 )  # fmt: skip
         workspace.mark_all()
@@ -323,7 +356,7 @@ class Attention:
     def _let_go(self, path: str, version: Version) -> None:
         """From here on the file is the run's to write again."""
         self._guard.take(path, version)
-        self._seen.pop(path, None)
+        self._stages.pop(path, None)
         for files in self._context.workspace.files.values():
             files.steps.forget(path)
 

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from ..workspace.approvals import find
 from ..workspace.edits import CheckData
 from ..workspace.errors import SatchelError
+from ..workspace.inbox import Offered
 from ..workspace.opening import Workspace
 from ..workspace.pausefile import SIGNAL
 from ..workspace.record import Doubt, Failure, Forced, Key, PauseRequested
@@ -94,8 +95,11 @@ class Context:
         self.names: set[str] = set()  # theirs, and those of the ones that are about to begin
         self.left_in_doubt: list[str] = []
         self.rechecks = Rechecks(self.moment)
+        self.cut_off_by = "a crash"  # what is told of a call that had begun and not ended
         self.code: Code | None = None  # of the agent, if that was looked at before
         self.make_run: Callable[[Any], Any]  # makes the face of a run that an agent sees (run.py)
+        self.offered: Offered = {}  # of the inbox, to the agent
+        self.has_opened_inbox = False  # the agent has asked for tasks, those of its schedule included
         self.under_way = 0  # calls that may commit
         self.answered = 0  # calls answered from the record
         self.recovered = 0  # characters of streamed answers that were not paid for again

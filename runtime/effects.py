@@ -23,6 +23,8 @@ from ..workspace import blobs
 from ..workspace.agentmoment import Answer, Kept
 from ..workspace.errors import NotDone, StorageFailed, UsageError
 from ..workspace.record import NOTHING, Key, StepCompleted, StepStarted
+from . import rechecking
+from .apart import Apart
 from .calls import KEY, Step, current_scope, run_parameter
 from .context import Suspended
 from .failure import said
@@ -123,7 +125,7 @@ async def _perform(call: Call) -> Any:
     scope = call.scope
     scope.claim(call.key)
     if call.key in scope.recorded.started:
-        settled = await _settle(call, "a crash")
+        settled = await _settle(call, scope.context.cut_off_by)
         return settled.result if settled else await _begin(call)
     if scope.agent.recorded.forgets(scope.key) and call.key not in scope.recorded.settled:
         settled = await _settle(call, "the journal was lost, and with it whether this was done before")
@@ -253,6 +255,35 @@ async def _settle(call: Call, cause: str) -> _Answer | None:
 
 
 async def _verify(call: Call) -> Any:
+    verify, args, kwargs = _verification(call)
+    with call.scope.context.drain.working(f"the verification of {call.words}"):
+        if inspect.iscoroutinefunction(verify):
+            return await cast(Awaitable[Any], verify(*args, **kwargs))
+        return await call.scope.in_thread(bind(verify, *args, **kwargs))
+
+
+async def _verify_within(call: Call, seconds: float) -> None:
+    """The same, for so long. A verification that takes longer is left behind: neither the scope nor the process waits
+    for it."""
+    verify, args, kwargs = _verification(call)
+    apart = Apart("satchel-verify")
+    try:
+        with call.scope.context.drain.working(f"the verification of {call.words}"):
+            async with asyncio.timeout(seconds) as limit:
+                if inspect.iscoroutinefunction(verify):
+                    await cast(Awaitable[Any], verify(*args, **kwargs))
+                else:
+                    await apart.call(bind(verify, *args, **kwargs))
+    except TimeoutError:
+        if limit.expired():
+            raise TimeoutError(f"no answer within {seconds:.0f} s") from None
+        raise
+    finally:
+        apart.end()
+
+
+def _verification(call: Call) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    """What is to be called, and with what."""
     effect = _effect(call)
     assert effect.verify is not None
     args, kwargs = effect.shape.unbind(call.arguments)
@@ -260,33 +291,36 @@ async def _verify(call: Call) -> Any:
         kwargs = {**kwargs, KEY: idempotency_key(call)}
     if of_run := run_parameter(typing.get_type_hints(effect.verify)):
         kwargs = {**kwargs, of_run: call.scope.agent.run}
-    with call.scope.context.drain.working(f"the verification of {call.words}"):
-        if inspect.iscoroutinefunction(effect.verify):
-            return await cast(Awaitable[Any], effect.verify(*args, **kwargs))
-        return await call.scope.in_thread(bind(effect.verify, *args, **kwargs))
+    return effect.verify, args, kwargs
 
 
 async def _recheck(call: Call, done: StepCompleted) -> None:
     scope, context = call.scope, call.scope.context
+    rechecks, words = context.rechecks, f"{call.step.name}{call.identity()['call']}"
     place = (scope.agent.path, scope.key, call.key)
     is_asked = any((each.agent, each.scope, each.key) == place for each in context.moment.doubts.values())
-    try:
-        if _effect(call).verify is not None:
-            await _verify(call)
-        elif is_asked:
+    if _effect(call).verify is None:
+        if is_asked:
             _ask(call, "unknown_outcome", _CONTRADICTED)
-        else:
-            return
+        return
+    if rechecks.seconds_left <= 0 and not is_asked:
+        rechecks.left_over.append(words)
+        return
+    began = time.monotonic()
+    try:
+        await _verify_within(call, rechecking.EACH if is_asked else min(rechecking.EACH, rechecks.seconds_left))
     except NotDone as error:
-        context.rechecks.put_back(place)
+        rechecks.put_back(place)
         _ask(call, "unknown_outcome", f"{_CONTRADICTED}: {error}")
     except Exception as error:
-        context.rechecks.unknown.append(f"{call.step.name}{call.identity()['call']}: {said(error)}")
+        rechecks.unknown.append(f"{words}: {said(error)}")
         if is_asked:
-            context.rechecks.put_back(place)
+            rechecks.put_back(place)
             _ask(call, "unknown_outcome", f"{_CONTRADICTED}; now verify failed: {said(error)}")
         return
-    context.rechecks.verified += 1
+    finally:
+        rechecks.seconds_left -= time.monotonic() - began
+    rechecks.verified += 1
     if is_asked:  # this takes the question back
         await scope.keep(call, blobs.fetch(context.store, done), how="verified")
 

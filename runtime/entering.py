@@ -5,27 +5,24 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal
 
-from ..workspace import pausefile, pausing
+from ..workspace import inbox, pausefile, pausing
 from ..workspace.errors import SatchelError, StorageFailed
+from ..workspace.names import DEFINITION
 from ..workspace.pausefile import SIGNAL
-from ..workspace.record import EndStatus, Failure, PauseRequested
+from ..workspace.record import EndStatus, Failure, PauseLate, PauseRequested
 from . import resuming
 from .agent import Agent
 from .attention import started
 from .context import Context, Suspension
-from .failure import describe, said
+from .failure import describe, of_storage, said
 from .resources import Pool
 from .run import Run
 from .session import Session, publish_schemas
 
 _LISTED = 3
-
-_IDLE = 0.1
-"""Seconds between two looks at whether a short pause is over."""
 
 _GIVE_UP = 5.0
 """Seconds that an agent has to notice that it was cancelled, once it is not waited for any more."""
@@ -42,6 +39,7 @@ class Ended:
     result: Any = None
     error: BaseException | None = None
     skipped: int = 0  # items that were finished before
+    late: frozenset[str] = frozenset()  # what has come after the last looks
 
 
 class Entering:
@@ -82,6 +80,9 @@ class Entering:
         self._close(ended)
         if self._was_cancelled:
             raise asyncio.CancelledError  # whoever cancelled this task waits for that
+        if ended.status == "completed":
+            with suppress(SatchelError):  # it has completed, whatever the storage does now
+                ended.late = await self._attention.after_close()
         return ended
 
     async def _come_to_a_stop(self) -> Ended:
@@ -98,42 +99,16 @@ class Entering:
         return Ended(context, "cancelled", self._reason) if ended.status == "completed" else ended
 
     async def _goes_on(self, ended: Ended) -> bool:
-        """Whether the agent is to be entered again in this process: a file was edited, or the pause is over."""
-        if ended.status == "edited":
-            self._attention.at_rest()
-            return True
-        if ended.status == "completed":
-            if await self._attention.at_end():
-                return True
-            if (suspension := self._context.suspension) is None or suspension.status != "paused":
-                return False
+        """Whether the agent is to be entered again at once, since a file was edited. Never while a pause is in force:
+        nothing would stop the agent any more."""
+        context, attention = self._context, self._attention
+        if ended.status in ("edited", "completed"):
+            has_work = await attention.at_end() if ended.status == "completed" else attention.at_rest()
+            self._stop_timer()  # the agent has come to its end already
+            if (suspension := context.suspension) is None or suspension.status != "paused":
+                return has_work
             ended.status, ended.reason = "paused", suspension.reason  # what was saved contradicts the run
-        context = self._context
-        pause = context.moment.pause
-        if ended.status != "paused" or pause is None or pause.mode != "drain" or context.drain.forced:
-            return False
-        if not self._attention.wants_resume:
-            if not _is_short(pause.until, context.workspace.definition.idle_below):
-                return False
-            pausing.settle(context.workspace)
-            self._say("paused", f"{pausing.said(pause)}; it goes on by itself")
-            await self._idle(pause.until)
-        wanted = pausing.wish(context.store, context.moment)
-        if wanted is None or wanted.is_missing or not wanted.is_lifted:
-            return False
-        pausing.check_may_go_on(wanted)
-        pausing.lift(context.workspace, wanted, wanted.by)
-        self._attention.wants_resume = False
-        self._say("resumed", "the pause is over")
-        return True
-
-    async def _idle(self, until: str) -> None:
-        """Wait for the end of a pause, somebody who ends it before, or a signal."""
-        end, heard = datetime.fromisoformat(until), self._context.interruption.count
-        while datetime.now(UTC) < end and not self._attention.wants_resume:
-            if self._context.interruption.count > heard or self._was_cancelled:
-                return
-            await asyncio.sleep(_IDLE)
+        return False
 
     @property
     def _is_to_be_cancelled(self) -> bool:
@@ -151,6 +126,7 @@ class Entering:
         session = Session(context, agent)
         publish_schemas(session)
         context.agents = {"": session}
+        context.offered, context.has_opened_inbox = inbox.offered(context.store, context.moment), False
         main = asyncio.create_task(self._call(session), name=session.recorded.path or "agent")
         context.begin(main)
         context.wake_projector()  # behind the agent, which waits for none of that
@@ -161,8 +137,7 @@ class Entering:
             await self._rest(main)
             await context.stop_all()
         finally:
-            if self._timer is not None:
-                self._timer.cancel()
+            self._stop_timer()
         return self._judge(main)
 
     def _clear_lifted(self) -> None:
@@ -219,6 +194,12 @@ class Entering:
             self._say("stopping", f"{pause.reason}, by {pause.by}{after}")
             self._timer = self._loop.call_later(self._patience, self._time_is_up)
 
+    def _stop_timer(self) -> None:
+        """The next pause gets a time limit of its own."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
     @property
     def _patience(self) -> float:
         """Seconds that a stop waits for what is under way."""
@@ -244,8 +225,8 @@ class Entering:
         it is nobody's here. An agent that made something of its own of a `Suspended` is still suspended."""
         context = self._context
         raised = None if not main.done() else asyncio.CancelledError() if main.cancelled() else main.exception()
-        if isinstance(raised, StorageFailed):
-            raise raised
+        if (failed := of_storage(raised)) is not None:
+            raise failed
         if context.failed:
             raise context.failed
         if raised is None and main.done():
@@ -255,6 +236,11 @@ class Entering:
         if isinstance(raised, asyncio.CancelledError):
             return Ended(context, "failed", "CancelledError", error=raised)
         if isinstance(raised, Exception):
+            if context.store.version(DEFINITION) is None:  # then it may be for that that it has failed
+                raise StorageFailed(
+                    "is not here any more", path=DEFINITION, why="the workspace was renamed, moved or removed while it "
+                    "was running", remedy="start it where it lies now",
+                ) from raised  # fmt: skip
             return Ended(context, "failed", said(raised), error=raised)
         assert raised is not None
         raise raised
@@ -280,21 +266,32 @@ class Entering:
         if report.late:
             context.workspace.save_report()
         assert ended.status != "edited"
-        context.workspace.close(ended.status, ended.reason, self._failure(ended), ended.until)
+        offered = context.offered if ended.status == "completed" else {}
+        if not context.has_opened_inbox:
+            inbox.settle_fired(context.store, context.moment, context.journal, offered)
+        if ended.status == "completed":
+            self._tell_of_a_late_stop()
+        context.workspace.close(ended.status, ended.reason, self._failure(ended), ended.until, offered)
         if ended.status in ("completed", "cancelled"):
             context.store.remove(pausefile.PATH)
         context.announcer.ended(ended.status)
+
+    def _tell_of_a_late_stop(self) -> None:
+        """Put a stop on record that nothing has noticed before the end, since the agent's code blocked the loop."""
+        context = self._context
+        store = context.store
+        file = pausefile.seen(store) if store.version(pausefile.PATH) is not None else None
+        if file is None or file.lets_go_on or file.is_of(context.moment.lifted):
+            return
+        request = file.request(store.trace(pausefile.PATH).by)
+        context.journal.add(PauseLate(reason=request.reason, by=request.by, mode=request.mode))
+        self._say("too late", f"{pausing.said(request)}: the run completed before it could stop")
 
 
 def listed(under_way: tuple[str, ...]) -> str:
     """The first of what is at work."""
     more = len(under_way) - _LISTED
     return ", ".join(under_way[:_LISTED]) + (f" and {more} more" if more > 0 else "")
-
-
-def _is_short(until: str, limit: float) -> bool:
-    """Whether a pause is expected to be over within so many seconds."""
-    return bool(until) and (datetime.fromisoformat(until) - datetime.now(UTC)).total_seconds() < limit
 
 
 def _suspended(context: Context, suspension: Suspension) -> Ended:

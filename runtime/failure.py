@@ -6,6 +6,7 @@ import os
 import sysconfig
 import traceback
 
+from ..workspace.errors import StorageFailed
 from ..workspace.record import Failure
 from . import fetching
 
@@ -37,6 +38,17 @@ def said(error: BaseException) -> str:
 def brief(error: BaseException) -> Failure:
     """Without the lines of code: a step's failure names its call."""
     return Failure(type(error).__name__, _message(error))
+
+
+def of_storage(error: BaseException | None) -> StorageFailed | None:
+    """The failure of the storage that an exception is, holds, or was raised for."""
+    while error is not None:
+        if isinstance(error, StorageFailed):
+            return error
+        if isinstance(error, BaseExceptionGroup):
+            return next((found for each in error.exceptions if (found := of_storage(each))), None)
+        error = error.__cause__
+    return None
 
 
 def _message(error: BaseException) -> str:

@@ -7,6 +7,7 @@ of what was done. So no task is lost, and none is done twice.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -15,25 +16,29 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from ..workspace import blobs, inbox
+from ..workspace import archive, blobs, inbox, settling
 from ..workspace.agentmoment import ROOT
-from ..workspace.edits import look
 from ..workspace.errors import AgentError, InvalidFile
 from ..workspace.inbox import Arrivals, Found
 from ..workspace.moment import scope_of_task
 from ..workspace.record import TaskDone, TaskTaken
+from ..workspace.settling import BRIEF, PATIENCE
 from .calls import Step, current_scope
 from .retry import Retry
 from .scope import Call, ScopeRun, check_outside_steps
 from .session import Session
 
-Kind = Literal["task", "message"]
+Kind = Literal["task", "message", "schedule"]
+
+_LONGEST = 60.0
+"""Seconds that the end of the inbox is put off for files which a program has open for writing."""
 
 
 @dataclass(frozen=True, slots=True)
 class InboxTask:
     """A file that was dropped into `inbox/`: `text` is what a `.md` says, `data` what a `.yaml` says. A message has a
-    `text`."""
+    `text`. The `data` of a `schedule` are its name and the time it was due, `{"schedule": "1", "due":
+    "2026-11-23T07:30:00Z"}`."""
 
     id: str
     name: str  # of the file
@@ -60,8 +65,8 @@ class Inbox:
 
     async def each(self, work: Callable[[Any, InboxTask], Any]) -> None:
         """Do `work(run, task)` for every task in the order of their names, as a scope each; also for those that arrive
-        meanwhile. Returns when none is left. One that fails is tried again, and pauses the run when it has failed three
-        times."""
+        meanwhile, and for those of the schedule. Returns when none is left. One that fails is tried again, and pauses
+        the run when it has failed three times."""
         while (task := await self._next(in_own_scope=True)) is not None:
             try:
                 await self._session.run_task(task.id, task.name, work, task)
@@ -78,13 +83,14 @@ class Inbox:
             yield task
             session.journal.add(TaskDone(id=task.id))
             session.journal.flush()
-            inbox.put_away(self._store, self._moment)
+            archive.put_away(self._store, self._moment)
 
     async def take(self, kind: Kind | None = None) -> list[InboxTask]:
         """What has arrived so far, in an item's function or another scope: tasks and messages, or only those of one
         kind. They are done when the scope commits. If it is entered again, an equal call gets the same ones."""
         self._check_is_root()
         scope = self._session.open_scope("run.inbox.take()")
+        self._session.context.has_opened_inbox |= kind in (None, "schedule")
         ids: list[str] = await scope.call(_Take(self), (kind,), {})
         scope.tasks += [id for id in ids if id not in scope.tasks]
         return [self._task(self._moment.tasks[id]) for id in ids if id in self._moment.tasks]
@@ -97,7 +103,9 @@ class Inbox:
         self._check_is_root()
         self._check_between_scopes()
         self._session.check_going_on()
-        task = next((task for task in self._moment.tasks.values() if task.kind == "task" and self._is_free(task)), None)
+        self._session.context.has_opened_inbox = True
+        tasks = (task for task in self._moment.tasks.values() if task.kind != "message")
+        task = next((task for task in tasks if self._is_free(task)), None)
         is_new = task is None
         if task is None:
             found = await self._next_file()
@@ -118,23 +126,26 @@ class Inbox:
         return not task.handed_to and (is_own or task.scope not in self._session.recorded.scopes)
 
     async def _next_file(self) -> Found | None:
-        """The next file that is a task, once it holds still; None if there is none."""
-        for _ in range(inbox.LOOKS):
+        """The next file that is a task, once it has settled; None if there is none, or all the others are being saved
+        for very long."""
+        if (found := self._from_queue()) is not None:
+            return found
+        began = time.monotonic()
+        while True:
+            self._look()
+            self._queue.extend(self._arrivals.offered)
             if (found := self._from_queue()) is not None:
                 return found
-            may_come = self._arrivals.look()
-            self._queue.extend(self._arrivals.still)
-            if (found := self._from_queue()) is not None:
-                return found
-            if not may_come:
-                break
-            await asyncio.sleep(look.LOOK_AGAIN)
-        return None
+            patience = _LONGEST if self._arrivals.are_open else PATIENCE if self._arrivals.are_changing else 0.0
+            if time.monotonic() - began >= patience:
+                return None
+            await asyncio.sleep(settling.WAITS.look)
+            self._session.check_going_on()
 
     def _from_queue(self) -> Found | None:
         while self._queue:
             found = self._read(self._queue.popleft())
-            if found is not None and found.said.kind == "task":
+            if found is not None and found.said.kind != "message":
                 return found
         return None
 
@@ -143,10 +154,11 @@ class Inbox:
     async def taken_in(self, scope: ScopeRun, kind: Kind | None) -> list[str]:
         """The ids of what an earlier attempt at the scope has taken without an answer on record, and of what has
         arrived, taken durably. For the step below."""
-        for _ in range(inbox.LOOKS):
-            if not self._arrivals.look():
-                break
-            await asyncio.sleep(look.LOOK_AGAIN)
+        until = time.monotonic() + BRIEF
+        self._look()
+        while self._arrivals.are_changing and time.monotonic() < until:
+            await asyncio.sleep(settling.WAITS.look)
+            self._look()
         self._queue.clear()
         self._session.check_going_on()
         answered = {
@@ -158,7 +170,9 @@ class Inbox:
             if kind in (None, task.kind) and task.id not in answered and task.id not in scope.tasks
             and (task.scope == scope.key or self._is_left(task))
         ]  # fmt: skip
-        found = [each for path in self._arrivals.still if (each := self._read(path)) and kind in (None, each.said.kind)]
+        found = [
+            each for path in self._arrivals.offered if (each := self._read(path)) and kind in (None, each.said.kind)
+        ]
         moved = [replace(task, scope=scope.key) for task in left if task.scope != scope.key]
         fresh = [replace(self._record_of(each, n), scope=scope.key) for n, each in enumerate(found, 1)]
         if moved or fresh:
@@ -173,6 +187,11 @@ class Inbox:
         return is_ended and not task.handed_to and task.id != self._current
 
     # What both need
+
+    def _look(self) -> None:
+        """Look once more."""
+        self._arrivals.look()
+        self._session.context.offered = self._arrivals.offered
 
     def _read(self, path: str) -> Found | None:
         """A file that was found, unless somebody has taken it meanwhile. One that can't be taken is refused."""
@@ -199,26 +218,30 @@ class Inbox:
 
     def _record_of(self, found: Found, number: int) -> TaskTaken:
         """The `number`-th that is about to be recorded."""
-        kept = blobs.keep(self._store, found.said.content, self._session.journal.epoch)
-        return TaskTaken(
-            id=f"t{self._moment.tasks_taken + number}", scope=ROOT, file=found.path, sha256=found.sha256,
-            kind=found.said.kind, content=kept.result, blob=kept.blob,
-        )  # fmt: skip
+        said = found.said
+        task = TaskTaken(
+            id=f"t{self._moment.tasks_taken + number}", scope=ROOT, file=found.path, sha256=found.sha256, kind=said.kind
+        )
+        if said.firing is not None:
+            return replace(task, schedule=said.firing.schedule, due=said.firing.due)
+        kept = blobs.keep(self._store, said.content, self._session.journal.epoch)
+        return replace(task, content=kept.result, blob=kept.blob)
 
     def _record(self, tasks: list[TaskTaken]) -> None:
         """Durable when this returns; nobody else is at work meanwhile, so the ids are not given twice."""
-        inbox.put_away(self._store, self._moment)
+        archive.put_away(self._store, self._moment)
         for task in tasks:
             self._session.journal.add(task)
         self._session.journal.flush()
 
     def _task(self, record: TaskTaken) -> InboxTask:
+        name = record.file.rpartition("/")[2]
+        if record.kind == "schedule":
+            return InboxTask(record.id, name, "schedule", "", {"schedule": record.schedule, "due": record.due})
         content = inbox.content(self._store, record)
-        is_data = record.kind == "task" and not record.file.lower().endswith(".md")
-        return InboxTask(
-            record.id, record.file.rpartition("/")[2], record.kind, content if isinstance(content, str) else "",
-            content if is_data else None,
-        )  # fmt: skip
+        is_data = record.kind == "task" and not name.lower().endswith(".md")
+        text = content if isinstance(content, str) else ""
+        return InboxTask(record.id, name, record.kind, text, content if is_data else None)
 
     def _check_is_root(self) -> None:
         check_outside_steps("run.inbox was used")

@@ -8,6 +8,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+_held: set[signal.Signals] = set()
+
+
+def hold(*numbers: signal.Signals) -> None:
+    """Let these signals wait until `release`: a process that is still importing would die of them. Children that are
+    started meanwhile hold them, too."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    _held.update(numbers)
+
+
+def release() -> None:
+    """The handlers are in place: what was held is handled now. In the thread that has called `hold`."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _held)
+    _held.clear()
+
 
 class Interruption:
     """Whether the process was asked to stop, and how often."""
@@ -40,6 +55,7 @@ class Interruption:
         with suppress(ValueError):  # only the main thread may
             for number in (signal.SIGINT, signal.SIGTERM):
                 before[number] = signal.signal(number, handle)
+            release()
         try:
             yield
         finally:

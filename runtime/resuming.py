@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from ..workspace import rewinding
 from ..workspace.looking import Look
@@ -18,6 +19,9 @@ from .codec import Codec
 from .context import Context, Suspended
 from .imports import Code
 from .migration import migrate
+
+Stop = Literal["", "pause", "unclean"]
+"""How the run has stopped last: no pause, or one that is over with this start; a clean one, or by force."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +51,22 @@ class Found:
             workspace.save_report()
 
 
-def check(store: Store, seen: Look, agent: Agent | None, *, accepts: bool, is_unclean: bool) -> Found:
-    """What has changed since the run was last run, and what has become of its outputs if its last stop `is_unclean`.
+def check(store: Store, seen: Look, agent: Agent | None, *, accepts: bool, stop: Stop) -> Found:
+    """What has changed since the run was last run. After a `stop` that was a pause also what has become of its outputs,
+    and which effects are to be verified again.
 
     Raises Refused if the run must not go on with the agent as it is now. Nothing is touched yet: what is refused here
     leaves the workspace as it was. An agent that can't be imported is told of when it is to be called.
     """
     moment, definition = seen.moment, seen.definition
-    complaints = tuple(rechecking.outputs(store, moment)) if is_unclean else ()
-    rechecks = rechecking.Rechecks(moment, is_unclean=is_unclean)
+    is_unclean = stop == "unclean"
+    complaints: tuple[str, ...] = ()
+    up_to = ""
+    if is_unclean or definition.recheck == "always":
+        if stop:
+            complaints = tuple(rechecking.outputs(store, moment, reads_all=is_unclean))
+        up_to = rechecking.ALL if stop else moment.resumed_at
+    rechecks = rechecking.Rechecks(moment, up_to=up_to)
     offer = _offer(store, moment) if is_unclean else ""
     if moment.seq == 0:
         return Found((), complaints, rechecks, offer)

@@ -105,8 +105,8 @@ class Run(RunParameter, Generic[S]):
         path = self._session.folder + check_path(f"outputs/{name}")
         data = content.encode() if isinstance(content, str) else bytes(content)
         self._session.journal.flush()  # it can be seen, so nothing it was made of may be lost
-        self._session.store.replace(path, data)
-        scope.outputs[name] = Output(hashlib.sha256(data).hexdigest(), len(data))
+        version = self._session.store.replace(path, data)
+        scope.outputs[name] = Output(hashlib.sha256(data).hexdigest(), len(data), version)
         return path
 
     async def progress(self, value: Any) -> None:
@@ -132,9 +132,10 @@ class Run(RunParameter, Generic[S]):
         refer(self._session.context, reference)
 
     async def checkpoint(self) -> None:
-        """Write a checkpoint now, at a milestone."""
+        """Write a checkpoint now, at a milestone: `satchel resume --from-checkpoint` goes back to the last one before a
+        stop by force. An item whose text in todo.md has a line `milestone: true` gets one when it is done."""
         self._session.journal.flush()
-        self._session.context.workspace.checkpoint()
+        self._session.context.workspace.checkpoint("milestone")
 
     async def spawn(self, agent: Agent, name: str, *args: Any, **kwargs: Any) -> Any:
         """Run a sub-agent, `agent(run, *args, **kwargs)`, and return what it returns. Its plan, state, scopes and files
@@ -173,7 +174,8 @@ class Run(RunParameter, Generic[S]):
         record before this returns, and stays the answer however often the scope is begun anew; equal are questions
         with the same words, choices, schema and `context`, in the same scope. After `wait_for` seconds the run stops,
         `waiting`, and no process is needed. Once the question `expires` (in so many seconds, or at a time) `default`
-        is the answer. A second equal call in one scope is a question of its own. Not for the inside of a step.
+        is the answer. Under `satchel serve` it stops at once if nothing else is at work: other runs
+        wait for their turn. A second equal call in one scope is a question of its own. Not for the inside of a step.
         """
         asking = Asking(question, choices, schema, context, expires, default, wait_for)
         return await ask(self._scope("run.ask()"), asking)

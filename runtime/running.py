@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from ..workspace import heartbeat, opening, pausefile, pausing, rewinding
+from ..workspace import agreement, heartbeat, inbox, opening, pausefile, pausing, rewinding, saving
 from ..workspace.approvals import nothing_has_come
 from ..workspace.edits import notice
-from ..workspace.errors import Refused, SatchelError
+from ..workspace.errors import Conflicting, InvalidFile, LeaseHeld, Refused, SatchelError
 from ..workspace.looking import Look, define, look
 from ..workspace.moment import Moment
 from ..workspace.pausing import Wish
-from ..workspace.record import ApprovalAsked, Doubt, EndStatus, PauseRequested
+from ..workspace.record import ApprovalAsked, Doubt, Edited, EndStatus, PauseRequested
 from ..workspace.report import Report
 from ..workspace.rewinding import Point
+from ..workspace.settling import BRIEF
 from ..workspace.store import Store, open_store
-from . import budget, drift, limits, resuming, windows
+from ..workspace.store.disk import DISPLACED
+from . import budget, drift, limits, resuming, uplink, windows
 from .agent import Agent, load
 from .announcing import Announcer
 from .codec import Codec
 from .context import Context, Watch
 from .entering import Entering
 from .failure import describe
+from .idling import resumes
 from .interruption import Interruption
 from .migration import check_migrated
 
@@ -47,6 +51,7 @@ class Outcome:
     noticed: list[str] = field(default_factory=list)  # edits that came while it was running
     until: str = ""  # when a sleeping run is to wake: UTC, ISO 8601
     entered: bool = True  # the agent was called; if not, it had stopped before, and stays so
+    late: frozenset[str] = frozenset()  # what has come after the last looks of a run that has completed
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +90,7 @@ def run(
 
     async def with_signals() -> Outcome:
         interruption = Interruption()
-        with interruption.watched():
+        with interruption.watched(), uplink.beating():
             start = Start(
                 _store(workspace), agent, watch, interruption, wake, accept_drift, drain_timeout, from_checkpoint,
                 take_over, adopt,
@@ -114,12 +119,48 @@ def _store(workspace: str | os.PathLike[str] | Store) -> Store:
 
 
 async def _run(start: Start) -> Outcome:
+    outcome = await _run_once(start)
+    known: set[str] = set()
+    while outcome.entered:
+        start = replace(start, wake=False, from_checkpoint=False, take_over=False, adopt=False)
+        following: Outcome | None = None
+        if outcome.late - known and not start.interruption.count:
+            known |= outcome.late  # once for each: a task may never be looked for, or never hold still
+            following = await _take_late(start, outcome)
+        elif outcome.status == "paused" and await resumes(start.store, start.interruption, start.watch):
+            with suppress(Conflicting):  # else it stays paused until a person has settled that
+                following = await _run_once(start)
+        if following is None:
+            break
+        following.noticed[:0] = outcome.noticed
+        outcome = following
+    return outcome
+
+
+async def _take_late(start: Start, completed: Outcome) -> Outcome | None:
+    """Open a completed run again for what has come meanwhile. None if that gives it no work. Conflicting if it
+    contradicts the run."""
+    try:
+        outcome = await _run_once(start)
+    except LeaseHeld:
+        return None  # another process takes it
+    except (Refused, InvalidFile) as error:  # it is kept, and the file restored
+        completed.noticed.append(str(error))
+        if start.watch:
+            start.watch.noticed("refused", str(error))
+        return None
+    return None if outcome.status == "completed" and not outcome.entered else outcome
+
+
+async def _run_once(start: Start) -> Outcome:
+    """Until the run stops, whatever for."""
     store = start.store
+    await _until_saved(start)
     seen = look(store, to_open=True)
     if seen.moment.status == "cancelled":
-        return _left(seen)
+        return await _left_whole(start, seen)
     if not start.wake and _sleeps(seen):
-        return _left(seen)
+        return await _left_whole(start, seen)
     windows.check(store, seen.definition)
     wanted = pausing.wish(store, seen.moment)
     if wanted is not None and wanted.mode != "cancel" and (wanted.in_force or start.wake):
@@ -127,14 +168,19 @@ async def _run(start: Start) -> Outcome:
     if wanted is not None and wanted.mode != "cancel" and (wanted.is_missing or not (start.wake or wanted.is_lifted)):
         return await _stay(start, seen, wanted)
     if not start.wake and wanted is None and (refused := _unanswered(store, seen)) is not None:
-        return _left(seen, refused, is_waiting=True)
+        return await _left_whole(start, seen, refused, is_waiting=True)
+    if wanted is None and _is_done(start, seen):
+        report = Report()
+        report.found(seen)
+        return Outcome("completed", report, skipped=seen.moment.root.plan.progress.leaves, entered=False)
     if wanted is not None:
         pausing.check_may_go_on(wanted)
     is_overruled = start.wake or (wanted is not None and wanted.is_overruling)
     if not is_overruled and (opened_window := _window(seen)) is not None:
         return await _stay(start, seen, wanted or Wish(), opened_window)
     is_unclean = seen.moment.unclean or (wanted is not None and wanted.mode == "emergency")
-    found = resuming.check(store, seen, start.agent, accepts=start.accept_drift, is_unclean=is_unclean)
+    stop: resuming.Stop = "unclean" if is_unclean else "pause" if wanted is not None and wanted.in_force else ""
+    found = resuming.check(store, seen, start.agent, accepts=start.accept_drift, stop=stop)
     point = _point(store, seen) if start.from_checkpoint else None
     if not await _is_free(start):
         return _left(seen)
@@ -164,6 +210,8 @@ async def _run(start: Start) -> Outcome:
             pausing.clear(opened, wanted)
         if point is not None:
             _go_back(opened, point)
+        elif opened.has_edits and not is_unclean:
+            opened.checkpoint("edit")  # going back must not undo what a person has changed
         found.tell(opened, is_offered=point is None)
         if start.watch:
             start.watch.opened(report)
@@ -182,6 +230,7 @@ async def _run(start: Start) -> Outcome:
         context = Context(opened, start.interruption, start.watch, announcer)
         context.check_data = _check_data(start, opened.moment)
         context.rechecks, context.code = found.rechecks, found.code
+        context.cut_off_by = "a forced stop" if is_unclean else "a crash"
         if is_overruled:
             context.limits.overrule()
         ended = await Entering(context, root, start.drain_timeout, accepts_drift=start.accept_drift).run()
@@ -192,8 +241,20 @@ async def _run(start: Start) -> Outcome:
     return Outcome(
         ended.status, report, ended.result, ended.error, list(moment.doubts.values()), list(moment.approvals.values()),
         context.answered, context.recovered, ended.skipped, progress.leaves - progress.settled,
-        context.noticed, ended.until,
+        context.noticed, ended.until, late=ended.late,
     )  # fmt: skip
+
+
+async def _until_saved(start: Start) -> None:
+    """Wait for people who are in the middle of saving a file, or for a signal."""
+    told: set[str] = set()
+    for pause, path in saving.until_saved(start.store):
+        if start.watch and path not in told:
+            start.watch.noticed("waiting", saving.said(path))
+        told.add(path)
+        await asyncio.sleep(pause)
+        if start.interruption.count:
+            return
 
 
 async def _is_free(start: Start) -> bool:
@@ -224,10 +285,11 @@ def _point(store: Store, seen: Look) -> Point:
 
 
 def _go_back(opened: opening.Workspace, point: Point) -> None:
-    for record in rewinding.records(opened.moment, point, "satchel resume --from-checkpoint"):
+    for record in rewinding.records(opened.store, opened.moment, point, "satchel resume --from-checkpoint"):
         opened.journal.add(record)
-        for say in record.says:
-            opened.report.add("edited", f"{record.file}: {say}")
+        if isinstance(record, Edited):
+            for say in record.says:
+                opened.report.add("edited", f"{record.file}: {say}")
     opened.journal.flush()
     opened.report.add("done", f"went back to {point.path}; effects and answers since then are kept")
     opened.mark_all()
@@ -255,7 +317,7 @@ async def _stay(start: Start, seen: Look, wanted: Wish, request: PauseRequested 
     `request` is a wish that is not in the files."""
     report = Report()
     if wanted.in_force and not wanted.is_missing and request is None:
-        return _left(seen)
+        return await _left_whole(start, seen)
     with opening.opened(start.store, "pause", report) as opened:
         if opened.was_finished and request is None:  # nothing is left that could be paused
             if wanted.mode == "drain":
@@ -288,6 +350,30 @@ def _sleeps(seen: Look) -> bool:
     return moment.status == "sleeping" and moment.clean and datetime.fromisoformat(moment.until) > datetime.now(UTC)
 
 
+def _is_done(start: Start, seen: Look) -> bool:
+    """Whether it has completed, and an opening would find nothing to do and nothing to repair. Then it is not opened:
+    starts that do nothing must not make the journal longer."""
+    store, moment = start.store, seen.moment
+    if start.from_checkpoint or not moment.is_finished or moment.url != store.url or inbox.has_work(store, moment):
+        return False
+    if next(iter(store.list(DISPLACED)), None) is not None:
+        return False  # a save may lie there
+    return not notice(store, moment, seen.definition, patience=BRIEF).is_anything and agreement.is_whole(store, seen)
+
+
+async def _left_whole(start: Start, seen: Look, report: Report | None = None, *, is_waiting: bool = False) -> Outcome:
+    """As `_left`; what a kill has left undone when the run last stopped is done first."""
+    report = report or Report()
+    if not agreement.is_whole(start.store, seen) and await _is_free(start):
+        with suppress(LeaseHeld), opening.opened(start.store, "recover", report, adopt=start.adopt) as opened:
+            pause = opened.moment.pause
+            if pause is not None and pause.paused_at:
+                pausing.restore(start.store, opened.moment)
+            opened.close()
+        seen = look(start.store)
+    return _left(seen, report, is_waiting=is_waiting)
+
+
 def _left(seen: Look, report: Report | None = None, *, is_waiting: bool = False) -> Outcome:
     """What there is to say of a run that was not gone on with."""
     moment = seen.moment
@@ -305,7 +391,7 @@ def _unanswered(store: Store, seen: Look) -> Report | None:
     if moment.status != "waiting" or not moment.clean or moment.doubts or not moment.approvals:
         return None
     refused = nothing_has_come(store, moment, datetime.now(UTC))
-    if refused is None or notice(store, moment, seen.definition).is_anything:
+    if refused is None or notice(store, moment, seen.definition, patience=BRIEF).is_anything:
         return None
     report = Report()
     for text in refused:

@@ -18,11 +18,12 @@ import msgspec
 from msgspec import Raw
 
 from .. import schemas
-from ..workspace import blobs, inbox, jsontext, patch
+from ..workspace import archive, blobs, inbox, jsontext, patch
 from ..workspace.agentmoment import ROOT, Kept
-from ..workspace.errors import AgentError, StorageFailed, UsageError
+from ..workspace.errors import AgentError, Refused, UsageError
 from ..workspace.moment import scope_of_task
 from ..workspace.opening import publish
+from ..workspace.projection import folder_of
 from ..workspace.projector import Files
 from ..workspace.record import (
     Migrated,
@@ -39,7 +40,7 @@ from .agent import Agent
 from .calls import current_scope
 from .codec import ANY, Codec, encode
 from .context import AgentContext, Context, Suspended
-from .failure import describe, said
+from .failure import describe, of_storage, said
 from .migrating import bring_up
 from .retry import Retry
 from .scope import ScopeRun, check_outside_steps, current_call
@@ -86,7 +87,7 @@ class Session(AgentContext):
         if self.recorded.has_data and bring_up(self, self.agent.migrations, self.codec):
             publish_schemas(self)
         if not self.recorded.has_data:
-            data = encode(self.agent.initial_state(), "the initial state")
+            data = _object(self.agent.initial_state(), "the state")
             whole: Patch = [{"op": "add", "path": "", "value": Raw(data)}]
             if self.agent.version != self.recorded.data_version:  # first: data of that version must not be migrated
                 self.journal.add(Migrated(agent=self.path, to=self.agent.version))
@@ -94,6 +95,8 @@ class Session(AgentContext):
             await self.root.durable()
             # The patch was applied as it is; from here on the data are JSON's own types.
             self.recorded.data = msgspec.json.decode(data)
+            if not self.path:  # something to go back to, before the first stop
+                self.context.workspace.checkpoint("start")
         self.rollback()
 
     async def call(self, *args: Any, **kwargs: Any) -> Any:
@@ -123,7 +126,13 @@ class Session(AgentContext):
 
     def rollback(self) -> None:
         """The state as of the last commit, in a new object of the user's type."""
-        self.state = self.codec.decode(encode(self.recorded.data, "the state"))
+        try:
+            self.state = self.codec.decode(encode(self.recorded.data, "the state"))
+        except UsageError as error:
+            raise Refused(
+                "the data of this run do not fit the agent's state type", path=f"{self.recorded.folder}state.json",
+                why=error.why, remedy="give the agent a `@migration` for the data, or correct `data` in the file",
+            ) from error  # fmt: skip
         self._committed = encode(self.state, "the state")
 
     def refresh(self) -> None:
@@ -213,7 +222,7 @@ class Session(AgentContext):
     async def wait_to_try_again(self, key: str, error: Exception) -> None:
         """After an item or a task has failed. When it has too often since it was begun, the run is paused."""
         failures = self.recorded.scopes[key].failures
-        if failures >= FAILURES and not isinstance(error, StorageFailed):
+        if failures >= FAILURES and of_storage(error) is None:
             title = self.recorded.scopes[key].title
             reason = f"stuck: {title!r} has failed {failures} times, the last time with {said(error)}"
             self.context.pause(PauseRequested(reason=reason, by="satchel"), describe(error, self.store.url))
@@ -285,7 +294,7 @@ class Session(AgentContext):
             try:
                 await scope.quiet()
             finally:  # cancelled once more, it is rolled back all the same
-                if isinstance(error, Exception) and not isinstance(error, StorageFailed):
+                if isinstance(error, Exception) and of_storage(error) is None:
                     failure = describe(error, self.store.url)
                     self.journal.add(ScopeFailed(agent=self.path, scope=key, error=failure))
                 self.journal.flush()
@@ -308,7 +317,7 @@ class Session(AgentContext):
         leftover.ask_about(self, scope)
         data = encode(result, f"the result of {scope.title!r}")
         answer = codec.decode(data)  # refused here, not at every start after it has committed
-        state = encode(self.state, "run.state")
+        state = _object(self.state, "run.state")
         change = [] if state == self._committed else patch.diff(self.recorded.data, msgspec.json.decode(state))
         splices, cancelled = finish()
         kept = blobs.keep(self.store, data, self.journal.epoch) if data != b"null" else Kept()
@@ -327,7 +336,7 @@ class Session(AgentContext):
             self.journal.add(done)
         self.journal.flush()
         if scope.tasks:
-            inbox.put_away(self.store, self.context.moment)
+            archive.put_away(self.store, self.context.moment)
         self._committed = state
         files = self.files
         for document in (files.state, files.steps):
@@ -336,8 +345,23 @@ class Session(AgentContext):
             self.projector.mark(files.todo)
         if scope.messages:
             self.projector.mark(files.messages)
-        self.context.workspace.checkpoint_if_due()
+        item = folder_of(scope.key, scope.title)
+        if self.plan.is_milestone(scope.key):
+            self.context.workspace.checkpoint("milestone", item)
+        else:
+            self.context.workspace.checkpoint_if_due(item=item)
         return answer
+
+
+def _object(state: Any, what: str) -> bytes:
+    """The state as JSON. UsageError if that is anything but an object: neither editors nor migrations take it."""
+    data = encode(state, what)
+    if not data.startswith(b"{"):
+        raise UsageError(
+            f"{what} is no object", why=f"it is a {type(state).__name__}",
+            remedy="let it be a pydantic model, a dataclass, a TypedDict or a dict, and put the value into it",
+        )  # fmt: skip
+    return data
 
 
 def _is_most_of(splices: list[Splice], plan: Plan) -> bool:

@@ -24,6 +24,8 @@ from ..workspace.textfile import decode
 _AROUND = timedelta(hours=3)
 """More than any clock was ever put back at once: what begins so much earlier misses none of a doubled hour."""
 
+_SKEW = timedelta(minutes=1)
+
 _CRON = "minute, hour, day, month and weekday, as in a crontab"
 
 
@@ -53,24 +55,40 @@ def next_start(schedule: Iterable[Start], after: datetime) -> datetime | None:
     return min((begin for start in schedule if (begin := _next(start, after))), default=None)
 
 
-def is_due(definition: Definition, moment: Moment, now: datetime, since: datetime) -> bool:
-    """Whether a start of `schedule:` has come for a run that is at rest and that nobody is asked about.
+def starts(start: Start, after: datetime, now: datetime, at_most: int) -> list[datetime]:
+    """The times after `after`, up to `now`, in UTC; if there are more than `at_most`, the last of them."""
+    found: list[datetime] = []
+    for begin in _times(start, now + _AROUND, reverse=True):
+        if begin <= after or len(found) == at_most:
+            break
+        if begin <= now:
+            found.append(begin)
+    return found[::-1]
 
-    A new one is started at the first time after `since`, which is when it was first seen. One that has completed or
-    failed is started at each, also if that came while nobody looked: it is opened, what people have changed and what
-    lies in its inbox is noticed, and if that leaves nothing to do, it stays completed. What is paused, waiting or
-    sleeping is not started: these end in ways of their own.
-    """
-    if moment.status not in ("new", "completed", "failed") or not moment.clean:
+
+def lies_ahead(at: str, now: datetime) -> bool:
+    """Whether a time on record lies in the future: the clock of whoever wrote it ran ahead, and nothing may wait for
+    the time to come. Clocks of two machines may differ by a little."""
+    try:
+        return datetime.fromisoformat(at) > now + _SKEW
+    except (ValueError, TypeError):  # no time at all
         return False
-    rested = datetime.fromisoformat(moment.last_at) if moment.last_at else since
-    start = next_start(definition.schedule, rested)
-    return start is not None and start <= now
+
+
+def ahead(moment: Moment, now: datetime) -> str:
+    """A time on record that lies in the future, or nothing."""
+    times = [moment.last_at, *(each.due for fired in moment.fired.values() for each in fired)]
+    return next((at for at in times if lies_ahead(at, now)), "")
+
+
+def said_ahead(at: str) -> str:
+    """What to say of it."""
+    return f"a record of {at} lies in the future: a clock ran ahead, or this one is slow. The schedule follows this one"
 
 
 def is_overruled(opened: Open, moment: Moment) -> bool:
     """Whether somebody has gone on with the run in this very window. It is not paused for it again."""
-    return bool(moment.lifted) and datetime.fromisoformat(moment.lifted) >= opened.begin
+    return bool(moment.lifted) and opened.begin <= datetime.fromisoformat(moment.lifted) < opened.end
 
 
 def check(store: Store, definition: Definition) -> None:
@@ -82,6 +100,13 @@ def check(store: Store, definition: Definition) -> None:
         ((of, number, problem.place), problem)
         for of, each in rules for number, rule in enumerate(each) for problem in _problems(rule)
     ]  # fmt: skip
+    names = [start.name for start in definition.schedule]
+    taken = [number for number, name in enumerate(names) if name in names[:number]]
+    remedy = "Give this one another `name:`"
+    wrong += [
+        (("schedule", number, "name"), Problem("", repr(names[number]), "a name of its own", remedy))
+        for number in taken
+    ]
     if wrong:
         document = yamltext.load(decode(store.read(DEFINITION).data, DEFINITION), DEFINITION)
         raise InvalidFile(DEFINITION, [problem._replace(place=document.place(where)) for where, problem in wrong])

@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from satchel.runtime.cli.ending import EXIT_CODES
 from satchel.runtime.cli.group import COMMANDS
 from satchel.runtime.resource import Resource
-from satchel.runtime.supervision.child import FORCE_AFTER
+from satchel.runtime.supervision.child import EXIT_CODES, FORCE_AFTER
 from satchel.workspace import yamltext
 from satchel.workspace.definition import Definition
 
@@ -84,7 +83,7 @@ def test_kubernetes_runs_two_at_once_or_kills_one_too_early() -> None:
     assert spec["replicas"] == 1 and spec["strategy"] == {"type": "Recreate"}
     pod = spec["template"]["spec"]
     check_grace(pod["terminationGracePeriodSeconds"])
-    assert pod["restartPolicy"] == "Always" and pod["shareProcessNamespace"] is True
+    assert pod["restartPolicy"] == "Always"
     assert spec["selector"]["matchLabels"] == spec["template"]["metadata"]["labels"]
     (container,) = pod["containers"]
     program, command, folder = container["command"]

@@ -10,9 +10,13 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import programs
 import pytest
+import uploading
+import warm
 from servers import Server
 
 ROOT = Path(__file__).parent.parent
@@ -27,7 +31,7 @@ def like(expected: str, found: str) -> bool:
 
 def type_in(block: str, folder: Path) -> None:
     path = f"{folder / '.bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "COLUMNS": "100"}
+    environment = {**os.environ, "PATH": path, "COLUMNS": "100", "PYTHONUNBUFFERED": "1"}  # as on a terminal
     for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY"):
         environment.pop(name, None)
     for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
@@ -41,17 +45,23 @@ def type_in(block: str, folder: Path) -> None:
 
 
 @pytest.fixture
-def bucket(seaweedfs: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`my-bucket` is there, and `aws` copies to it and from it."""
+def typed(tmp_path: Path) -> Iterator[None]:
+    """`satchel` and `aws` are found, the first as a warm process."""
+    (tmp_path / ".bin").mkdir()
+    aws = f"import runpy; runpy.run_path({uploading.__file__!r}, run_name='__main__')"
+    with programs.found_in(tmp_path / ".bin", {"satchel": ["-m", "satchel"], "aws": ["-c", aws]}):
+        yield
+
+
+@pytest.fixture
+def bucket(seaweedfs: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`my-bucket` is there, and the environment knows the server."""
     seaweedfs.client.create_bucket(Bucket="my-bucket")
     for name, value in seaweedfs.environment().items():
         monkeypatch.setenv(name, value)
-    aws = tmp_path / ".bin" / "aws"
-    aws.parent.mkdir()
-    aws.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{ROOT / "tests/uploading.py"}" "$@"\n')
-    aws.chmod(0o755)
 
 
+@pytest.mark.usefixtures("typed")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_page_says_what_happens(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     if page.name == "bucket.md":
@@ -64,7 +74,7 @@ def test_a_page_says_what_happens(page: Path, tmp_path: Path, request: pytest.Fi
         elif language == "console":
             type_in(body, tmp_path)
         elif language == "python":
-            subprocess.run([sys.executable, "-c", body], cwd=tmp_path, check=True, timeout=60)
+            warm.run([sys.executable, "-c", body], cwd=tmp_path, check=True, timeout=60)
 
 
 def test_the_agent_of_the_readme_runs(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import functools
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +24,7 @@ def modules() -> list[tuple[str, Path]]:
     return found
 
 
+@functools.cache
 def imports(path: Path) -> list[tuple[str, ...]]:
     """What a module imports of Satchel, wherever in it, as parts below `satchel`."""
     package = path.relative_to(ROOT).with_suffix("").parts[:-1]
@@ -38,11 +41,11 @@ def imports(path: Path) -> list[tuple[str, ...]]:
     return found
 
 
-@pytest.mark.parametrize("layer, path", modules(), ids=lambda value: str(value).removeprefix(str(ROOT)))
-def test_a_layer_imports_only_those_below_it(layer: str, path: Path) -> None:
-    allowed = LAYERS[: LAYERS.index(layer) + 1]
-    for parts in imports(path):
-        assert not parts or parts[0] in allowed or parts[0] == "sample_workspaces", f"{path} imports {'.'.join(parts)}"
+def test_a_layer_imports_only_those_below_it() -> None:
+    for layer, path in modules():
+        allowed = ["sample_workspaces", *LAYERS[: LAYERS.index(layer) + 1]]
+        wrong = [".".join(parts) for parts in imports(path) if parts and parts[0] not in allowed]
+        assert not wrong, f"{path} imports {wrong}"
 
 
 def test_no_module_imports_in_a_circle() -> None:
@@ -116,3 +119,21 @@ def test_the_version_is_that_of_the_distribution() -> None:
 
     assert ours() == version("satchel")
     assert satchel.__doc__
+
+
+@pytest.mark.parametrize("line", ["<<<<<<< ours", "||||||| base", "=======", ">>>>>>> theirs"])
+def test_make_lint_does_not_see_what_a_merge_has_left(tmp_path: Path, line: str) -> None:
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    for place in (".ci/run", "tests/deep/a.py", ".venv/b.py"):
+        (tmp_path / place).parent.mkdir(parents=True)
+        (tmp_path / place).write_text("Heading\n========\n" if place != ".venv/b.py" else f"{line}\n")
+
+    def found() -> list[str]:
+        done = subprocess.run(["make", "-s", "conflict-markers"], cwd=tmp_path, capture_output=True, text=True)
+        assert bool(done.returncode) == bool(done.stdout), done.stderr
+        return done.stdout.splitlines()
+
+    assert found() == []
+    for place in (".ci/run", "tests/deep/a.py"):
+        (tmp_path / place).write_text(f"one\n{line}\ntwo\n")
+    assert sorted(found()) == [f"./tests/deep/a.py:2:{line}", f".ci/run:2:{line}"]

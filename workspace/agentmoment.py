@@ -12,12 +12,14 @@ import msgspec
 from msgspec import Raw, Struct, field
 
 from . import patch as json_patch
+from .packing import Unkept
 from .record import (
     NOTHING,
     AgentBegun,
     AgentEnded,
     ApprovalAnswered,
     ApprovalAsked,
+    Count,
     Doubt,
     Edited,
     Failure,
@@ -68,7 +70,7 @@ class Answer(Struct, frozen=True, omit_defaults=True):
     blob: str = ""
 
 
-class Scope(Struct):
+class Scope(Struct, omit_defaults=True):
     """A scope that has begun and not committed."""
 
     title: str = ""
@@ -83,7 +85,7 @@ class Scope(Struct):
     again: dict[Key, int] = {}  # how often a person has asked for an effect to be done once more
     last_number: int = 0
     failures: int = 0  # since it began, or since a person has changed something about it
-    messages: list[Line] = []  # not yet committed
+    messages: Unkept[list[Line]] = []  # not yet committed: they count for nothing unless their scope commits with them
     spent: dict[str, int] = {}  # how often what was spent outside its steps, as `Spent.kind` tells it
 
     def knows(self, key: Key) -> bool:
@@ -91,7 +93,7 @@ class Scope(Struct):
         return key in self.done or key in self.started or key in self.promoted
 
 
-class Past(Struct):
+class Past(Struct, omit_defaults=True):
     """What stays of a scope that has ended, in case a person wants it done again: its effects, which are not."""
 
     title: str
@@ -108,18 +110,18 @@ class AgentMoment(Struct, kw_only=True):
     path: str = ""
     data: Any = None
     has_data: bool = False  # its initial state is recorded
-    data_version: int = 1  # of the state type that the data are of
+    data_version: Count = 1  # of the state type that the data are of
     plan: Plan = field(default_factory=Plan)
     has_plan: bool = False
     adopted: str = ""  # SHA-256 of the plan that a person had written before the agent began
-    highest_id: int = 0  # the highest number ever given to an item
+    highest_id: Count = 0  # the highest number ever given to an item
     scopes: dict[str, Scope] = field(default_factory=lambda: {ROOT: Scope()})
     past: dict[str, Past] = {}  # of the scopes that have ended and had effects
     results: dict[str, Kept] = {}  # of committed scopes
     outputs: dict[str, Output] = {}
     edits: dict[str, str] = {}  # by file, the SHA-256 of the last edited one that was merged
-    messages: int = 0  # committed
-    new_messages: list[Line] = []  # committed since the checkpoint this was read from, or since it was emptied
+    messages: Count = 0  # committed
+    new_messages: Unkept[list[Line]] = []  # committed since the checkpoint this was read from, or since it was emptied
     forgotten: list[str] = []  # the journal was lost, and with it what these scopes had done; see `forgets`
     spawned_in: str = ROOT  # the scope of the agent above
     args: str = ""
@@ -135,8 +137,7 @@ class AgentMoment(Struct, kw_only=True):
     @property
     def is_finished(self) -> bool:
         """It has returned, and nothing of its plan is left to do. Of the root only the plan tells."""
-        settled, leaves = self.plan.progress
-        return settled == leaves and (not self.path or self.result is not None)
+        return not self._has_work and (not self.path or self.result is not None)
 
     def forgets(self, key: str) -> bool:
         """Whether this scope may have done more than is recorded of it; of a named one nobody knows if it had begun."""
@@ -286,9 +287,8 @@ class AgentMoment(Struct, kw_only=True):
         self._change_data(record.patch)
         self._replan(record.plan)
         self._outline(record.outline)
-        for key in record.redone:
-            if key != ROOT:
-                self._begin_anew(key)
+        for key in [key for key in record.redone if key != ROOT]:
+            self._begin_anew(key)
         for key in record.dropped:
             if key in self.scopes and not self.scopes[key].started:  # a doubt outlives its item
                 self._end(key)

@@ -14,13 +14,20 @@ from .store.part import Part
 
 def below(root: str, *, with_moved: bool = False) -> Iterator[str]:
     """Folders with a workspace.yaml, by name. What lies inside a workspace is its own and not looked at; hidden folders
-    are skipped, and links are not followed. `with_moved`: those, too, that a run has left for another place."""
-    for folder, inside, files in os.walk(root):
+    are skipped, and links are not followed. `with_moved`: those, too, that a run has left for another place.
+
+    A folder that may not be read may hold a run, so it is one of them: the error of the first look into it says why.
+    """
+    refused: list[OSError] = []
+    for folder, inside, files in os.walk(root, onerror=refused.append):
         is_moved = with_moved and tombstone.PATH in files and _has_moved(DiskStore(folder))
         if DEFINITION in files or is_moved:
             inside.clear()
             yield os.path.normpath(folder)
         inside[:] = sorted(name for name in inside if not name.startswith("."))
+    for error in refused:
+        if isinstance(error, PermissionError):
+            yield os.path.normpath(error.filename)
 
 
 def below_store(root: Store, *, with_moved: bool = False, is_live: bool = False) -> Iterator[Store]:

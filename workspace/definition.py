@@ -32,10 +32,13 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A time at which `serve` starts the run."""
+    """A time at which `serve` puts a task into the run's inbox. With `keep` also while an earlier one of that `name`
+    still waits there."""
 
     cron: str
     timezone: str = "UTC"
+    name: str = ""
+    keep: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,15 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """When checkpoints are written, and how long they are kept. A number for `every`: so many seconds."""
+
+    every: Literal["growth", "item", "milestone"] | float = 600.0
+    keep: int = 5  # so many of the newest ...
+    keep_for: float = 0.0  # ... and all that are younger than so many seconds
+
+
+@dataclass(frozen=True, slots=True)
 class Definition:
     """What workspace.yaml says. `agent` is `FILE.py:NAME`, or `PACKAGE.MODULE:NAME`; it is not imported here."""
 
@@ -59,10 +71,12 @@ class Definition:
     drain_then: Literal["force", "extend"] = "force"
     idle_below: float = 0.0  # seconds
     on_drift: Literal["report", "refuse"] = "report"
+    recheck: Literal["always", "never"] = "always"
     references: tuple[str, ...] = ()
     windows: tuple[Window, ...] = ()
     schedule: tuple[Start, ...] = ()
     budget: Budget = Budget()
+    checkpoints: Checkpoints = Checkpoints()
     notify: tuple[str, ...] = ()
     redirect_to: str = ""
     format: int = FORMAT
@@ -91,7 +105,7 @@ def parse(source: str | bytes, path: str = DEFINITION) -> Definition:
 
 def _options(value: dict[str, Any]) -> dict[str, Any]:
     """What the optional keys come to."""
-    found: dict[str, Any] = {key: value[key] for key in ("on_drift", "redirect_to") if key in value}
+    found: dict[str, Any] = {key: value[key] for key in ("on_drift", "recheck", "redirect_to") if key in value}
     found |= {key: tuple(value[key]) for key in ("references", "notify") if key in value}
     drain, budget = value.get("drain", {}), dict(value.get("budget", {}))
     if "timeout" in drain:
@@ -103,9 +117,24 @@ def _options(value: dict[str, Any]) -> dict[str, Any]:
     if "time" in budget:
         budget["time"] = times.seconds(budget["time"])
     found["budget"] = Budget(**budget)
-    found["schedule"] = tuple(Start(**start) for start in value.get("schedule", ()))
+    found["schedule"] = tuple(
+        Start(**{"name": str(number)} | start) for number, start in enumerate(value.get("schedule", ()), 1)
+    )
     found["windows"] = tuple(map(_window, value.get("windows", ())))
+    found["checkpoints"] = _checkpoints(value.get("checkpoints", {}))
     return found
+
+
+def _checkpoints(written: dict[str, Any]) -> Checkpoints:
+    found: dict[str, Any] = {}
+    if "every" in written:
+        every = written["every"]
+        found["every"] = every if every in ("growth", "item", "milestone") else times.seconds(every)
+    if "keep" in written:
+        each = written["keep"] if isinstance(written["keep"], list) else [written["keep"]]
+        found["keep"] = max((number for number in each if isinstance(number, int)), default=1)
+        found["keep_for"] = max((times.seconds(age) for age in each if isinstance(age, str)), default=0.0)
+    return Checkpoints(**found)
 
 
 def _window(written: dict[str, Any]) -> Window:

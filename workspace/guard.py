@@ -10,28 +10,27 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from .behind import AtOnce, Behind
 from .errors import InvalidFile
 from .projection import steps_shown
+from .settling import Settling
 from .store import FileChanged, Store, Version
 
 _KEPT_SECONDS = 60.0
 _KEPT_FILES = 4096
 _KEPT_BYTES = 64 << 20
 
-STILL = 0.35
-"""Seconds that a file must have been the same for: an editor that writes it in pieces may pause between."""
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class _Displaced:
     path: str
     file: str  # where it is now
-    version: Version | None  # as it was when the run had written it
+    version: Version | None  # as it was when the run had written it, or had taken what was put back of it
     at: float
     size: int  # about, in bytes
+    back: tuple[Version, Version] | None = None  # put back, and not taken yet: its version at `file`, and at `path`
 
 
 class Guard:
@@ -44,12 +43,14 @@ class Guard:
         self._writing: Counter[str] = Counter()  # files that are about to be written in another thread, and how often
         self._counting = threading.Lock()  # of these
         self.steps_shown = steps_shown(store)
-        self.versions: dict[str, Version] = {}
-        """What was last written to each path, or merged from it."""
+        self.versions: dict[str, Version | None] = {}
+        """What was last written to each path, or merged from it. None: it is not there, and is looked for."""
         self._theirs: dict[str, None] = {}
         self._displaced: deque[_Displaced] = deque()
         self._kept_bytes = 0
-        self._moving: dict[str, tuple[Version, float]] = {}  # displaced files that are being written, and since when
+        self.has_left = False
+        """Something was saved into a displaced file, and nobody looks at it before the next opening."""
+        self._settling = Settling(store, clock)
 
     def replace(self, path: str, data: bytes) -> None:
         """Write the file, now or soon, unless a person has saved it since. One that was deleted is restored."""
@@ -110,10 +111,14 @@ class Guard:
         """What a person has saved as `version` is merged: from here on the file is the run's to write again."""
         self.versions[path] = version
         self._theirs.pop(path, None)
+        for displaced in self._displaced:
+            if displaced.path == path and displaced.back and displaced.back[1] == version:
+                displaced.version, displaced.back = displaced.back[0], None
 
     def lose(self, path: str) -> None:
-        """A person has removed the file: there is nothing of theirs in its place, and it may be written."""
-        self.versions.pop(path, None)
+        """A person has removed the file: there is nothing of theirs in its place, and it may be written. What they save
+        there before that happens is seen."""
+        self.versions[path] = None
         self._theirs.pop(path, None)
 
     @property
@@ -124,7 +129,7 @@ class Guard:
     def look(self) -> Iterator[str]:
         """The files that a person has saved or removed since. Costs a system call a file."""
         self._look_at_displaced()
-        for path in list(self.versions | self._theirs):  # one that was removed has no version, until it is saved anew
+        for path in list(self.versions | self._theirs):
             if self._writing[path]:
                 continue
             there = self._store.version(path)
@@ -149,32 +154,31 @@ class Guard:
             there = self._store.version(displaced.file)
             if there in (None, displaced.version):
                 continue
-            seen, since = self._moving.get(displaced.file, (None, now))
-            if seen != there:
-                self._moving[displaced.file] = there, now
-            elif now - since >= STILL and self._put_back(displaced):
-                self._displaced[self._displaced.index(displaced)] = replace(displaced, version=there)
+            if displaced.back and displaced.back[1] == self._store.version(displaced.path):
+                continue  # else another save has taken its place before anybody took it
+            if self._settling.stage(displaced.file, there) == "settled":
+                self._put_back(displaced)
         while self._displaced and now - self._displaced[0].at > _KEPT_SECONDS:
             self._forget_oldest()
 
-    def _put_back(self, displaced: _Displaced) -> bool:
-        """Whether that could be done. If the file was saved once more, that save is merged first."""
+    def _put_back(self, displaced: _Displaced) -> None:
+        """If that can be done. If the file was saved once more, that save is merged first."""
         path, known = displaced.path, self.versions.get(displaced.path)
         if self._store.version(path) != known:
-            return False
+            return
         try:
-            data = self._store.read(displaced.file).data
+            data, version = self._store.read(displaced.file)
         except (FileNotFoundError, InvalidFile):
-            return False  # a folder was saved in its place; the next opening leaves it there, too
-        if not data or self._exchange(path, data, known) is None:
-            return False
-        self._theirs[path] = None
-        return True
+            return  # a folder was saved in its place; the next opening leaves it there, too
+        if data and (put := self._exchange(path, data, known)) is not None:
+            displaced.back = version, put
+            self._theirs[path] = None
 
     def _forget_oldest(self) -> None:
-        """One that has changed stays where it is, for the next opening."""
+        """One that has changed, or may, stays where it is, for the next opening."""
         oldest = self._displaced.popleft()
         self._kept_bytes -= oldest.size
-        self._moving.pop(oldest.file, None)
-        if self._store.version(oldest.file) == oldest.version:
+        if self._store.version(oldest.file) != oldest.version:
+            self.has_left = True
+        elif not self._store.has_writer(oldest.file):
             self._store.remove(oldest.file)

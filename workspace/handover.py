@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 
-from . import inbox, urls
+from . import archive, inbox, urls
+from .archive import FOLDER
 from .definition import Definition
 from .errors import InvalidFile, SatchelError, UsageError
-from .inbox import FOLDER, Found
+from .inbox import Found
 from .journal import Journal
 from .moment import Moment
 from .names import DEFINITION
@@ -31,8 +32,8 @@ def redirect(
     handed = 0
     try:
         target, folder = _target(store, definition.redirect_to)
-        arrivals = inbox.look_until_still(store, moment)
-        for path in arrivals.still:
+        arrivals = inbox.look_until_settled(store, moment)
+        for path in arrivals.offered:
             try:
                 found = arrivals.read(path)
             except InvalidFile:
@@ -85,7 +86,7 @@ def _hand_over(
     except SatchelError as error:
         raise _TargetFailed(str(error)) from error
     to = f"{target.url}/{folder}{name}"
-    inbox.put_away(store, moment)
+    archive.put_away(store, moment)
     journal.add(TaskTaken(id=id, scope="", file=found.path, sha256=found.sha256, handed_to=to))
     journal.flush()
     _show(to)
@@ -108,7 +109,7 @@ def _show(path: str) -> None:
 def _done(store: Store, moment: Moment, journal: Journal, id: str, to: str) -> None:
     journal.add(TaskDone(id=id, moved_to=to))
     journal.flush()
-    inbox.put_away(store, moment)
+    archive.put_away(store, moment)
 
 
 def _hidden(name: str) -> str:

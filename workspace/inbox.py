@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
@@ -18,33 +18,31 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from ..schemas import Problem, short
-from . import blobs, yamltext
+from . import blobs, firing, settling, yamltext
 from .agentmoment import Kept
-from .edits import look
+from .archive import FOLDER, READ_LIMIT, bring_back, changed, put_away, sha_of
 from .edits.found import Refusal
 from .edits.keeping import reject
-from .edits.look import looks_needed, sha
+from .edits.look import sha
 from .errors import InvalidFile
+from .firing import Firing
+from .journal import Journal
 from .moment import Moment, scope_of_task
 from .names import slug
 from .record import TaskDone, TaskTaken
-from .store import Store, Version
+from .settling import BRIEF, Settling, Stage
+from .store import Content, Store, Version
 from .textfile import decode, place
 
-FOLDER = "inbox"
 LIMIT = 1 << 20
 """Bytes of a task. What is larger belongs into a file of its own, which the task can name."""
 
-LOOKS = 12
-"""After so many looks, `look.LOOK_AGAIN` apart, a file that still changes is left for later."""
-
-Kind = Literal["task", "message"]
+Kind = Literal["task", "message", "schedule"]
 
 _TEXT = (".md",)
 _DATA = (".yaml", ".yml")
 _REJECTED = re.compile(r"\.rejected(-[0-9]+)?\.[^./]+\Z")
 _SENT = re.compile(r"inbox/[0-9]{8}T[0-9]{6}\.[0-9]{6}Z-[0-9a-f]{6}[-.]")
-_READ_LIMIT = 1 << 30
 
 
 class Said(NamedTuple):
@@ -52,6 +50,7 @@ class Said(NamedTuple):
 
     kind: Kind
     content: bytes
+    firing: Firing | None = None  # of a schedule, which has no other content
 
 
 class Found(NamedTuple):
@@ -83,7 +82,16 @@ def waiting(store: Store, moment: Moment) -> list[str]:
     """The files that nobody has taken yet."""
     taken = known(moment)
     names = {file for file, _ in taken}
-    return [path for path in files(store) if path not in names or (path, _sha(store, path)) not in taken]
+    return [
+        path for path in files(store)
+        if (path not in names or (path, sha_of(store, path)) not in taken) and not _was_fired(moment, path)
+    ]  # fmt: skip
+
+
+def _was_fired(moment: Moment, path: str) -> bool:
+    """It is a firing that was taken before, and was made again."""
+    found = firing.of_file(path)
+    return found is not None and firing.was_taken(moment, found)
 
 
 def known(moment: Moment) -> set[tuple[str, str]]:
@@ -93,11 +101,33 @@ def known(moment: Moment) -> set[tuple[str, str]]:
 
 
 def has_work(store: Store, moment: Moment) -> bool:
-    """Whether there is something to do for an agent that has come to its end, and that takes tasks."""
-    if not moment.tasks_taken:
-        return False
-    mine = any(not task.handed_to for task in moment.tasks.values())
-    return mine or any(_kind(store, path) != "message" for path in waiting(store, moment))
+    """Whether a completed run has something to do: a task that was taken and is not done, or a new one."""
+    return any(not task.handed_to for task in moment.tasks.values()) or bool(new_tasks(store, moment))
+
+
+def new_tasks(store: Store, moment: Moment) -> list[str]:
+    """The waiting files that a completed run is entered again for: tasks that its agent could not take before. So an
+    agent that never looks into its inbox is entered once for each file."""
+    return [
+        path for path in waiting(store, moment)
+        if moment.untaken.get(path, "none") != sha_of(store, path) and _kind(store, path) != "message"
+    ] + changed(store)  # fmt: skip
+
+
+Offered = Mapping[str, Version | None]
+"""The files that an agent could have taken: those that held still at its last look, or that lay there when it was
+called if it has not looked."""
+
+
+def offered(store: Store, moment: Moment) -> Offered:
+    """To an agent that is about to be called."""
+    return {path: store.version(path) for path in waiting(store, moment)}
+
+
+def untaken(store: Store, moment: Moment, offered: Offered) -> dict[str, str]:
+    """Of the files that were `offered` those that still wait, unchanged, with their SHA-256."""
+    left = {path: sha_of(store, path) for path in waiting(store, moment) if path in offered}
+    return {path: sha256 for path, sha256 in left.items() if store.version(path) == offered[path]}
 
 
 def _is_task(path: str) -> bool:
@@ -111,12 +141,6 @@ def _is_temporary(path: str) -> bool:
     return name.startswith((".", "#", "~")) or name.endswith(("~", ".swp", ".tmp", ".part", ".crdownload"))
 
 
-def _sha(store: Store, path: str) -> str:
-    with suppress(FileNotFoundError, InvalidFile):
-        return sha(store.read(path, limit=_READ_LIMIT).data)
-    return ""
-
-
 def _kind(store: Store, path: str) -> Kind | None:
     try:
         return parse(path, store.read(path, limit=LIMIT).data).kind
@@ -125,44 +149,46 @@ def _kind(store: Store, path: str) -> Kind | None:
 
 
 class Arrivals:
-    """Looks at the waiting files until they hold still: somebody may be in the middle of saving one."""
+    """Looks at the waiting files until they have settled: somebody may be in the middle of saving one."""
 
     def __init__(self, store: Store, moment: Moment):
         self._store, self._moment = store, moment
-        self._seen: dict[str, tuple[Version | None, float]] = {}  # and since when it is the same
-        self.still: list[str] = []  # in order
+        self._settling = Settling(store)
+        self.offered: Offered = {}  # those that have settled, in order
+        self.are_changing = self.are_open = False  # some of the others, see settling.py
 
-    def look(self) -> bool:
-        """Look once more; whether it is worth looking again."""
-        before, self._seen, self.still = self._seen, {}, []
-        now = time.monotonic()
+    def look(self) -> None:
+        """Look once more."""
+        bring_back(self._store)
+        stages: dict[str, Stage] = {}
+        versions: dict[str, Version] = {}
         for path in waiting(self._store, self._moment):
-            version = self._store.version(path)
-            was, since = before.get(path, (None, now))
-            since = since if was == version else now
-            self._seen[path] = version, since
-            if _SENT.match(path) or now - since >= look.LOOK_AGAIN * (looks_needed(self._store, path) - 1):
-                self.still.append(path)
-        return len(self.still) < len(self._seen)
+            if (version := self._store.version(path)) is not None:
+                stages[path] = "settled" if _SENT.match(path) else self._settling.stage(path, version)
+                versions[path] = version
+        self._settling.keep_only(stages)
+        self.offered = {path: versions[path] for path, stage in stages.items() if stage == "settled"}
+        self.are_changing, self.are_open = "changing" in stages.values(), "open" in stages.values()
 
     def read(self, path: str) -> Found | None:
-        """A file that holds still; None if it has changed again, or is gone. InvalidFile if it can't be taken."""
+        """A file that has settled; None if it has changed again, or is gone. InvalidFile if it can't be taken."""
         try:
-            data, version = self._store.read(path, limit=LIMIT)
+            if _SENT.match(path):
+                found: Content | None = self._store.read(path, limit=LIMIT)
+            else:
+                found = self._settling.read(path, limit=LIMIT)
         except FileNotFoundError:
             return None
-        if path not in self._seen or version != self._seen[path][0]:
-            return None
-        return Found(path, sha(data), parse(path, data), data)
+        return None if found is None else Found(path, sha(found.data), parse(path, found.data), found.data)
 
 
-def look_until_still(store: Store, moment: Moment) -> Arrivals:
-    """For whoever can wait with everything else: at most half a second or so."""
-    arrivals = Arrivals(store, moment)
-    for _ in range(LOOKS):
-        if not arrivals.look():
-            break
-        time.sleep(look.LOOK_AGAIN)
+def look_until_settled(store: Store, moment: Moment) -> Arrivals:
+    """For whoever can wait with everything else: half a second at most."""
+    arrivals, until = Arrivals(store, moment), time.monotonic() + BRIEF
+    arrivals.look()
+    while arrivals.are_changing and time.monotonic() < until:
+        time.sleep(settling.WAITS.look)
+        arrivals.look()
     return arrivals
 
 
@@ -189,6 +215,8 @@ def parse(path: str, data: bytes) -> Said:
     kind, rest = value["kind"], {key: each for key, each in value.items() if key != "kind"}
     if kind == "task":
         return Said("task", msgspec.json.encode(rest))
+    if kind == "schedule":
+        return Said("schedule", b"", _firing(path, document, rest))
     if kind != "message":
         remedy = "Call the key otherwise if it is not meant for Satchel"
         raise _invalid(path, document.place(("kind",)), short(kind), "task or message", remedy)
@@ -196,6 +224,17 @@ def parse(path: str, data: bytes) -> Said:
         keys = ", ".join(rest) or "nothing"
         raise _invalid(path, document.place(()), keys, "`text:` beside `kind: message`, and only that", "Write it so")
     return Said("message", msgspec.json.encode(rest["text"]))
+
+
+def _firing(path: str, document: yamltext.Document, rest: dict[str, object]) -> Firing:
+    try:
+        due = datetime.fromisoformat(str(rest.get("due", "")))
+        if rest.keys() == {"schedule", "due"} and isinstance(rest["schedule"], str) and due.tzinfo is not None:
+            return firing.firing_at(rest["schedule"], due)
+    except (ValueError, OverflowError):
+        pass
+    expected = "`schedule:`, its name, and `due:`, a time with its zone"
+    raise _invalid(path, document.place(()), ", ".join(rest) or "nothing", expected, "Write these two, and only these")
 
 
 def message(text: str) -> bytes:
@@ -206,7 +245,7 @@ def message(text: str) -> bytes:
 def refuse(store: Store, error: InvalidFile) -> str:
     """Move what can't be taken to `NAME.rejected.EXT`, with the reasons beside it. Returns what to say of it."""
     try:
-        data, version = store.read(error.path or "", limit=_READ_LIMIT)
+        data, version = store.read(error.path or "", limit=READ_LIMIT)
     except FileNotFoundError:
         return ""
     kept = reject(store, Refusal(error.path or "", error, data), "and was moved out of the way")
@@ -250,23 +289,32 @@ def released(moment: Moment, scope: str, kept: Sequence[str]) -> list[TaskTaken]
     ]  # fmt: skip
 
 
-def put_away(store: Store, moment: Moment) -> None:
-    """Move the files of all tasks that are done into `inbox/done/`, durably, and those handed on into `inbox/moved/`.
-    Called before the next is taken, and before anybody opens the workspace: see `Moment`."""
-    for id, task in moment.tasks_done.items():
-        if store.version(task.file) is None:
-            for folder in (f"{FOLDER}/{task.to}", FOLDER):  # in this order: it must not be in neither
-                store.settle(folder)
+def put_away_fired(store: Store, moment: Moment) -> None:
+    """Move the files of firings that were taken before, and made again, into `inbox/done/`. When none is at work."""
+    at_work = {task.file for task in moment.tasks.values()}
+    for path in files(store):
+        if path not in at_work and _was_fired(moment, path):
+            with suppress(FileNotFoundError):
+                store.rename(path, f"{FOLDER}/done/{path.rpartition('/')[2]}")
+
+
+def settle_fired(store: Store, moment: Moment, journal: Journal, offered: Offered) -> None:
+    """The agent has completed and never opened its inbox: this settles the firings that were `offered` to it."""
+    for path in [path for path in waiting(store, moment) if path in offered]:
+        found = firing.of_file(path)
+        if found is None or store.version(path) != offered[path]:
             continue
-        if _sha(store, task.file) != task.sha256:
-            continue  # another task by now
-        name = task.file.rpartition("/")[2]
-        to = f"{FOLDER}/{task.to}/{name}"
-        if store.version(to) is not None and _sha(store, to) != task.sha256:
-            stem, _, extension = name.rpartition(".")
-            to = f"{FOLDER}/{task.to}/{stem}.{id}.{extension}"
-        with suppress(FileNotFoundError):
-            store.rename(task.file, to)
+        put_away(store, moment)
+        id = f"t{moment.tasks_taken + 1}"
+        journal.add(
+            TaskTaken(
+                id=id, scope="", file=path, sha256=sha_of(store, path), kind="schedule", schedule=found.schedule,
+                due=found.due, unopened=True,
+            )
+        )  # fmt: skip
+        journal.add(TaskDone(id=id))
+        journal.flush()
+    put_away(store, moment)
 
 
 # Sending

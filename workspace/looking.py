@@ -43,7 +43,7 @@ class Look:
     definition: Definition
     moment: Moment  # the newest: checkpoint plus tail
     tail: Tail
-    checkpoint_seq: int  # 0: none
+    checkpoint: str  # its file; empty: none
     messages_at: dict[str, MessagesAt]  # by agent
     complaints: list[str]  # what was not as it should be, and does not stop an opening
     signature: Signature
@@ -124,7 +124,7 @@ def _shown(store: Store) -> list[str]:
 
 def _look(store: Store, before: Signature) -> Look:
     described = define(store)
-    found, messages_at, complaints = checkpoint.newest(store)
+    found, messages_at, complaints, loaded = checkpoint.newest(store)
     moment = found or Moment(run_id=described.run_id)
     if moment.run_id != described.run_id:
         raise _other_run(moment.run_id, described.run_id)
@@ -132,13 +132,12 @@ def _look(store: Store, before: Signature) -> Look:
         complaints.append(f"the journal is gone; the run goes on from the files as of record {rebuilt.moment.seq}")
         tail = Tail([], rebuilt.moment.seq + 1)
         at = rebuilt.messages_at or messages_at
-        return Look(described, rebuilt.moment, tail, 0, at, complaints, before, is_rebuilt=True)
-    checkpoint_seq = moment.seq
-    tail = journal.read(store, after=checkpoint_seq)
+        return Look(described, rebuilt.moment, tail, "", at, complaints, before, is_rebuilt=True)
+    tail = journal.read(store, after=moment.seq)
     moment.apply(tail.lines)
     if tail.torn:
         complaints.append(f"the journal had a torn tail, as a crash leaves it: {tail.torn}; it is cut off")
-    return Look(described, moment, tail, checkpoint_seq, messages_at, complaints, before)
+    return Look(described, moment, tail, loaded, messages_at, complaints, before)
 
 
 def _other_run(found: str, expected: str) -> Damaged:

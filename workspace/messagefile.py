@@ -133,6 +133,13 @@ class MessageFile:
             self._store.append(self._path, b"", durable=True)
 
 
+def is_whole(store: Store, folder: str, checkpointed: MessagesAt, later: list[Line]) -> bool:
+    """Whether `restore` would find nothing to do."""
+    wanted = _after(checkpointed, len(later), encode(later))
+    found = _read(store, folder + NAME) or b""
+    return len(found) == wanted.bytes and _crc(found) == wanted.crc
+
+
 def restore(
     store: Store, folder: str, checkpointed: MessagesAt, later: list[Line]
 ) -> tuple[MessageFile, str | None] | None:
@@ -141,7 +148,7 @@ def restore(
     None if what the checkpoint knows is gone from the file; then the whole journal is needed.
     """
     path, rejected = folder + NAME, folder + REJECTED
-    found = store.read(path, limit=_READ_LIMIT).data if store.version(path) is not None else None
+    found = _read(store, path)
     known = (found or b"")[: checkpointed.bytes]
     if len(known) != checkpointed.bytes or _crc(known) != checkpointed.crc:
         return None
@@ -154,7 +161,7 @@ def restore(
             store.replace(path, wanted, sync="data")
     elif found != wanted:
         whole = found.split(b"\0", 1)[0]  # what a power failure took is a hole or the end
-        if not wanted.startswith(whole[: whole.rfind(b"\n") + 1]):
+        if not wanted.startswith(whole):
             store.append(rejected, found, durable=True)
             complaint = f"{path} was changed by hand; it can't be edited, so your version is kept as {rejected}"
         store.replace(path, wanted, sync="data")
@@ -170,6 +177,10 @@ def rebuild(store: Store, folder: str, lines: list[Line]) -> MessageFile:
     if data or store.version(path) is not None:
         store.replace(path, data, sync="data")
     return MessageFile(store, folder, _after(MessagesAt(), len(lines), data), data)
+
+
+def _read(store: Store, path: str) -> bytes | None:
+    return store.read(path, limit=_READ_LIMIT).data if store.version(path) is not None else None
 
 
 def _after(at: MessagesAt, count: int, data: bytes) -> MessagesAt:

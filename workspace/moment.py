@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Raw, Struct, field
+from msgspec import Meta, Raw, Struct, field
 from msgspec.structs import replace
 
 from . import patch as json_patch
@@ -27,8 +27,10 @@ from .record import (
     ApprovalAsked,
     Closed,
     Configured,
+    Count,
     Doubt,
     Edited,
+    Epoch,
     Failure,
     Fenced,
     Forced,
@@ -40,12 +42,15 @@ from .record import (
     Output,
     PartialPromoted,
     Paused,
+    PauseLate,
     PauseRequested,
     PlanChanged,
     Resolved,
     Resource,
     Resume,
     Resumed,
+    Rewound,
+    Saved,
     ScopeBegun,
     ScopeCommitted,
     ScopeFailed,
@@ -84,6 +89,11 @@ class Pause(Struct, omit_defaults=True):
     forced: bool = False
     file: str = ""  # the version of pause.yaml as the runtime left it, if it says no more than this
 
+    @property
+    def request(self) -> PauseRequested:
+        """The wish that it began with."""
+        return PauseRequested(reason=self.reason, by=self.by, mode=self.mode, resume=self.resume, until=self.until)
+
 
 class TaskFile(Struct, frozen=True):
     """The file of a task that needs nothing more, and the folder below inbox/ that it belongs into."""
@@ -93,13 +103,26 @@ class TaskFile(Struct, frozen=True):
     to: Literal["done", "moved"]
 
 
+class Fired(Struct, frozen=True, omit_defaults=True):
+    """A time of a schedule whose task was taken, or settled by an agent that has completed without opening its inbox.
+    Times are UTC, ISO 8601."""
+
+    due: str
+    at: str  # when it was taken
+    unopened: bool = False
+
+
+FIRED = 16
+"""So many firings of each schedule are remembered."""
+
+
 class Moment(Questions, kw_only=True):
     """Everything the journal says up to and including record `seq`."""
 
     run_id: str
-    seq: int = 0
-    epoch: int = 0
-    attempt: int = 0
+    seq: Annotated[int, Meta(ge=0, lt=10**12)] = 0  # it fits into a name
+    epoch: Epoch = 0
+    attempt: Count = 0
     status: Status = "new"
     reason: str = ""
     until: str = ""  # when a sleeping run is to wake
@@ -111,10 +134,13 @@ class Moment(Questions, kw_only=True):
     pause: Pause | None = None  # asked for, or in force
     lifted: str = ""  # `requested_at` of the last pause that is over
     instructions: str = ""  # what a person has said when it was over
+    resumed_at: str = ""  # when it was over, as long as the run has not come to an orderly stop since
     unclean: bool = False  # the last stop was forced, or an emergency, and nothing was checked since
     tasks: dict[str, TaskTaken] = field(default_factory=dict)  # taken from the inbox and not done
     tasks_taken: int = 0  # ever
     tasks_done: dict[str, TaskFile] = field(default_factory=dict)  # by id; for how long, `_task_taken` says
+    untaken: dict[str, str] = field(default_factory=dict)  # files that the agent last completed without: their SHA-256
+    fired: dict[str, list[Fired]] = field(default_factory=dict)  # by schedule, the last ones that were taken
     config: dict[str, Any] = field(default_factory=dict)  # what it worked with when it was last run
     url: str = ""  # where it lay when it was opened last
     host: str = ""  # by a process of this machine
@@ -176,10 +202,13 @@ class Moment(Questions, kw_only=True):
 
     def _closed(self, line: Line, record: Closed) -> None:
         self.clean = True
+        self.tasks_done.clear()
         self._count_time(line.at)
         if record.status in ("completed", "cancelled"):
             self.approvals.clear()  # nobody waits for an answer any more
+            self.untaken = record.untaken
         if record.status:
+            self.resumed_at = ""
             self.status, self.reason, self.error = record.status, record.reason, record.error
             self.until = record.until
         if self.pause is not None:
@@ -216,6 +245,7 @@ class Moment(Questions, kw_only=True):
     def _resumed(self, line: Line, record: Resumed) -> None:
         self.lifted = self.pause.requested_at if self.pause else self.lifted
         self.pause, self.unclean, self.instructions = None, False, record.instructions
+        self.resumed_at = line.at
         if record.restart:
             for agent in self.agents.values():
                 agent.restart_calls()
@@ -234,10 +264,15 @@ class Moment(Questions, kw_only=True):
     # Work that arrives from outside, and what everything costs
 
     def _task_taken(self, line: Line, record: TaskTaken) -> None:
-        """Whoever takes a task, or opens the workspace, has put the files of all that are done away before. So those
-        need not be remembered longer, however many there have been."""
+        """A process that takes a task, or opens or closes the workspace, has put the files of finished tasks away.
+        So they need not be remembered longer, and an equal file that comes later is a new task."""
         self.tasks_done.clear()
-        self.tasks_taken += record.id not in self.tasks
+        if record.id not in self.tasks:
+            self.tasks_taken += 1
+            if record.kind == "schedule":
+                fired = self.fired.setdefault(record.schedule, [])
+                datetime.fromisoformat(record.due)  # a ValueError: the record does not fit
+                fired[:] = [*fired, Fired(record.due, line.at, record.unopened)][-FIRED:]
         self.tasks[record.id] = record
 
     def _task_done(self, line: Line, record: TaskDone) -> None:
@@ -336,6 +371,7 @@ _APPLY: dict[type[AnyRecord], Callable[[Moment, Line, Any], None]] = {
     Resolved: Moment._resolved,
     Edited: Moment._edited,
     PauseRequested: Moment._pause_requested,
+    PauseLate: lambda moment, line, record: None,
     Forced: Moment._forced,
     Paused: Moment._paused,
     Resumed: Moment._resumed,
@@ -345,6 +381,8 @@ _APPLY: dict[type[AnyRecord], Callable[[Moment, Line, Any], None]] = {
     TaskDone: Moment._task_done,
     Spent: Moment._spent,
     Resource: lambda moment, line, record: None,
+    Saved: lambda moment, line, record: None,
+    Rewound: lambda moment, line, record: None,
     Configured: Moment._configured,
     Migrated: _of_agent(lambda agent, line, record: agent.migrated(record)),
 }

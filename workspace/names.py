@@ -19,7 +19,7 @@ SCHEMAS = ".satchel/schemas"
 
 OF_A_RUN = frozenset(
     ("journal", "checkpoints", "state.json", ".satchel", "outputs", "partials", "recovered", "steps",
-     "messages.jsonl", "messages.rejected.jsonl", "pause.yaml", "approvals")
+     "messages.jsonl", "messages.rejected.jsonl", "pause.yaml", "approvals", "conflicts")
 )  # fmt: skip
 """What lies at the top of a workspace and belongs to its run, not to what the run is made from."""
 

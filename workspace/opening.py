@@ -11,16 +11,19 @@ import platform
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from functools import partial
+from types import MappingProxyType
 from typing import Literal
 
 from .. import schemas
-from . import checkpoint, handover, inbox, journal, messagefile, rebuilding, salvage
+from . import archive, checkpoint, handover, inbox, journal, messagefile, pausefile, rebuilding, salvage, saving
 from .agentmoment import folder_of_agent
 from .approvals import Desk
 from .behind import behind
-from .checkpoint import MessagesAt
+from .checkpoint import MessagesAt, Written
 from .definition import Definition
+from .due import Due
 from .edits import CheckData, Noticed, Side, displaced, keeping, notice, taking
 from .errors import Damaged, SatchelError
 from .guard import Guard
@@ -34,18 +37,15 @@ from .ownership import Owned, owned
 from .partial import PARTIALS, RECOVERED
 from .projection import STEPS
 from .projector import Files, Projector
-from .record import FORMAT, Closed, EndStatus, Failure, Opened
+from .record import FORMAT, Closed, EndStatus, Failure, Occasion, Opened, Saved, now
 from .report import Report, ReportDocument
 from .salvage import Leftover
-from .store import Store
+from .store import Store, Sync
 from .store.disk import TEMPORARY
 from .version import version
 
-_REREAD_BYTES, _FETCHED_BYTES = 1 << 20, 256 << 10
-"""So much of the journal may be read on a disk, and fetched elsewhere, at an opening for want of a checkpoint."""
-
 Found = Literal["new", "clean", "crash", "files"]
-Why = Literal["run", "recover", "merge", "pause", "answer"]
+Why = Literal["run", "recover", "merge", "pause", "forced", "answer"]
 
 
 class Workspace:
@@ -62,32 +62,35 @@ class Workspace:
         self.messages: dict[str, MessageFile] = {}
         self.desk = Desk(store, moment)
         self.pause_file = moment.pause.file if moment.pause else ""  # its version, see pausing.py
+        self.checkpointed = ""  # the last checkpoint that was written
+        self.has_edits = False  # this opening has recorded what people have changed
         self.was_finished = False  # it had completed, and nothing of its plan is left to do
         self._report_file = ReportDocument(report, store, self.behind)
-        self._checkpointed_bytes = 0  # what the journal held when the last checkpoint was written
-        self._checkpoint_size = 0
+        self.due = Due(store.abilities.remote)
 
-    def checkpoint_if_due(self) -> None:
-        """A checkpoint is written when the journal since the last one outgrows it, in a bucket half of it: their cost
-        stays in proportion."""
-        since = self.journal.bytes_written - self._checkpointed_bytes
-        if self.store.abilities.remote:
-            is_due = since >= max(_FETCHED_BYTES, self._checkpoint_size // 2)
-        else:
-            is_due = since >= max(_REREAD_BYTES, self._checkpoint_size)
-        if is_due:
-            self.checkpoint()
+    def checkpoint_if_due(self, *, item: str = "") -> None:
+        """As workspace.yaml says and the journal has grown; `item` is the one that was committed just now."""
+        wanted = self.definition.checkpoints
+        if (why := self.due.why(wanted, self.journal.bytes_written, item_ended=bool(item))) is not None:
+            self.checkpoint(why, item)
 
-    def checkpoint(self) -> str:
-        """Write a checkpoint of all that is durable. Returns its path."""
+    def checkpoint(self, why: Occasion, name: str = "") -> str:
+        """Write a checkpoint of all that is durable, and record that. Returns its path. `name` is for people."""
+        written = self._checkpoint(name or why)
+        self.journal.add(Saved(file=written.path, why=why, bytes=written.size, sha256=written.sha256))
+        return written.path
+
+    def _checkpoint(self, name: str) -> Written:
+        began = self.due.clock()
         for files in self.files.values():
             files.messages.write()
         for messages in self.messages.values():
             messages.sync()
         at = {path: messages.at for path, messages in self.messages.items()}
-        path, self._checkpoint_size = checkpoint.write(self.store, self.moment, at)
-        self._checkpointed_bytes = self.journal.bytes_written
-        return path
+        written = checkpoint.write(self.store, self.moment, at, name, self.definition.checkpoints)
+        self.due.saved(written.size, self.journal.bytes_written, began)
+        self.checkpointed = written.path
+        return written
 
     def join(self, path: str, noticed: Noticed | None = None) -> None:
         """From now on the files of the agent `path` are kept near the moment."""
@@ -98,10 +101,12 @@ class Workspace:
         self.files[path] = Files(self.guard, self.moment, self.moment.agents[path], self.messages[path], shown)
 
     def record_edits(self, noticed: Noticed) -> None:
-        """From here on what people have changed counts. Durable when this returns."""
+        """From here on what people have changed counts. Durable when this returns, and not undone by going back."""
         self.add_edits(noticed)
         self.journal.flush()
         self.desk.lay_out()
+        if noticed.edits:
+            self.checkpoint("edit")
 
     def add_edits(self, noticed: Noticed) -> None:
         """The same, in the next group."""
@@ -121,17 +126,27 @@ class Workspace:
             self._report_file.write()
 
     def close(
-        self, status: EndStatus | None = None, reason: str = "", error: Failure | None = None, until: str = ""
-    ) -> None:
+        self, status: EndStatus | None = None, reason: str = "", error: Failure | None = None, until: str = "",
+        offered: inbox.Offered = MappingProxyType({}),
+    ) -> None:  # fmt: skip
         """Stop in an orderly way: record it, write a checkpoint, and let every file show this moment. At a pause that
-        is settled the checkpoint is there already, and only what was released since stands behind it."""
+        is settled the checkpoint is there already, and only what was released since stands behind it. An agent that has
+        completed was `offered` these files of the inbox."""
         self.behind.wait()  # what fails here is told before the stop is on record as a clean one
+        archive.put_away(self.store, self.moment)
         is_settled = self.moment.pause is not None and bool(self.moment.pause.paused_at)
-        self.journal.add(Closed(status=status, reason=reason, error=error, until=until, pause_file=self.pause_file))
+        untaken = inbox.untaken(self.store, self.moment, offered)
+        point = self.checkpointed if is_settled else checkpoint.path_of(self.moment, "stop", self.journal.next_seq)
+        self.journal.add(
+            Closed(
+                status=status, reason=reason, error=error, until=until, pause_file=self.pause_file, untaken=untaken,
+                checkpoint=point,
+            )
+        )  # fmt: skip
         self.journal.flush()
         self.desk.lay_out()
         if not is_settled:
-            self.checkpoint()
+            self._checkpoint("stop")
         self.mark_all()
         self.projector.write_all()
         self.guard.clear()
@@ -179,29 +194,45 @@ def opened(
             report.add("wanted", keeping.said(error))
             report.save(store)
             raise
+        for said in keeping.set_aside(store, noticed):
+            report.add("done", said)
         if seen.is_rebuilt:  # a crash in the next moments must find what the new journal begins after
-            checkpoint.write(store, seen.moment, seen.messages_at)
-        inbox.put_away(store, seen.moment)
+            seen.checkpoint = checkpoint.write(store, seen.moment, seen.messages_at).path
+        archive.put_away(store, seen.moment)
         leftovers = list(salvage.leftovers(store, seen.moment))
         workspace = Workspace(store, seen.definition, seen.moment, report)
         workspace.owned = mine
+        workspace.due, workspace.has_edits = _due(store, seen), bool(noticed.edits)
         _restore_messages(workspace, seen)
         workspace.journal = Journal(
             store, epoch=mine.epoch, next_seq=mine.begin(), on_durable=seen.moment.apply, segments=mine.segments
         )
-        has_work = noticed.reopens or inbox.has_work(store, seen.moment)
-        workspace.was_finished = seen.moment.is_finished and not has_work
+        workspace.was_finished = (
+            seen.moment.is_finished and not noticed.reopens and not inbox.has_work(store, seen.moment)
+        )
         try:
             why = "recover" if workspace.was_finished else why
             _record_opening(workspace, why, seen, noticed, None if leftovers else add_more)
             _settle_tasks(workspace)
-            _salvage(workspace, leftovers, add_more if leftovers else None)
+            _salvage(workspace, why, leftovers, add_more if leftovers else None)
             _take_answers(workspace)
             _project(workspace, noticed)
             yield workspace
         finally:
             workspace.behind.close()
             workspace.journal.end()
+
+
+def _due(store: Store, seen: Look) -> Due:
+    """What the tail of the journal was when the workspace was looked at: however many processes have died since the
+    last checkpoint, the next is due when that is."""
+    sizes = {entry.path: entry.size for entry in store.list(checkpoint.FOLDER)}
+    after = checkpoint.position_of(seen.checkpoint) if seen.checkpoint else 0
+    behind = sum(size for first, size in journal.sizes(store).items() if first > after)
+    age = 0.0
+    if seen.tail.lines:
+        age = (datetime.fromisoformat(now()) - datetime.fromisoformat(seen.tail.lines[0].at)).total_seconds()
+    return Due(store.abilities.remote, sizes.get(seen.checkpoint, 0), behind, max(0.0, age))
 
 
 def _record_opening(
@@ -216,14 +247,24 @@ def _record_opening(
         Opened(
             format=FORMAT, run_id=moment.run_id, satchel=version(), python=platform.python_version(),
             host=socket.gethostname(), pid=os.getpid(), url=store.url, why=why, found=was,
-            definition=noticed.definition,
+            definition=noticed.definition, checkpoint=seen.checkpoint,
         )
     )  # fmt: skip
     workspace.add_edits(noticed)
     if add_more is not None:
         add_more(workspace)
+    if why != "run" and why != "pause" and not workspace.was_finished:
+        _record_emergency(workspace)
     writer.flush()
     workspace.desk.lay_out()
+
+
+def _record_emergency(workspace: Workspace) -> None:
+    """The run was killed, and only pause.yaml says so yet. From here on the journal does, too: what this opening leaves
+    is no known-good checkpoint."""
+    file, moment = pausefile.seen(workspace.store), workspace.moment
+    if file is not None and file.asks_for_emergency and moment.pause is None and not file.is_of(moment.lifted):
+        workspace.journal.add(file.request(workspace.store.trace(pausefile.PATH).by))
 
 
 def _settle_tasks(workspace: Workspace) -> None:
@@ -231,14 +272,16 @@ def _settle_tasks(workspace: Workspace) -> None:
     for done in inbox.settled(moment):
         writer.add(done)
     writer.flush()
-    inbox.put_away(store, moment)
+    archive.put_away(store, moment)
+    inbox.put_away_fired(store, moment)
     handover.finish(store, moment, writer, workspace.report)
 
 
-def _salvage(workspace: Workspace, leftovers: list[Leftover], add_more: AddMore | None) -> None:
+def _salvage(workspace: Workspace, why: Why, leftovers: list[Leftover], add_more: AddMore | None) -> None:
     """Step 5. Every promotion is durable before its partial is removed. What `add_more` adds comes behind them: it may
     say that they don't count."""
-    by = "an error" if workspace.report.was_clean else "a crash"
+    is_forced = why == "forced" or workspace.moment.unclean
+    by = "a forced stop" if is_forced else "an error" if workspace.report.was_clean else "a crash"
     promoted = []
     for leftover in leftovers:
         record = salvage.promote(workspace.store, leftover, workspace.moment, by)
@@ -266,11 +309,11 @@ def _project(workspace: Workspace, noticed: Noticed) -> None:
     """Step 7: afterwards all files show the moment of this opening. Where a write is a request, that is left to the
     projector, so that nothing has to wait for it."""
     store, moment = workspace.store, workspace.moment
-    for overruled in noticed.overruled:
-        keeping.reject(store, overruled)
-    keeping.clear_questions(store, noticed.questions)
+    keeping.clear_questions(store, moment, noticed.questions)
     for text in noticed.told:
         workspace.report.add("done", text)
+    for path in noticed.being_saved:
+        workspace.report.add("found", saving.said(path))
     for path in noticed.leftovers:
         store.remove(path)
     for agent in moment.agents.values():
@@ -278,9 +321,9 @@ def _project(workspace: Workspace, noticed: Noticed) -> None:
             store.tidy(agent.folder + folder)
     for name in schemas.names():
         if name != "data" or store.version(f"{SCHEMAS}/data.json") is None:  # the agent's own is the agent's to write
-            publish(store, name, schemas.text(name))
+            publish(store, name, schemas.text(name), sync="data" if name == "data" else "no")
     for question in noticed.questions:
-        del noticed.versions[question.path]  # it stays as it is
+        noticed.versions.pop(question.path, None)  # it stays as it is
     workspace.guard.versions |= noticed.versions
     for path in moment.agents:
         workspace.join(path, noticed)
@@ -290,12 +333,13 @@ def _project(workspace: Workspace, noticed: Noticed) -> None:
     workspace.save_report()
 
 
-def publish(store: Store, name: str, schema: str) -> None:
-    """Copy a schema to where editors find it."""
+def publish(store: Store, name: str, schema: str, *, sync: Sync = "data") -> None:
+    """Copy a schema to where editors find it. Edits are checked against data.json, too, so that one is synced. What a
+    power failure leaves of the others is repaired at the next opening."""
     path, data = f"{SCHEMAS}/{name}.json", schema.encode()
     store.expect(path, data)
     if store.version(path) is None or store.read(path).data != data:
-        store.replace(path, data, sync="data")
+        store.replace(path, data, sync=sync)
 
 
 def _restore_messages(workspace: Workspace, seen: Look) -> None:

@@ -13,12 +13,15 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, ValidationError, convert
 
 from ..schemas import Problem, problems
-from . import times, yamltext
-from .errors import InvalidFile, UsageError
+from . import textfile, times, yamltext
+from .errors import InvalidFile, SatchelError, UsageError
 from .record import Mode, PauseRequested, Resume, time_text
+from .store import Store
 
 PATH = "pause.yaml"
 LIMIT = 1 << 20
+FATE = "and was written again"
+"""What becomes of a file that can't be understood, once it is kept as rejected."""
 
 SIGNAL = "signal"
 """The reason of a pause that a signal asked for. It is over with the next start: a deploy must go on by itself."""
@@ -44,6 +47,16 @@ class PauseFile:
     def is_of(self, lifted: str) -> bool:
         """Whether it is the file of the pause that was asked for then, the last one that is over: no new wish."""
         return bool(lifted) and self.requested_at == lifted
+
+    @property
+    def lets_go_on(self) -> bool:
+        """A person has written that the run may go on."""
+        return self.status == "resume"
+
+    @property
+    def asks_for_emergency(self) -> bool:
+        """The run is to be killed, and has not stopped for that yet."""
+        return self.mode == "emergency" and self.status not in ("paused", "resume")
 
     def request(self, by: str) -> PauseRequested:
         """The wish, by somebody who is called `by` unless they say otherwise."""
@@ -75,6 +88,37 @@ def parse(data: bytes, saved: datetime | None = None) -> PauseFile:
         mode=said.get("mode"), resume=said.get("resume"), instructions=said.get("instructions", "").strip(),
         until=until, requested_at=said.get("requested_at", ""),
     )  # fmt: skip
+
+
+def understood(data: bytes) -> PauseFile:
+    """What the file says, for a process that must obey it at once. A file that `parse` refuses is a plain pause; it is
+    an emergency stop if it says so, or a line of it does: a typing error elsewhere must not keep the run alive."""
+    try:
+        return parse(data)
+    except InvalidFile:
+        text = data.decode(errors="replace")
+        rows = (row for row in textfile.lines(text) if "emergency" in row and not row[0].isspace())
+        is_emergency = any(_says_emergency(each) for each in (text, *rows))
+        return PauseFile(mode="emergency" if is_emergency else None)
+
+
+def _says_emergency(text: str) -> bool:
+    try:
+        value = yamltext.load(text, PATH).value
+    except InvalidFile:
+        return False
+    return isinstance(value, dict) and value.get("mode") == "emergency"
+
+
+def seen(store: Store) -> PauseFile | None:
+    """The file as it is now, as far as it can be understood; None if there is none. Takes no lock and does not wait for
+    a save to end."""
+    try:
+        return understood(store.read(PATH, limit=LIMIT).data)
+    except FileNotFoundError:
+        return None
+    except SatchelError:  # a folder, a link, far too large: the run stays stopped
+        return PauseFile()
 
 
 class _Checkpoint(Struct):

@@ -11,13 +11,15 @@ from typing import Any
 
 from . import checkpoint, handover, interval, pausefile
 from .agentmoment import ROOT
-from .edits.look import steady
-from .errors import Damaged, InvalidFile, Refused, UsageError
+from .edits import keeping
+from .edits.found import Refusal
+from .errors import Damaged, InvalidFile, Refused, SatchelError, UsageError
 from .moment import Moment, Pause
 from .opening import Workspace
 from .pausefile import SIGNAL, PauseFile
 from .projection import folder_of
 from .record import Failure, Mode, Paused, PauseRequested, Resumed, now
+from .settling import PATIENCE, replace, until_settled
 from .store import Content, FileChanged, Store, Version
 
 
@@ -63,13 +65,14 @@ class Wish:
         return self.mode == "drain" and (reason == SIGNAL or is_over)
 
 
-def wish(store: Store, moment: Moment) -> Wish | None:
-    """None if no pause is wanted. InvalidFile if pause.yaml can't be understood: then it stays paused."""
+def wish(store: Store, moment: Moment, patience: float = PATIENCE) -> Wish | None:
+    """None if no pause is wanted. InvalidFile if pause.yaml can't be understood: then it stays paused. Unsettled if it
+    is still being saved after `patience` seconds."""
     pause = moment.pause
     if pause is not None and _is_as_it_was_left(store, pause):
         return Wish(pause, _as_written(pause), version=pause.file)
     there = store.version(pausefile.PATH) is not None
-    content = steady(store, pausefile.PATH) if there else None
+    content = until_settled(store, pausefile.PATH, patience) if there else None
     if content is None:
         return Wish(moment.pause) if moment.pause else None
     trace = store.trace(pausefile.PATH)
@@ -110,7 +113,7 @@ def settle(workspace: Workspace, *, forced: bool = False, error: Failure | None 
     handover.redirect(store, moment, workspace.journal, workspace.definition, workspace.report)
     workspace.journal.add(Paused(forced=forced, error=error))
     workspace.journal.flush()
-    path = workspace.checkpoint()
+    path = workspace.checkpoint("stop")
     workspace.mark_all()
     workspace.projector.write_all()
     data = _read_back(store, path).data
@@ -204,7 +207,7 @@ def _fill(store: Store, facts: dict[str, Any], pause: Pause | None = None) -> No
                 continue
         with suppress(FileChanged, FileExistsError):
             if there is not None:
-                store.replace(pausefile.PATH, data, if_version=there.version)
+                replace(store, pausefile.PATH, data, there.version)
             else:
                 store.create(pausefile.PATH, data)
             return
@@ -226,12 +229,12 @@ def _typed(file: PauseFile, pause: Pause) -> dict[str, Any]:
     return {key: value for key, value in said.items() if value}
 
 
-def _keep_aside(store: Store, there: Content | None, error: Exception) -> None:
+def _keep_aside(store: Store, there: Content | None, error: SatchelError) -> None:
+    refusal = Refusal(pausefile.PATH, error, there.data if there else None)
     if there is None:  # no file at all: a folder, a link
-        store.rename(pausefile.PATH, "pause.rejected.yaml")
+        keeping.move_aside(store, refusal, pausefile.FATE)
     else:
-        store.replace("pause.rejected.yaml", there.data)
-    store.replace("pause.rejected.txt", f"pause.yaml was not understood, and was written anew.\n\n{error}\n".encode())
+        keeping.reject(store, refusal, pausefile.FATE)
 
 
 def stop(workspace: Workspace, wanted: Wish, request: PauseRequested | None = None) -> None:
@@ -340,6 +343,19 @@ def requested(wanted: Wish) -> PauseRequested | None:
     if wanted.recorded is not None or wanted.file is None:
         return None
     return wanted.file.request(wanted.by)
+
+
+def may_have_to_undo(moment: Moment) -> bool:
+    """Whether a run that is to be cancelled has an agent that only running it can tell what that undoes."""
+    return bool(moment.attempt and moment.config.get("on_cancel", True))
+
+
+def is_short(pause: Pause, limit: float) -> bool:
+    """Whether it is expected to be over within so many seconds of its beginning: then the process stays."""
+    if not pause.until:
+        return False
+    begin = datetime.fromisoformat(pause.paused_at) if pause.paused_at else datetime.now(UTC)
+    return (datetime.fromisoformat(pause.until) - begin).total_seconds() < limit
 
 
 def said(pause: Pause | PauseRequested) -> str:

@@ -7,14 +7,17 @@ people are never forgotten: an equal call is still answered from the record. The
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import deepcopy
 from typing import NamedTuple
 
-from . import checkpoint, patch
+from msgspec.structs import replace
+
+from . import checkpoint, journal, patch
 from .agentmoment import ROOT, AgentMoment
 from .errors import InvalidFile, NewerFormat
 from .moment import Moment
 from .projection import STATE, TODO
-from .record import Edited
+from .record import AnyRecord, Edited, Migrated, Rewound
 from .store import Store
 from .todo import between
 
@@ -33,7 +36,7 @@ def last_good(store: Store, moment: Moment) -> Point | None:
     """The newest checkpoint of an earlier record that was not written at, or after, a stop that was not clean."""
     for path in reversed(checkpoint.paths(store)):
         try:
-            found, _ = checkpoint.parse(store.read(path, limit=checkpoint.READ_LIMIT).data)
+            found, _ = checkpoint.load(store, path)
         except (FileNotFoundError, ValueError, InvalidFile, NewerFormat):
             continue
         if found.seq < moment.seq and not found.unclean and found.run_id == moment.run_id:
@@ -41,19 +44,39 @@ def last_good(store: Store, moment: Moment) -> Point | None:
     return None
 
 
-def records(moment: Moment, point: Point, by: str) -> list[Edited]:
-    """What takes the run back there, agent by agent; nothing where nothing has changed."""
-    found: list[Edited] = []
+def records(store: Store, moment: Moment, point: Point, by: str) -> list[AnyRecord]:
+    """What takes the run back there, agent by agent; one that had not begun then begins with the data it began with."""
+    seq = point.moment.seq
+    found: list[AnyRecord] = [Rewound(to=seq, file=point.path, by=by)]
+    begun: dict[str, AgentMoment] = {}
     for agent in moment.agents.values():
         was = point.moment.agents.get(agent.path, AgentMoment(path=agent.path))
-        found += _of_plan(agent, was, point.moment.seq, by)
-        if agent.has_data and was.has_data and (change := patch.diff(agent.data, was.data)):
+        found += _of_plan(agent, was, seq, by)
+        if agent.has_data and not was.has_data:
+            begun = begun or _begun(store, point)
+            was = begun[agent.path]
+        change = patch.diff(agent.data, was.data) if agent.has_data else []
+        if was.data_version != agent.data_version:  # from there they are migrated again
+            found.append(Migrated(agent=agent.path, to=was.data_version, patch=change))
+        elif change:
             found.append(
                 Edited(
-                    agent=agent.path, file=agent.folder + STATE, by=by, sha="", base=point.moment.seq, patch=change,
-                    says=(f"the data are those of record {point.moment.seq}",),
+                    agent=agent.path, file=agent.folder + STATE, by=by, sha="", base=seq, patch=change,
+                    says=(f"the data are those of record {seq}",),
                 )
             )  # fmt: skip
+    return found
+
+
+def _begun(store: Store, point: Point) -> dict[str, AgentMoment]:
+    """The agents that have got their data since, each with the data that it began with."""
+    then, _ = checkpoint.load(store, point.path)
+    found = {path: agent for path, agent in point.moment.agents.items() if agent.has_data}
+    for line in journal.read(store, after=then.seq).lines:
+        then.apply([line])
+        agent = then.agents[line.record.agent]
+        if agent.has_data and agent.path not in found:
+            found[agent.path] = replace(agent, data=deepcopy(agent.data))
     return found
 
 

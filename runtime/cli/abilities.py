@@ -8,13 +8,16 @@ from typing import Any
 from ...workspace.store import Abilities
 
 
-def as_json(can: Abilities) -> dict[str, Any]:
-    return {**can._asdict(), "in_words": list(in_words(can))}
+def as_json(can: Abilities, *, locks_fail: bool = False) -> dict[str, Any]:
+    stated = can._replace(lock=False) if locks_fail else can
+    return {**stated._asdict(), "in_words": list(in_words(can, locks_fail=locks_fail))}
 
 
-def in_words(can: Abilities) -> Iterator[str]:
-    """A line each, for whoever has to trust it."""
-    if can.lock:
+def in_words(can: Abilities, *, locks_fail: bool = False) -> Iterator[str]:
+    """A line each, for whoever has to trust it. `locks_fail`: a lock was tried, and refused."""
+    if locks_fail:
+        yield "one writer: not guaranteed, since files can't be locked there: no run starts"
+    elif can.lock:
         yield "one writer: guaranteed by a lock of the file system"
     elif can.exclusive_create and can.conditional_replace:
         yield "one writer: guaranteed by conditional writes"

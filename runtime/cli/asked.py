@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import msgspec
 
 from ...workspace.approvals import DONE, REDO, Question, answer_text, open_questions
+from ...workspace.approvals.reading import read
+from ...workspace.errors import SatchelError
 from ...workspace.moment import Moment
 from ...workspace.questions import Answered
 from ...workspace.record import Doubt
@@ -21,7 +24,26 @@ _CHOICES = 6
 
 def as_words(moment: Moment, place: Place) -> list[str]:
     """Each question in a few lines, indented from the second on."""
-    return [asked(question, place) for question in open_questions(moment)]
+    return [asked(question, place) + _typed_words(question, moment, place) for question in open_questions(moment)]
+
+
+def typed(question: Question, moment: Moment, place: Place) -> str:
+    """What a person has typed into the question's file and no start has taken yet; empty if nothing."""
+    try:
+        reply = read(question, moment.run_id, place.store.read(question.path).data)
+    except FileNotFoundError:
+        return ""
+    except SatchelError as error:
+        return f"not a valid answer: {error}"
+    return f"answered {one_line(json.dumps(reply.decision, ensure_ascii=False), _CONTEXT)}" if reply else ""
+
+
+def _typed_words(question: Question, moment: Moment, place: Place) -> str:
+    said = typed(question, moment, place)
+    if not said:
+        return ""
+    taken = "; the next start takes it" if said.startswith("answered") else ""
+    return visible(f"\n    the file says: {said}{taken}")
 
 
 def asked(question: Question, place: Place) -> str:
@@ -57,6 +79,7 @@ def as_json(moment: Moment, place: Place | None) -> list[dict[str, Any]]:
             told |= {"step": doubt.step, "call": doubt.call, "why": doubt.why, "cause": doubt.cause}
         if place is not None:
             told["command"] = place.command("answer", question.id)
+            told["typed"] = typed(question, moment, place) or None
         found.append(told)
     return found
 

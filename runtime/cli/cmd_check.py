@@ -11,14 +11,15 @@ import msgspec
 
 from ... import schemas
 from ...schemas import Where, dotted
-from ...workspace import journal, lease, rebuilding, record, salvage
+from ...workspace import journal, lease, rebuilding, record, salvage, saving
 from ...workspace.agentmoment import folder_of_agent
 from ...workspace.edits import notice
 from ...workspace.errors import SatchelError, UsageError
 from ...workspace.looking import Look, define, look
 from ...workspace.record import BadLine
+from ...workspace.settling import BRIEF
 from ...workspace.store import Abilities, Store
-from ...workspace.store.probing import check_conditional_puts
+from ...workspace.store.probing import check_conditional_puts, check_lock
 from .. import windows
 from . import abilities, asked, survey
 from .finding import Finding, of_error, of_problem
@@ -44,6 +45,7 @@ class _Checked:
     planned: list[str] = field(default_factory=list)  # what an opening would do
     handled: set[str] = field(default_factory=set)  # files of which that says all there is to say
     seen: Look | None = None
+    locks_fail: bool = False  # one was tried
 
 
 @click.command("check", short_help="Is it sound, and what would an opening do?", epilog=_EXAMPLES)
@@ -80,17 +82,20 @@ def command(ctx: click.Context, workspace: str | None, only_storage: bool, as_js
 
 
 def _try_storage(store: Store, as_json: bool) -> None:
-    """UsageError if it does not keep what it states."""
+    """UsageError or StorageFailed if it does not keep what it states."""
     can, width = store.abilities, columns(sys.stdout)
-    is_tried = can.exclusive_create and not can.lock
-    if is_tried:
+    is_tried = can.exclusive_create or can.lock
+    if can.lock:
+        check_lock(store)
+    elif can.exclusive_create:
         check_conditional_puts(store)
     if as_json:
         print_json({"url": store.url, "tried": is_tried, "storage": abilities.as_json(can)})
         return
     for line in _storage(can, width):
         click.echo(line)
-    said = "conditional writes were tried, and kept others out" if is_tried else "stated, and not tried"
+    tried = "a lock was tried, and granted" if can.lock else "conditional writes were tried, and kept others out"
+    said = tried if is_tried else "stated, and not tried"
     for line in _titled("note", "cyan", said, width):
         click.echo(line)
 
@@ -114,6 +119,12 @@ def _check(store: Store) -> _Checked:
         except SatchelError as error:
             checked.problems += of_error(error)
         _foresee(store, checked.seen, checked)
+    if store.abilities.lock:
+        try:
+            check_lock(store)
+        except SatchelError as error:
+            checked.problems += of_error(error)
+            checked.locks_fail = True
     checked.problems += _journal(store, checked.seen)
     checked.problems += [
         found
@@ -128,19 +139,19 @@ def _foresee(store: Store, seen: Look, checked: _Checked) -> None:
     """Steps 3 to 5 of an opening, without doing them."""
     moment = seen.moment
     checked.planned += seen.complaints
-    noticed = notice(store, moment, seen.definition, is_rebuilt=seen.is_rebuilt)
+    noticed = notice(store, moment, seen.definition, is_rebuilt=seen.is_rebuilt, patience=BRIEF)
     if seen.is_rebuilt and (begun := rebuilding.begun(moment)):
         checked.problems += of_error(begun)
     checked.handled = noticed.handled
     for refusal in noticed.refusals:
         checked.problems += of_error(refusal.error)
     for question in noticed.questions:
-        checked.problems += [
-            Finding(question.path, "", place, "", "Settle it with `satchel merge`") for place in question.places
-        ]
+        remedy = "Settle it with `satchel merge`; its `--use ours` discards what the file says"
+        checked.problems += [Finding(question.path, "", place, "", remedy) for place in question.places]
     for edit in noticed.edits:
         checked.planned += [f"{edit.record.file}: {say}" for say in edit.record.says]
     checked.planned += noticed.told
+    checked.planned += [saving.said(path) for path in noticed.being_saved]
     if noticed.leftovers:
         checked.planned.append(f"{counted(len(noticed.leftovers), 'step file')} of finished items would be removed")
     for path in noticed.plans:
@@ -207,11 +218,11 @@ def _lines(place: Place, checked: _Checked, is_running: bool, width: int) -> Ite
     elif moment is not None:
         records = counted(moment.seq, "record")
         yield f"{click.style('in order', fg='green', bold=True)}: {moment.run_id}, {records}, {moment.status}"
-    yield from _storage(place.store.abilities, width)
+    yield from _storage(place.store.abilities, width, locks_fail=checked.locks_fail)
 
 
-def _storage(can: Abilities, width: int) -> Iterator[str]:
-    for ability in abilities.in_words(can):
+def _storage(can: Abilities, width: int, *, locks_fail: bool = False) -> Iterator[str]:
+    for ability in abilities.in_words(can, locks_fail=locks_fail):
         yield from _titled("storage", "cyan", ability, width)
 
 
@@ -229,7 +240,7 @@ def _json(place: Place, checked: _Checked) -> dict[str, object]:
         "problems": [asdict(problem) for problem in checked.problems],
         "an_opening_would": checked.planned,
         "open_questions": asked.as_json(moment, place) if moment else [],
-        "storage": abilities.as_json(place.store.abilities),
+        "storage": abilities.as_json(place.store.abilities, locks_fail=checked.locks_fail),
     }
 
 

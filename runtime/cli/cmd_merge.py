@@ -11,25 +11,33 @@ from typing import Literal
 import click
 import msgspec
 
+from ...workspace import lease
 from ...workspace.edits import Noticed, Question, Side, notice
 from ...workspace.errors import UsageError
 from ...workspace.looking import look
 from ...workspace.opening import opened
 from ...workspace.report import Report
+from ..supervision.child import EXIT_CODES
 from . import takeover
-from .ending import EXIT_CODES
 from .finding import of_error
 from .output import columns, fold, print_json, remarks
-from .place import Place, find, json_option, workspace_argument
+from .place import Place, find, json_option, look_again, workspace_argument
 from .words import counted, visible
 
 _DIFF_LINES = 60
+_LOOKS = 5
+
+_EFFECTS = {
+    "theirs": "take what the file says where the two differ",
+    "ours": "discard that; it is kept as NAME.rejected.EXT",
+    "edited": "take the file as it is, in every respect",
+}
 
 _EXAMPLES = """\b
 Examples:
   satchel merge my-digest                 show both versions
   satchel merge my-digest --use theirs    where they differ, the file is right
-  satchel merge my-digest --use ours --file todo.md
+  satchel merge my-digest --use ours      discard your version (it is kept)
   satchel merge my-digest --use edited    take the file as it is now
 """
 
@@ -51,7 +59,9 @@ def command(
     """Show where an edited file and the run contradict each other, and settle it.
 
     What does not conflict is merged in any case. Without --use nothing is changed. What is not taken is kept beside
-    the file, as NAME.rejected.EXT. Exit code 4 while something is still asked, 2 if a file was refused.
+    the file, as NAME.rejected.EXT. A file that is missing, empty or older settles nothing: what you wrote is kept in
+    conflicts/ until you settle it here, or save a file that merges. Exit code 4 while something is still asked, 2 if
+    a file was refused.
     """
     place = find(workspace)
     noticed = _notice(place)
@@ -86,8 +96,14 @@ def command(
 
 
 def _notice(place: Place) -> Noticed:
-    seen = look(place.store)
-    return notice(place.store, seen.moment, seen.definition, is_rebuilt=seen.is_rebuilt)
+    store = place.store
+    for _ in range(_LOOKS):
+        seen = look(store)
+        noticed = notice(store, seen.moment, seen.definition, is_rebuilt=seen.is_rebuilt)
+        if not noticed.refusals or lease.holder(store) is None:
+            break
+        look_again(store, 0.1)  # its files may have gone on since the journal was looked at
+    return noticed
 
 
 def _settle(place: Place, choices: dict[str, Side]) -> Report:
@@ -121,7 +137,9 @@ def _show(place: Place, noticed: Noticed, *, as_json: bool) -> None:
             click.echo(line)
     if noticed.questions:
         count = counted(len(noticed.questions), "file")
-        click.echo(f"{count} to settle: {place.command('merge', '--use', 'ours')} (or theirs, or edited)")
+        click.echo(f"{count} to settle:")
+        for side, effect in _EFFECTS.items():
+            click.echo(f"  {place.command('merge', '--use', side)}: {effect}")
     elif not noticed.refusals and not noticed.edits:
         click.echo("nothing to merge: the files and the run agree")
 

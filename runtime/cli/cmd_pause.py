@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,10 +10,11 @@ import click
 
 from ...workspace import lease, pausefile, pausing, times
 from ...workspace.errors import LeaseHeld, SatchelError, UsageError
-from ...workspace.looking import Look, look
+from ...workspace.looking import Look, define, look
 from ...workspace.opening import opened
 from ...workspace.record import PauseRequested, Resume, time_text
 from ...workspace.report import Report
+from ..supervision.child import FORCE_AFTER
 from .group import tell
 from .output import counting, print_json
 from .place import Place, complete_folders, find, json_option, look_again
@@ -20,6 +22,8 @@ from .storage import storage_option
 from .words import myself, visible
 
 _POLL = 0.1
+_MARGIN = 20.0
+"""Seconds that a supervisor has for noticing a pause.yaml, and for closing what it has killed."""
 
 _EXAMPLES = """\b
 Examples:
@@ -70,12 +74,14 @@ def ask_all(
         if not as_json:
             click.echo(f"{visible(typed)}: {told[-1]['said']}")
     if wait:
-        _wait([find(str(each["workspace"])) for each in told if each["status"] == "requested"])
-        for each in told:
-            if each["status"] == "requested":
-                each["status"] = look(find(str(each["workspace"])).store).moment.status
+        requested = [each for each in told if each["status"] == "requested"]
+        with counting("stopping", len(requested), 1) as count:
+            for number, each in enumerate(requested, 1):
+                place = find(str(each["workspace"]))
+                code = max(code, _wait(place, each))
                 if not as_json:
-                    click.echo(f"{visible(str(each['workspace']))}: {each['status']}")
+                    click.echo(f"{visible(str(each['workspace']))}: {each['said']}")
+                count(number)
     if as_json:
         print_json(told)
     ctx.exit(code)
@@ -123,7 +129,7 @@ def _cancel(place: Place) -> dict[str, Any]:
         assert wanted is not None
         pausing.add_end(workspace, wanted, "")
         workspace.journal.flush()
-        if workspace.moment.attempt and workspace.moment.config.get("on_cancel", True):
+        if pausing.may_have_to_undo(workspace.moment):
             workspace.close()
             said = f"to be cancelled; `{place.command('run')}` lets its agent undo what it has to"
             return {"status": "paused", "said": said}
@@ -132,9 +138,22 @@ def _cancel(place: Place) -> dict[str, Any]:
     return {"status": "cancelled", "said": "cancelled"}
 
 
-def _wait(places: list[Place]) -> None:
-    with counting("stopping", len(places), 1) as told:
-        for number, place in enumerate(places, 1):
-            while lease.holder(place.store) is not None:
-                look_again(place.store, _POLL)
-            told(number)
+def _wait(place: Place, told: dict[str, Any]) -> int:
+    """Wait until the run has stopped, and put into `told` how. Returns the exit code: 1 if it has not stopped in the
+    time in which its supervisor would have killed it."""
+    store = place.store
+    definition = define(store)
+    limit = definition.drain_timeout + FORCE_AFTER + _MARGIN if definition.drain_then == "force" else float("inf")
+    began, free_since = time.monotonic(), float("inf")
+    while True:
+        now, holder = time.monotonic(), lease.holder(store)
+        free_since = min(free_since, now) if holder is None else float("inf")
+        # Once the process is killed, its supervisor closes the workspace, unless that has died, too.
+        if holder is None and ((moment := look(store).moment).clean or now > free_since + _MARGIN):
+            told["status"] = moment.status if moment.clean else "interrupted"
+            told["said"] = told["status"]
+            return 0
+        if holder is not None and now > began + limit:
+            told["said"] = f"{holder.process} has not stopped in {limit:.0f} s; `{place.command('stop')}` kills it"
+            return 1
+        look_again(store, _POLL)

@@ -17,7 +17,7 @@ Examples:
 \b
 Ctrl-C stops it so that it can go on. Exit codes: 0 completed, 1 failed,
 2 refused, 3 paused, 4 waiting for a person, 5 sleeping, 6 another process
-has it, 7 cancelled.
+has it, 7 cancelled, 8 the storage failed.
 """
 
 

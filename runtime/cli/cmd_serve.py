@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
+from contextlib import suppress
 
 import click
 
 from ...workspace import urls
+from ..supervision import cores
 from ..supervision.serving import Event, Server, serve
 from .place import complete_folders, root_of
 from .starting import drain_timeout_option
@@ -15,7 +16,8 @@ from .storage import storage_option
 from .words import one_line
 
 _COLOURS = {"started": "cyan", "completed": "green", "failed": "red", "crashed": "red", "damaged": "red",
-            "refused": "red", "waiting": "yellow", "paused": "yellow"}  # fmt: skip
+            "refused": "red", "waiting": "yellow", "paused": "yellow",
+            "warned": "yellow", "late": "yellow", "storage": "red"}  # fmt: skip
 
 _EXAMPLES = """\b
 Examples:
@@ -33,7 +35,12 @@ of one below a URL it is in ~/.local/state/satchel/log.
 
 @click.command("serve", short_help="Keep the workspaces below a folder running.", epilog=_EXAMPLES)
 @click.argument("root", shell_complete=complete_folders)
-@click.option("--at-most", type=click.IntRange(min=1), metavar="N", help="Runs at a time. Else as many as processors.")
+@click.option(
+    "--at-most",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Runs at a time. Else one for each core, and at least 2.",
+)
 @click.option("--once", is_flag=True, help="End when nothing runs and nothing is due.")
 @drain_timeout_option
 @click.option("--json", "as_json", is_flag=True, help="Print events as JSON, one a line, for programs.")
@@ -47,6 +54,10 @@ def command(root: str, at_most: int | None, once: bool, drain_timeout: float | N
     store = root_of(root)
 
     def tell(event: Event) -> None:
+        with suppress(OSError):  # the runs go on, though the disk of its own log is full
+            say(event)
+
+    def say(event: Event) -> None:
         if as_json:
             click.echo(json.dumps({"event": event.kind, "folder": event.folder, "text": event.text}))
             return
@@ -54,4 +65,4 @@ def command(root: str, at_most: int | None, once: bool, drain_timeout: float | N
         click.echo(kind + one_line(f"{event.folder}: {event.text}" if event.text else event.folder), err=True)
 
     root = urls.local(root) if store is None else store.url
-    serve(Server(root, at_most or os.cpu_count() or 1, tell, drain_timeout, store=store), once=once)
+    serve(Server(root, at_most or max(2, cores.usable()), tell, drain_timeout, store=store), once=once)

@@ -10,7 +10,7 @@ from typing import Any
 import click
 import msgspec
 
-from ...workspace import report, salvage
+from ...workspace import report, salvage, saving
 from ...workspace.agentmoment import AgentMoment
 from ...workspace.errors import SatchelError
 from ...workspace.moment import Moment
@@ -21,7 +21,7 @@ from ...workspace.salvage import Leftover
 from ...workspace.todo import Task
 from .. import budget
 from ..budget import Share
-from . import asked
+from . import asked, scheduled
 from . import standing as facts
 from .ending import failure_line
 from .group import code_of
@@ -106,6 +106,10 @@ def _lines(
             starts = counted(moment.attempt, "start")
             yield _row("usage", f"{starts}, {counted(moment.usage.steps, 'step')}, {_items(moment)}")
         yield from _budget(standing)
+        for number, text in enumerate(scheduled.as_words(place.store, standing)):
+            first, *more = fold(text, width, _TITLE)
+            yield _row("" if number else "schedule", first)
+            yield from (_row("", line) for line in more)
         if standing.at:
             yield _row("last", f"record {moment.seq}, {since(standing.at)}")
     for complaint in standing.complaints:
@@ -161,7 +165,7 @@ def _edits(place: Place, standing: Standing, width: int) -> Iterator[str]:
     for question in standing.noticed.questions if standing.noticed else ():
         for line in fold(visible(f"{question.path}: {question.places[0]}"), width, _TITLE):
             yield _row("asked", line)
-        yield _row("", place.command("merge"))
+        yield _row("", f"{place.command('merge')}: shows both; with `--use ours` it discards what the file says")
 
 
 def _foreseen(standing: Standing) -> list[str]:
@@ -188,7 +192,11 @@ def _pause(standing: Standing, width: int) -> Iterator[str]:
         for line in fold(visible(text), width, _TITLE):
             yield _row("pause" if number == 0 else "", line)
     for path in standing.waiting_edits:
-        yield _row("edited", f"{path} was saved; it is taken at the next safe point")
+        if path not in standing.being_saved:
+            yield _row("edited", f"{path} was saved; it is taken at the next safe point")
+    for path in standing.being_saved:
+        for number, line in enumerate(fold(visible(saving.said(path)), width, _TITLE)):
+            yield _row("" if number else "saving", line)
 
 
 def _row(title: str, text: str) -> str:
@@ -249,7 +257,9 @@ def _inbox(standing: Standing) -> Iterator[str]:
     names = ", ".join(one_line(task.file.rpartition("/")[2], 40) for task in tasks[:_SHOWN])
     at_work = f", {len(tasks)} taken and not done ({names}{', ...' if len(tasks) > _SHOWN else ''})" if tasks else ""
     ever = moment.tasks_taken - len(tasks) if moment else 0
-    yield _row("inbox", f"{standing.waiting} waiting{at_work}" + (f", {ever} done with" if ever else ""))
+    passed_over = standing.state == "completed" and standing.waiting and not standing.has_tasks
+    left = " (its agent has completed without; only new ones start it again)" if passed_over else ""
+    yield _row("inbox", f"{standing.waiting} waiting{left}{at_work}" + (f", {ever} done with" if ever else ""))
 
 
 def _at(standing: Standing, task: Task) -> str:
@@ -290,7 +300,7 @@ def _next(place: Place, standing: Standing) -> str:
     match standing.state:
         case "new":
             return place.command("run")
-        case "interrupted" | "paused" | "failed" | "sleeping":
+        case "interrupted" | "paused" | "failed":
             return place.command("resume")
         case "sleeping":
             return f"{place.command('run')} when it is time, {place.command('resume')} to go on at once"
@@ -326,6 +336,7 @@ def _json(place: Place, standing: Standing, streams: list[Leftover], remembered:
             share.kind: {"used": share.used, "limit": share.limit, "used_up": share.is_used_up}
             for share in _shares(standing)
         },
+        "schedule": scheduled.as_json(place.store, standing),
         "outputs": {path: msgspec.to_builtins(output) for path, output in moment.outputs.items()},
         "open_questions": asked.as_json(moment, place),
         "agents": [_agent_json(moment, agent) for agent in _below(moment, "")],

@@ -30,8 +30,8 @@ Exit codes: 0 nothing of them runs any more, 1 something may still run.
 
 @click.command("stop", short_help="Kill runs at once: the emergency stop.", epilog=_EXAMPLES)
 @click.argument("workspaces", nargs=-1, metavar="[WS]...", shell_complete=complete_folders)
-@click.option("--all", "root", metavar="ROOT", shell_complete=complete_folders,
-              help="Every workspace below a folder.")  # fmt: skip
+@click.option("--all", "root", metavar="[ROOT]", is_flag=False, flag_value=".", shell_complete=complete_folders,
+              help="Every workspace below a folder, the current one if none is named.")  # fmt: skip
 @click.option("--reason", default="emergency", metavar="TEXT", help="Why, for those who find it stopped.")
 @json_option
 @storage_option

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from ...workspace import inbox
 from ...workspace.moment import Moment
 from ...workspace.pausefile import SIGNAL
 from ...workspace.pausing import said
 from ...workspace.record import Failure
 from ..codec import encode
+from ..supervision.child import EXIT_CODES
 from . import asked
 from .output import columns, fold, remarks
 from .place import Place
@@ -24,7 +26,6 @@ from .words import counted, duration, listed, one_line, since, size, visible
 if TYPE_CHECKING:
     from ..running import Outcome  # `status` shows failures, too, and runs nothing
 
-EXIT_CODES = {"completed": 0, "failed": 1, "paused": 3, "waiting": 4, "sleeping": 5, "cancelled": 7}
 _RESULT_SHOWN = 2000  # characters
 
 
@@ -96,7 +97,9 @@ def as_words(ending: Ending, *, for_programs: bool, quiet: bool, with_traceback:
 def _tell_result(ending: Ending) -> None:
     outcome, after = ending.outcome, ending.after
     if not outcome.entered and outcome.status == "completed":
-        click.echo(f"{_status('completed')}: {after.run_id} was completed before, nothing is left to do")
+        waiting = len(inbox.waiting(ending.place.store, after))
+        passed_over = f"; its agent has left {counted(waiting, 'file')} in the inbox" if waiting else ""
+        click.echo(f"{_status('completed')}: {after.run_id} was completed before, nothing is left to do{passed_over}")
         return
     progress = after.root.plan.progress
     did = []

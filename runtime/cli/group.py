@@ -19,6 +19,7 @@ COMMANDS = (
 )  # fmt: skip
 INTERRUPTED = 130
 """What a shell expects of a command that ended by Ctrl-C. A run that is interrupted is paused, which is 3."""
+STORAGE = 8
 
 _EXAMPLES = """\b
 Examples:
@@ -47,11 +48,17 @@ class Commands(click.Group):
         extra |= {"prog_name": "satchel", "standalone_mode": False}
         if os.environ.get("NO_COLOR"):
             extra.setdefault("color", False)
+        said = ""
         try:
             code = super().main(words, **extra)
         except Exception as error:
-            code = tell(error, with_traceback="--traceback" in words)
-        sys.exit(code if isinstance(code, int) else 0)
+            code, said = tell(error, with_traceback="--traceback" in words), str(error)
+        code = code if isinstance(code, int) else 0
+        if "--supervised" in words:
+            from .. import uplink
+
+            uplink.leave(code, said)
+        sys.exit(code)
 
 
 @click.command(cls=Commands, epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
@@ -71,12 +78,15 @@ def main() -> None:
 
 
 def code_of(error: SatchelError) -> int:
-    """1: it failed. 2: refused, and a person can mend it. 4: a person has to decide. 6: another process has it."""
+    """1: it failed. 2: refused, and a person can mend it. 4: a person has to decide. 6: another process has it. 8: the
+    storage failed, and the same start may succeed later."""
     if isinstance(error, LeaseHeld):
         return 6
     if isinstance(error, Conflicting):
         return 4
-    return 1 if isinstance(error, StorageFailed | AgentError) else 2
+    if isinstance(error, StorageFailed):
+        return STORAGE
+    return 1 if isinstance(error, AgentError) else 2
 
 
 def tell(error: Exception, *, with_traceback: bool) -> int:
@@ -103,7 +113,7 @@ def tell(error: Exception, *, with_traceback: bool) -> int:
         case OSError():
             where = f"{error.filename}: " if error.filename else ""
             _line(f"{where}{error.strerror or error}")
-            return 1
+            return STORAGE
         case _:
             _line(
                 f"something went wrong inside Satchel ({type(error).__name__}: {error}). Nothing that was finished is "

@@ -20,6 +20,8 @@ from ...workspace.moment import Moment
 from ...workspace.projection import TODO
 from ...workspace.rebuilding import begun
 from ...workspace.record import BadLine
+from ...workspace.saving import being_saved
+from ...workspace.settling import BRIEF
 from ...workspace.stamp import read_markdown
 from ...workspace.store import Store
 from ...workspace.todo import Plan, Task
@@ -50,6 +52,7 @@ class Standing:
     pause_problem: SatchelError | None = None  # pause.yaml can't be understood
     wish: record.PauseRequested | None = None  # what it asks for, if that is not on record yet
     waiting_edits: tuple[str, ...] = ()  # files that were saved while it is running, and are not taken yet
+    being_saved: tuple[str, ...] = ()  # files that a program has open for writing
     begun: SatchelError | None = None  # what is asked because the journal is gone
     waiting: int = 0  # files in the inbox that nobody has taken
     has_tasks: bool = False  # it has completed, and the inbox has something to do for it
@@ -99,13 +102,16 @@ def stand(store: Store, *, with_edits: bool = False) -> Standing:
     if standing.holder is not None:
         standing.waiting_edits = tuple(untaken(store, seen.moment))
     try:
+        standing.being_saved = tuple(being_saved(store, with_inbox=True))
         standing.waiting = len(inbox.waiting(store, seen.moment))
         standing.has_tasks = standing.state == "completed" and inbox.has_work(store, seen.moment)
     except SatchelError as error:
         standing.problem = error
-    if standing.state != "running" and with_edits:
+    if standing.state not in ("running", "draining") and with_edits:  # else the files go on meanwhile
         try:
-            standing.noticed = notice(store, seen.moment, seen.definition, is_rebuilt=seen.is_rebuilt)
+            standing.noticed = notice(
+                store, seen.moment, seen.definition, is_rebuilt=seen.is_rebuilt, patience=BRIEF
+            )  # fmt: skip
         except SatchelError as error:
             standing.problem = error
         if seen.is_rebuilt:
@@ -129,7 +135,7 @@ def _is_stopped(standing: Standing, store: Store, moment: Moment) -> bool:
     if moment.status in ("completed", "cancelled"):
         return False
     try:
-        wanted = pausing.wish(store, moment)
+        wanted = pausing.wish(store, moment, BRIEF)
     except SatchelError as error:
         standing.pause_problem = error
         return True
@@ -193,6 +199,7 @@ def as_json(standing: Standing) -> dict[str, Any]:
         "last_activity": standing.at or None,
         "pause": msgspec.to_builtins(replace(moment.pause, file="")) if moment and moment.pause else None,
         "edits_waiting": list(standing.waiting_edits),
+        "being_saved": list(standing.being_saved),
         "open_questions": asked.as_json(moment, None) if moment else [],
         "holder": msgspec.to_builtins(standing.holder) if standing.state == "running" else None,
         "heard": standing.heard or None,

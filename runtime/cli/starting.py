@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
@@ -10,8 +11,11 @@ import click
 
 from ...workspace import times
 from ...workspace.errors import SatchelError, UsageError
+from .. import uplink
+from ..interruption import release
 from ..supervision import lifeline
 from ..supervision.background import Background, detach
+from ..supervision.child import EXIT_CODES
 from ..supervision.supervisor import Order, supervise
 from . import going, takeover
 from .output import print_json
@@ -102,7 +106,7 @@ def options(function: F) -> F:
         adopt_option,
         click.option("--detach", is_flag=True, help="Run it in the background, and return once it is at work."),
         click.option("--in-process", is_flag=True, help="Run it in this process, without one to look after it."),
-        click.option("--supervised", hidden=True, help="For Satchel itself: descriptor, supervisor and patience."),
+        click.option("--supervised", hidden=True, help="For Satchel itself: descriptors, supervisor and patience."),
         json_option,
         workspace_argument,
     ):
@@ -129,7 +133,8 @@ def start(command: Literal["run", "resume"], wish: Wish) -> int:
 
 
 def _hold_lifeline(told: str) -> None:
-    fd, supervisor, patience = told.split(",")
+    fd, up, supervisor, patience = told.split(",")
+    uplink.hold(int(up), shares_slots=supervisor == "0")
     lifeline.hold(int(fd), float(patience) if patience else None)
     if supervisor != "0":
         lifeline.name_supervisor(int(supervisor))
@@ -142,6 +147,7 @@ def _beside(command: str, wish: Wish) -> int:
         if wish.take_over:
             takeover.confirm(place)
         if wish.detach:
+            release()  # nothing of this process has to be stopped in order
             return _tell_detached(place, detach(place.store, wish.words_to_detach(command)), wish.as_json)
         order = Order(wish.words(command), replace(wish, take_over=False, adopt=False).words("run"), wish.drain_timeout)
         supervisor = supervise(place.store, order, _say)
@@ -156,16 +162,18 @@ def _beside(command: str, wish: Wish) -> int:
 
 
 def _say(line: str) -> None:
-    click.echo(f"{click.style('supervisor:', fg='yellow')} {one_line(line)}", err=True)
+    with suppress(OSError):  # of a run in the background it goes to the log, whose disk may be full
+        click.echo(f"{click.style('supervisor:', fg='yellow')} {one_line(line)}", err=True)
 
 
 def _tell_what_the_child_could_not(place: Place, code: int, why: str, as_json: bool) -> None:
-    status = "paused" if code == 3 else "failed"
+    status = next((status for status, its_code in EXIT_CODES.items() if its_code == code), "failed")
     if as_json:
         print_json({"status": status, "exit_code": code, "workspace": place.store.url, "reason": why})
     else:
-        click.echo(f"{click.style(status, fg='yellow' if code == 3 else 'red', bold=True)}: {visible(why)}")
-    click.echo(f"next: {place.command('resume')}", err=True)
+        click.echo(f"{click.style(status, fg='red' if code == 1 else 'yellow', bold=True)}: {visible(why)}")
+    if status in ("paused", "failed"):
+        click.echo(f"next: {place.command('resume')}", err=True)
 
 
 def _tell_detached(place: Place, found: Background, as_json: bool) -> int:

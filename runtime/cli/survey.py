@@ -98,8 +98,8 @@ def _state(store: Store, folder: str) -> Iterator[Finding]:
 def _checkpoints(store: Store) -> Iterator[Finding]:
     for path in checkpoint.paths(store):
         try:
+            checkpoint.load(store, path)
             data = store.read(path, limit=_READ_LIMIT).data
-            checkpoint.parse(data)
         except NewerFormat as error:
             yield from of_error(error, path)
         except InvalidFile as error:

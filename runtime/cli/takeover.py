@@ -1,4 +1,4 @@
-"""Taking a workspace from a process that may still live, where no lock tells: waiting for it, or asking a person."""
+"""Waits until a workspace may be taken: a person may be saving a file, or its holder may live where no lock tells."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 
 import click
 
-from ...workspace import heartbeat, lease
+from ...workspace import heartbeat, lease, saving
 from ...workspace.errors import LeaseHeld, UsageError
 from ...workspace.lease import Lease
 from ...workspace.store import Store
@@ -45,7 +45,14 @@ def check_free(store: Store) -> None:
 
 
 def wait(store: Store) -> None:
-    """Return when the workspace may be taken; LeaseHeld if its holder lives. Says what is waited for."""
+    """Return when the workspace may be taken, and no program is saving one of its files; LeaseHeld if its holder lives.
+    Says what is waited for."""
+    told: set[str] = set()
+    for pause, path in saving.until_saved(store):
+        if path not in told:
+            click.echo(f"waiting: {saving.said(path)}", err=True)
+        told.add(path)
+        time.sleep(pause)
     is_told = False
     for pause, held in heartbeat.until_free(store):
         if not is_told:

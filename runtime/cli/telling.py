@@ -22,11 +22,14 @@ from ...workspace.record import (
     Opened,
     PartialPromoted,
     Paused,
+    PauseLate,
     PauseRequested,
     PlanChanged,
     Resolved,
     Resource,
     Resumed,
+    Rewound,
+    Saved,
     ScopeBegun,
     ScopeCommitted,
     ScopeFailed,
@@ -58,14 +61,17 @@ def tell(record: AnyRecord) -> Told:
                 "crash": "after a crash",
                 "files": "from its files, as the journal was gone",
             }[record.found]
+            loaded = f", from {record.checkpoint}" if record.checkpoint else ""
             return Told(
-                f"opened      to {record.why}, {was}; process {record.pid} on {record.host}, "
+                f"opened      to {record.why}, {was}{loaded}; process {record.pid} on {record.host}, "
                 f"satchel {record.satchel}, Python {record.python}", "cyan",
             )  # fmt: skip
         case Closed():
             why = f": {record.reason}" if record.reason else ""
             colours = {"failed": "red", "completed": "green"}
-            return Told(f"closed      {record.status or 'as it was'}{why}", colours.get(record.status or "", "cyan"))
+            point = f"; {record.checkpoint}" if record.checkpoint else ""
+            text = f"closed      {record.status or 'as it was'}{why}{point}"
+            return Told(text, colours.get(record.status or "", "cyan"))
         case StepStarted():
             return Told(f"begins      {_call(record)}", None)
         case StepCompleted():
@@ -122,6 +128,8 @@ def tell(record: AnyRecord) -> Told:
             return Told(
                 f"recovered   {size} of {_call(record)}{damaged}, cut off by {record.cut_off_by}: {record.file}", None
             )
+        case TaskTaken(unopened=True):
+            return Told(f"taken {record.id:<6}{record.file}, by an agent that did not open its inbox", "yellow")
         case TaskTaken():
             to = f"; it is handed on to {record.handed_to}" if record.handed_to else f", into {_scope(record)}"
             return Told(f"taken {record.id:<6}{record.file}, a {record.kind}{to}", "yellow")
@@ -133,6 +141,9 @@ def tell(record: AnyRecord) -> Told:
             until = f", until {record.until}" if record.until else ""
             then = "" if record.resume == "continue" else f"; then {record.resume}"
             return Told(f"stop        wanted by {record.by}{mode}: {record.reason}{until}{then}", "yellow")
+        case PauseLate():
+            said = f"{record.reason}, by {record.by}: the run completed before it could stop"
+            return Told(f"too late    {said}", "yellow")
         case Forced():
             still = f"; still at work: {', '.join(record.under_way)}" if record.under_way else ""
             return Told(f"forced      the stop, after {duration(record.waited)}{still}", "red")
@@ -159,6 +170,10 @@ def tell(record: AnyRecord) -> Told:
             whose = f"of {record.agent} " if record.agent else ""
             changes = counted(len(record.patch), "change")
             return Told(f"migrated    the data {whose}to version {record.to}, {changes}", "magenta")
+        case Saved():
+            return Told(f"checkpoint  {record.file} ({record.why}, {record.bytes:,} bytes)", "cyan")
+        case Rewound():
+            return Told(f"rewound     to record {record.to} by {record.by}, as {record.file} has it", "magenta")
         case Fenced():
             return Told("fenced      no process from before can write any more", None)
         case _:  # asked and answered approvals

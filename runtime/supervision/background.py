@@ -6,6 +6,7 @@ import hashlib
 import os
 import subprocess
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO
 
@@ -16,7 +17,7 @@ from ...workspace.store import Store
 from .child import interpreter
 
 LOG = ".satchel/run.log"
-_LOG_LIMIT = 8 << 20  # bytes; a log that has grown beyond is put aside when the next one begins
+_LOG_LIMIT = 8 << 20  # bytes of the log, and of what is kept of its past
 _PATIENCE = 60.0  # seconds; code that takes longer to import is none of ours
 _LOOK = 0.02
 _REMOTE_LOOK = 1.0
@@ -71,22 +72,48 @@ def log_of(store: Store) -> str:
 
 def open_log(store: Store) -> IO[bytes]:
     """The workspace's log, to append to."""
-    path, mode = log_of(store), 0o644
+    path = log_of(store)
     if store.abilities.remote:
-        mode = 0o600
         try:
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         except OSError as error:
             raise UsageError("no log can be written", path=os.path.dirname(path), why=error.strerror,
                              remedy="set XDG_STATE_HOME to a folder that can be written") from error  # fmt: skip
     else:
-        store.append(LOG, b"")  # refuses what leads out of the workspace
-    if os.path.exists(path) and os.path.getsize(path) > _LOG_LIMIT:
-        os.replace(path, f"{path}.old")
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+        store.append(LOG, b"")  # refuses what leads out of the workspace, and makes it for those whom it is for
+    bound_log(store)
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     file = os.fdopen(fd, "ab")
     file.seek(0, os.SEEK_END)
     return file
+
+
+def bound_log(store: Store) -> None:
+    """If the workspace's log has outgrown its limit, keep its end as `run.log.old` and let it begin again. Its writers
+    need not know: they append. Not guaranteed: a line that is written at this very moment may be lost."""
+    path = log_of(store)
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return  # there is none
+    with os.fdopen(fd, "r+b") as file, suppress(OSError):  # a full disk must not stop a run over its log
+        now = os.fstat(fd)
+        size = now.st_size
+        if size <= _LOG_LIMIT:
+            return
+        file.seek(size - _LOG_LIMIT)
+        with open(f"{path}.new", "wb", opener=_private) as old:
+            old.write(file.read())
+            os.fchown(old.fileno(), now.st_uid, now.st_gid)
+            os.fchmod(old.fileno(), now.st_mode & 0o777)
+        os.replace(f"{path}.new", f"{path}.old")
+        file.truncate(0)
+
+
+def _private(path: str, flags: int) -> int:
+    with suppress(FileNotFoundError):
+        os.unlink(path)  # left by a crash, or a link
+    return os.open(path, flags | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
 def _said(log: str, begin: int) -> str:

@@ -11,7 +11,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import IO
 
+from .. import uplink
+from ..uplink import Word
 from . import processes
+from .signals import ASKED
+
+EXIT_CODES = {"completed": 0, "failed": 1, "paused": 3, "waiting": 4, "sleeping": 5, "cancelled": 7}
+"""By how the run has ended. 2: it was refused. 6: another process has it."""
+
+_IMPORTS = 60.0
+"""Seconds that a child may take to import its agent before it is expected to be heard."""
 
 FORCE_AFTER = 5.0
 """Seconds that a child gets beyond its drain timeout: it forces by itself, if its loop lives."""
@@ -25,19 +34,28 @@ class Child:
         stopped with the child. `patience` (seconds): how long it may drain if this process dies; None: for ever.
         `output` is where it writes; None: where this process does."""
         reading, self._lifeline = os.pipe()
+        self._uplink, writing = os.pipe()
+        os.set_blocking(self._uplink, False)
+        held = signal.pthread_sigmask(signal.SIG_BLOCK, ASKED)  # the child begins so, until it can handle them
         try:
-            supervised = f"{reading},{os.getpid() if is_only else 0},{'' if patience is None else patience}"
+            supervised = f"{reading},{writing},{os.getpid() if is_only else 0},{'' if patience is None else patience}"
             self._process = subprocess.Popen(
                 [*interpreter(), words[0], "--supervised", supervised, *words[1:]],
-                stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, pass_fds=(reading,),
+                stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
+                pass_fds=(reading, writing),
             )  # fmt: skip
         except BaseException:
             os.close(self._lifeline)
+            os.close(self._uplink)
             raise
         finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, held)
             os.close(reading)
+            os.close(writing)
         self.pid = self._process.pid
+        self.last_word: Word | None = None
         self._began = time.monotonic()
+        self._heard = 0.0  # when its loop has turned last; 0: not yet
 
     @property
     def age(self) -> float:
@@ -47,16 +65,41 @@ class Child:
     def poll(self) -> int | None:
         """None while it runs; then its exit code, negative for the signal that it died of."""
         code = self._process.poll()
+        if self._lifeline >= 0:
+            self._listen()
         if code is not None and self._lifeline >= 0:
+            os.close(self._uplink)
             os.close(self._lifeline)
             self._lifeline = -1
         return code
+
+    def silent_for(self, now: float) -> float:
+        """Seconds since its event loop is known to have turned. Until it has, its code is being imported, and it is
+        silent only after a while."""
+        return now - (self._heard or self._began + _IMPORTS)
+
+    def _listen(self) -> None:
+        heard = uplink.read(self._uplink)
+        if heard.is_alive:
+            self._heard = time.monotonic()
+        self.last_word = heard.word or self.last_word
 
     def ask(self, number: signal.Signals) -> None:
         """Pass a signal on to it."""
         with suppress(OSError):  # it has just ended
             os.write(self._lifeline, b"!")  # so that it does not take our death for another signal
         self._process.send_signal(number)
+
+    def freeze(self) -> None:
+        """Stop it, and what it has started in its group, until `thaw`. Not by SIGTSTP, which a process without a
+        terminal ignores."""
+        with suppress(OSError):  # it has just ended
+            os.killpg(self.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it run again."""
+        with suppress(OSError):
+            os.killpg(self.pid, signal.SIGCONT)
 
     def kill(self) -> None:
         """Kill it and what it has started, unless that has left its session."""

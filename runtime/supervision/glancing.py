@@ -9,64 +9,62 @@ from __future__ import annotations
 import threading
 import time
 
+from ...workspace import pausefile
 from ...workspace.errors import SatchelError
-from ...workspace.pausefile import PATH as PAUSE
+from ...workspace.pausefile import PauseFile
 from ...workspace.store import Store, Version
-from .pausefile import Pause, is_stopped, read_pause
 
 EVERY = 4.0
 """Seconds between two looks over a network: an emergency stop is obeyed within 5."""
 
 
 class Glance:
-    """Of one workspace, from now on."""
+    """At the pause.yaml of one workspace, from now on. It is parsed again only when its version has changed."""
 
     def __init__(self, store: Store):
         self._store = store
-        self._seen: Version | None = store.version(PAUSE)
+        self._version: Version | None = None  # of `file`
+        self.file: PauseFile | None = None
+        """What it says, as of the last look."""
+        self._look_now()
+        self._told: Version | None = self._version  # what was there before is for the child's start to judge
         self._looks_at = time.monotonic() + EVERY
         self._thread: threading.Thread | None = None
-        self._last: Pause | None = None  # of the look before, over a network
-        self._is_new = False  # and nobody has been told of it
 
-    def is_emergency(self) -> bool:
-        """An emergency stop was asked for since the last time that this was asked."""
-        if not self._store.abilities.remote:
-            version = self._store.version(PAUSE)
-            if version == self._seen:
-                return False
-            self._seen = version
-            pause = read_pause(self._store)
-        else:
-            self._look_aside()
-            if not self._is_new:
-                return False
-            self._is_new, pause = False, self._last
-        return pause is not None and pause.asks_for_emergency
+    def has_changed(self) -> bool:
+        """Whether it is another file, or none any more, since the last time that this was asked."""
+        self._look()
+        if self._version == self._told:
+            return False
+        self._told = self._version
+        return True
 
     def is_stopped(self) -> bool:
-        """Any pause.yaml forbids a start, unless it says `status: resume`. Over a network as of a few seconds ago: who
-        is started looks by itself, too."""
-        if not self._store.abilities.remote:
-            return is_stopped(self._store)
-        self._look_aside()
-        return self._last is not None and not self._last.lets_go_on
+        """Any pause.yaml forbids a start, unless it says `status: resume`. Over a network as of a few seconds ago: each
+        start looks again."""
+        self._look()
+        return self.file is not None and not self.file.lets_go_on
 
-    def _look_aside(self) -> None:
+    def _look(self) -> None:
+        if not self._store.abilities.remote:
+            self._look_now()
+            return
         is_looking = self._thread is not None and self._thread.is_alive()
         if is_looking or time.monotonic() < self._looks_at:
             return
         self._looks_at = time.monotonic() + EVERY
-        self._thread = threading.Thread(target=self._look, name="satchel-glance", daemon=True)
+        self._thread = threading.Thread(target=self._look_aside, name="satchel-glance", daemon=True)
         self._thread.start()
 
-    def _look(self) -> None:
+    def _look_aside(self) -> None:
         try:
             self._store.refresh()
-            version = self._store.version(PAUSE)
-            pause = read_pause(self._store) if version is not None else None
+            self._look_now()
         except (SatchelError, OSError):
             return  # not to be reached now: nothing is known, and the child stops by itself if that lasts
-        self._last = pause
-        if version != self._seen:
-            self._seen, self._is_new = version, True
+
+    def _look_now(self) -> None:
+        version = self._store.version(pausefile.PATH)
+        if version != self._version:
+            self.file = pausefile.seen(self._store) if version is not None else None
+            self._version = version

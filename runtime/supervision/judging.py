@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import re
 import socket
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 
-from ...workspace import lease, pausing
-from ...workspace.errors import SatchelError
+from ...workspace import archive, firing, inbox, lease, pausing
+from ...workspace.approvals import filled_in, open_questions
+from ...workspace.edits import Noticed, notice, untaken
+from ...workspace.errors import InvalidFile
 from ...workspace.looking import Look, look
+from ...workspace.names import DEFINITION
 from ...workspace.pausefile import SIGNAL
 from ...workspace.pausing import Wish
+from ...workspace.settling import BRIEF, Unsettled
 from ...workspace.store import Store
 from .. import windows
-
-APPROVALS = "approvals"
-_ANSWER = re.compile(r"(?m)^decision:[ \t]*(?!(?:null|~)?[ \t]*(?:#.*)?\r?$)\S")
-_EXPIRES = re.compile(r"""(?m)^expires:[ \t]*["']?([0-9][^"'#\s]*)""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,18 +28,17 @@ class Verdict:
     why: str = ""  # for people
     passing: bool = False  # it may be otherwise in a moment, though no file has changed
     by_clock: bool = False  # its schedule says so, whatever came of the last start
+    rested: datetime | None = field(default=None, compare=False)  # since when no process has had it
 
 
 NEVER = Verdict(False)
 
 
-def judge(
-    store: Store, now: datetime, *, since: datetime, tried: datetime | None = None, afresh: bool = False
-) -> Verdict:
+def judge(store: Store, now: datetime, *, tried: datetime | None = None, afresh: bool = False) -> Verdict:
     """Whether the workspace may be started. SatchelError if it is damaged, or if its pause.yaml can't be read.
 
-    `since` is when it was first seen, `tried` when the last process that was started for it has ended: for each time of
-    its schedule there is one start.
+    `tried` is when the last process that was started for it has ended: a failed run is started once for each time of
+    its schedule.
     `afresh`: a pause that a signal asked for is over, as it is with every start that a person makes: a deploy must go
     on by itself. Later it is not, since who stops a run with a signal must not see it come back.
     """
@@ -48,17 +46,31 @@ def judge(
     if held is not None and held.host == socket.gethostname():
         return Verdict(False, passing=True)  # of one elsewhere the lease may be left over: the lock decides
     seen = look(store)
+    rested = seen.moment.last_at or store.trace(DEFINITION).at
+    verdict = _judge(store, seen, now, tried, afresh)
+    return replace(verdict, rested=datetime.fromisoformat(rested) if rested else None)
+
+
+def _judge(store: Store, seen: Look, now: datetime, tried: datetime | None, afresh: bool) -> Verdict:
     status = seen.moment.status if seen.moment.clean else "running"
     if status == "cancelled":
         return NEVER
-    wanted = pausing.wish(store, seen.moment)
+    try:
+        wanted = pausing.wish(store, seen.moment, BRIEF)
+    except Unsettled:
+        return Verdict(False, passing=True)
     if wanted is not None and not (afresh and wanted.is_lifted and _asked_by_signal(wanted)):
         return _paused(wanted, now)
     if seen.moment.seq == 0 and not seen.definition.schedule:
         return Verdict(True, why="new")
     match status:
-        case "new" | "completed" | "failed":  # a failed one without a schedule: a person has to look, and to say so
-            return _scheduled(seen, now, since, tried)
+        case "new" | "completed":
+            verdict = _with_tasks(inbox.new_tasks(store, seen.moment))
+            if not verdict.starts and status == "completed":
+                verdict = _edited(store, seen)
+            return replace(verdict, passing=archive.has_open(store))
+        case "failed":  # without a schedule a person has to look, and to say so
+            return _scheduled(seen, now, tried)
         case "sleeping":
             return _after(datetime.fromisoformat(seen.moment.until), now, Verdict(True, why="its sleep is over"))
         case "waiting":
@@ -71,14 +83,30 @@ def judge(
             return Verdict(True, why="interrupted")
 
 
-def _scheduled(seen: Look, now: datetime, since: datetime, tried: datetime | None) -> Verdict:
-    """At once if a time of its schedule has come, or at the next."""
+def _with_tasks(paths: list[str]) -> Verdict:
+    fired = [found.schedule for path in paths if (found := firing.of_file(path))]
+    why = f"its schedule {fired[0]}" if fired else "a task in its inbox"
+    return Verdict(True, why=why) if paths else NEVER
+
+
+def _edited(store: Store, seen: Look) -> Verdict:
+    """What a person has saved since it completed, if that gives it work. What is asked or refused is left to them."""
+    try:
+        held = {path: store.read(path) for path in untaken(store, seen.moment)}
+    except (FileNotFoundError, InvalidFile):
+        return NEVER
+    noticed = notice(store, seen.moment, seen.definition, held=held) if held else Noticed()
+    is_plain = noticed.reopens and not noticed.questions and not noticed.refusals
+    return Verdict(True, why=f"{next(iter(held))} was edited") if is_plain else NEVER
+
+
+def _scheduled(seen: Look, now: datetime, tried: datetime | None) -> Verdict:
+    """At once if a time of its schedule has come since it has failed, or at the next."""
     schedule, verdict = seen.definition.schedule, Verdict(True, why="its schedule", by_clock=True)
-    if windows.is_due(seen.definition, seen.moment, now, since):
-        following = windows.next_start(schedule, tried or since)
-        if tried is None or (following is not None and following <= now):
-            return verdict
-    return _after(windows.next_start(schedule, now), now, verdict)
+    failed = None if windows.lies_ahead(seen.moment.last_at, now) else datetime.fromisoformat(seen.moment.last_at)
+    ends = [min(end, now) for end in (failed, tried) if end is not None]
+    at = windows.next_start(schedule, max(ends)) if ends else now
+    return _after(at if schedule else None, now, verdict)
 
 
 def _after(at: datetime | None, now: datetime, verdict: Verdict) -> Verdict:
@@ -100,28 +128,14 @@ def _paused(wanted: Wish, now: datetime) -> Verdict:
 
 
 def _waiting(store: Store, seen: Look, now: datetime) -> Verdict:
-    """Answers are read by the run itself; here it is only looked whether there is one."""
-    expiring: list[datetime] = []
-    for id in (*seen.moment.doubts, *seen.moment.approvals):
-        try:
-            text = store.read(f"{APPROVALS}/{id}.yaml").data.decode("utf-8", "replace")
-        except (FileNotFoundError, SatchelError):
-            continue
-        if _ANSWER.search(text):
-            return Verdict(True, why=f"{id} was answered")
-        if expires := _EXPIRES.search(text):
-            expiring += _time(expires[1])
-    if not seen.moment.doubts and not seen.moment.approvals:
+    """Answers are taken by the run itself; here it is only looked whether there is one."""
+    asked = open_questions(seen.moment)
+    if not asked:
         return Verdict(True, why="nothing is asked any more")
+    if answered := filled_in(store, seen.moment):
+        return Verdict(True, why=f"{answered[0]} was answered")
+    expiring = (end for question in asked if (end := question.expires_at))
     return _after(min(expiring, default=None), now, Verdict(True, why="a question has expired"))
-
-
-def _time(text: str) -> list[datetime]:
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        return []
-    return [at if at.tzinfo else at.replace(tzinfo=UTC)]
 
 
 def questions(store: Store) -> list[str]:

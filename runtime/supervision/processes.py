@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 
 from ...workspace import lease
@@ -50,6 +50,15 @@ def kill_sessions(leaders: Collection[int]) -> None:
         for pid in members:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
+
+
+def reap_orphans(is_ours: Callable[[int], bool]) -> None:
+    """Collect the processes that have ended as children of this one and that it has not started. `is_ours` is asked
+    about each pid; it collects one that this process has started, and keeps its exit code."""
+    with suppress(ChildProcessError):  # there are no more
+        while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            if not is_ours(ended.si_pid):
+                os.waitpid(ended.si_pid, os.WNOHANG)
 
 
 def _kill_group(leader: int) -> None:

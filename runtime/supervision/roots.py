@@ -9,12 +9,15 @@ from contextlib import suppress
 from typing import Protocol
 
 from ...workspace import lease
+from ...workspace.approvals import FOLDER as APPROVALS
+from ...workspace.archive import FOLDER as INBOX
 from ...workspace.below import below, below_store
 from ...workspace.store import Store, Version, open_store
-from .judging import APPROVALS
 
 _SILENCE = 30.0
 """Seconds after which a lease that nobody renews is left over."""
+
+_LOOKED_AT = ("", APPROVALS, INBOX, "journal")
 
 Signature = tuple[tuple[str | int | None, ...], ...]
 """What a person or a program may have changed: equal as long as nobody has."""
@@ -60,7 +63,7 @@ class FolderRoot:
 
     def signature(self, folder: str) -> Signature:
         found = []
-        for part in ("", APPROVALS, "journal"):
+        for part in _LOOKED_AT:
             with suppress(OSError), os.scandir(os.path.join(os.path.realpath(folder), part)) as entries:
                 for entry in entries:
                     status = entry.stat(follow_symlinks=False)
@@ -98,7 +101,7 @@ class UrlRoot:
     def signature(self, folder: str) -> Signature:
         """Empty once it is gone."""
         store = self._found.get(folder)
-        parts = ("", APPROVALS, "journal") if store else ()
+        parts = _LOOKED_AT if store else ()
         return tuple((entry.path, store.version(entry.path)) for part in parts if store for entry in store.list(part))
 
     def is_renewed(self, folder: str) -> bool | None:

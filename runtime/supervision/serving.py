@@ -8,34 +8,37 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
 from ...workspace import lease
-from ...workspace.errors import SatchelError
+from ...workspace.errors import SatchelError, StorageFailed
 from ...workspace.looking import look
 from ...workspace.store import Store, open_store
 from ..limits import utc_now
 from .background import open_log
 from .judging import NEVER, Verdict, judge, questions
 from .roots import FolderRoot, Root, Signature, UrlRoot
-from .signals import Bell, listening
-from .supervisor import Order, Policy, Supervisor
+from .schedule import Schedule
+from .signals import listening
+from .supervisor import STORAGE, Order, Policy, Supervisor, heard
 
 _TURN = 1.0  # seconds after which it turns, whatever comes
 _BUSY = 30.0  # seconds until it is tried again when another process had it
-_LONGEST = 60.0  # seconds between two starts that came to nothing
+_FIRST, _LONGEST = 1.0, 60.0  # seconds between two starts that came to nothing
+_STORAGE = (StorageFailed, OSError)
 _GLANCE = 0.1  # seconds between two looks at whether a look in a thread is over
 
 Kind = Literal[
     "started", "completed", "failed", "refused", "paused", "waiting", "sleeping", "busy", "cancelled", "crashed",
-    "interrupted", "damaged",
+    "interrupted", "damaged", "warned", "storage", "late",
 ]  # fmt: skip
 _OUTCOMES: dict[int, Kind] = {
     0: "completed", 1: "failed", 2: "refused", 3: "paused", 4: "waiting", 5: "sleeping", 6: "busy", 7: "cancelled",
+    8: "storage",
 }  # fmt: skip
 
 
@@ -55,13 +58,15 @@ class _Known:
     folder: str
     store: Store
     afresh: bool  # it was due when `serve` began, and has not been started since
-    since: datetime  # when it was found
+    schedule: Schedule
+    told: dict[str, str] = field(default_factory=dict)  # what is wrong with it, by who has found that
     tried: datetime | None = None  # when its last child has ended
     signature: Signature | None = None  # of what `verdict` was made of
     verdict: Verdict = NEVER
     due_since: float = 0.0  # by time.time; 0: it is not due
     not_before: float = 0.0  # by time.monotonic
     in_vain: int = 0  # starts in a row after which it was due again as before
+    taken: int = 0  # tasks that it had ever taken when its last child had ended
     settled: Signature | None = None  # not started again while it is as its last child has left it
     may_be_held: bool = False  # it would be due, but for a lease of which nobody can tell yet whether it is left over
     supervisor: Supervisor | None = None
@@ -150,8 +155,11 @@ class Server:
         for place, folder in folders.items():
             if place not in self._known:
                 with suppress(SatchelError):  # it has just been removed
-                    self._known[place] = _Known(folder, self._root.store(folder), not self._has_looked, self._clock())
+                    store = self._root.store(folder)
+                    self._known[place] = _Known(folder, store, not self._has_looked, Schedule(store, self._clock()))
         for place, known in list(self._known.items()):
+            if place in found:
+                self._fire(known)
             if known.supervisor:
                 continue
             if place not in found:
@@ -166,21 +174,34 @@ class Server:
             self._tell(Event("damaged", self._typed, trouble))
         self._trouble = trouble
 
+    def _fire(self, known: _Known) -> None:
+        """Put what its schedule wants now into its inbox, be it running or not."""
+        try:
+            for text in known.schedule.look(self._clock()):
+                self._tell(Event("warned", known.folder, text))
+            known.told.pop("schedule", None)
+        except Exception as error:  # whatever is wrong with this one, the others go on
+            self._complain(known, "schedule", error)
+
+    def _complain(self, known: _Known, of: str, error: Exception) -> None:
+        """Once, as long as it is the same, whoever has come across it."""
+        is_ours = isinstance(error, SatchelError)
+        text = str(error) if is_ours else f"can't be read ({type(error).__name__}: {error})"
+        if text not in known.told.values():
+            self._tell(Event("storage" if isinstance(error, _STORAGE) else "damaged", known.folder, text))
+        known.told[of] = text
+
     def _judge(self, known: _Known) -> None:
         now = self._clock()
         signature = self._root.signature(known.folder)
         if signature != known.signature or known.verdict.passing:
             known.signature = signature
             try:
-                known.verdict = judge(
-                    known.store, now, since=known.since, tried=known.tried, afresh=known.afresh
-                )  # fmt: skip
-            except SatchelError as error:
-                known.verdict = NEVER
-                self._tell(Event("damaged", known.folder, str(error)))
+                known.verdict = judge(known.store, now, tried=known.tried, afresh=known.afresh)
+                known.told.pop("files", None)
             except Exception as error:  # whatever is wrong with this one, the others go on
-                known.verdict = NEVER
-                self._tell(Event("damaged", known.folder, f"can't be read ({type(error).__name__}: {error})"))
+                known.verdict = replace(NEVER, passing=isinstance(error, _STORAGE))
+                self._complain(known, "files", error)
         verdict = known.verdict
         is_settled = signature == known.settled and not verdict.by_clock
         is_due = verdict.starts and not is_settled and (verdict.at is None or verdict.at <= now)
@@ -190,7 +211,7 @@ class Server:
         if is_due and is_held is not False:
             known.due_since = 0.0  # who has it may be at work elsewhere; what a lease is left over of is due again
         elif is_due and not known.due_since:
-            known.due_since = time.time() if verdict.at is None else verdict.at.timestamp()
+            known.due_since = _due_since(verdict, known.afresh)
         elif not is_due:
             known.due_since, known.in_vain, known.not_before = 0.0, 0, 0.0
 
@@ -211,13 +232,18 @@ class Server:
         words = ["run", "--quiet", *patience, "--", known.folder]
         order = Order(words, words, self._drain_timeout, is_only=False, output=lambda: open_log(known.store))
         say = lambda text: self._tell(Event("crashed", known.folder, text))  # noqa: E731
+        late = lambda text: self._tell(Event("late", known.folder, text))  # noqa: E731
         try:
             store = open_store(known.folder) if self._root.aside else known.store  # its own looks, at nothing else
-            known.supervisor = Supervisor(store, order, say, self._policy)
+            known.supervisor = Supervisor(store, order, say, self._policy, late)
             known.supervisor.start()
         except (SatchelError, OSError) as error:
-            known.supervisor, known.settled = None, known.signature
-            self._tell(Event("damaged", known.folder, str(error)))
+            known.supervisor = None
+            if isinstance(error, _STORAGE):
+                self._tell(Event("storage", known.folder, f"{error}; {self._try_again(known)}"))
+            else:
+                known.settled = known.signature
+                self._tell(Event("damaged", known.folder, str(error)))
             return
         known.due_since, known.afresh = 0.0, False
         self._tell(Event("started", known.folder, known.verdict.why))
@@ -228,24 +254,35 @@ class Server:
         try:
             supervisor.poll()
         except (SatchelError, OSError) as error:  # the folder is gone, or the disk
-            self._tell(Event("damaged", known.folder, str(error)))
+            self._complain(known, "child", error)
         if supervisor.code is None:
             return
         known.supervisor, known.signature, known.due_since = None, None, 0.0
+        known.told.pop("child", None)
         known.tried = self._clock()
         with suppress(SatchelError, OSError):
             self._root.refresh()  # with what the child has written
-        code = supervisor.code
-        self._tell(Event(_OUTCOMES.get(code, "interrupted"), known.folder, supervisor.why or _told(known, code)))
+        code, text = supervisor.code, supervisor.why or supervisor.error or _told(known, supervisor.code)
         with suppress(OSError, SatchelError):
             known.settled = self._root.signature(known.folder) if code in (1, 2) else None
+        again = ""
         if code == 6:
             known.not_before = time.monotonic() + _BUSY
-        elif code in (3, 4):  # if it is due again at once, something it needs is not there yet
-            known.in_vain += 1
-            known.not_before = time.monotonic() + min(_LONGEST, 2.0 ** (known.in_vain - 1))
+        elif code == STORAGE:
+            again = self._try_again(known)
+        elif code in (3, 4) or (code == 0 and not _has_taken(known)):
+            self._try_again(known)  # if it is due again at once, something it needs is not there yet
         else:
-            known.in_vain = 0
+            known.in_vain, known.not_before = 0, 0.0
+        kind = _OUTCOMES.get(code, "interrupted")
+        self._tell(Event(kind, known.folder, "; ".join(part for part in (text, again) if part)))
+
+    def _try_again(self, known: _Known) -> str:
+        """Not before some time has passed, and longer each time."""
+        delay = min(_LONGEST, _FIRST * 2.0**known.in_vain)
+        known.in_vain += 1
+        known.not_before = time.monotonic() + delay
+        return f"it is started again in {delay:.0f} s"
 
 
 def serve(server: Server, *, once: bool) -> None:
@@ -256,12 +293,24 @@ def serve(server: Server, *, once: bool) -> None:
             server.turn()
             if server.is_idle and (once or server.stops):
                 return
-            for number in _heard(bell, server.wake_at):
+            for number in heard(bell, min(server.wake_at, time.monotonic() + _TURN), server.running):
                 server.ask(number)
 
 
-def _heard(bell: Bell, until: float) -> Iterator[signal.Signals]:
-    yield from bell.wait(min(until - time.monotonic(), _TURN))
+def _due_since(verdict: Verdict, afresh: bool) -> float:
+    """For the order of the starts. What is found when this begins has waited since its last process ended."""
+    now = time.time()
+    if verdict.at is not None:
+        return verdict.at.timestamp()
+    return min(now, verdict.rested.timestamp()) if afresh and verdict.rested else now
+
+
+def _has_taken(known: _Known) -> bool:
+    """Whether tasks were taken since the last child had ended."""
+    before = known.taken
+    with suppress(SatchelError, OSError):
+        known.taken = look(known.store).moment.tasks_taken
+    return known.taken != before
 
 
 def _told(known: _Known, code: int) -> str:

@@ -8,30 +8,34 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ..interruption import release
+
 ASKED = (signal.SIGINT, signal.SIGTERM)
-_HEARD = (*ASKED, signal.SIGCHLD)
+_HEARD = (*ASKED, signal.SIGCHLD, signal.SIGTSTP)
 
 
 class Bell:
-    """Rings when a signal to stop comes, or when a child has ended."""
+    """Rings when a signal to stop comes, when a child has ended, and at Ctrl-Z."""
 
     def __init__(self, reading: int):
         self._reading = reading
 
     def wait(self, seconds: float) -> list[signal.Signals]:
-        """Wait until it rings, at most so long. Returns which of SIGINT and SIGTERM have come since the last call."""
+        """Wait until it rings, at most so long. Returns which signals have come since the last call, each as often."""
         ready, _, _ = select.select([self._reading], [], [], max(0.0, seconds))
         came = os.read(self._reading, 4096) if ready else b""
-        return [signal.Signals(number) for number in came if number in ASKED]
+        return [signal.Signals(number) for number in came]
 
 
 @contextmanager
 def listening() -> Iterator[Bell]:
-    """SIGINT, SIGTERM and SIGCHLD ring the bell while the body runs. Only in the main thread."""
+    """SIGINT, SIGTERM, SIGCHLD and Ctrl-Z ring the bell while the body runs. Only in the main thread."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     wakeup = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    before = {number: signal.signal(number, lambda *_: None) for number in _HEARD}
+    ignored = {signal.SIGTSTP} if signal.getsignal(signal.SIGTSTP) is signal.SIG_IGN else set()
+    before = {number: signal.signal(number, lambda *_: None) for number in _HEARD if number not in ignored}
+    release()
     try:
         yield Bell(reading)
     finally:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
-from ...workspace import lease
+from ...workspace import lease, pausefile
 from ...workspace.errors import InvalidFile, LeaseHeld, SatchelError, UsageError
 from ...workspace.lease import Lease, Process
 from ...workspace.pausefile import PATH as PAUSE
@@ -22,9 +22,7 @@ from ...workspace.record import now
 from ...workspace.store import FileChanged, Store
 from .. import fetching
 from . import processes
-from .pausefile import read_pause
 
-REJECTED = "pause.rejected.yaml"
 _PATIENCE = 5.0  # seconds until what was killed must be gone
 _LOOK = 0.002
 _REMOTE_LOOK = 1.0
@@ -71,7 +69,7 @@ def _ask(store: Store, reason: str, by: str) -> str:
 
 
 def _write(store: Store, reason: str, by: str) -> None:
-    pause = read_pause(store)
+    pause = pausefile.seen(store)
     if pause is not None and pause.asks_for_emergency:
         return
     values = {"status": "requested", "reason": reason, "by": by, "mode": "emergency", "requested_at": now()}
@@ -79,27 +77,18 @@ def _write(store: Store, reason: str, by: str) -> None:
         found = store.read(PAUSE)
     except FileNotFoundError:
         with suppress(FileExistsError):
-            store.create(PAUSE, "".join(f"{key}: {_yaml(value)}\n" for key, value in values.items()).encode())
+            store.create(PAUSE, pausefile.new(values))
             return
         raise FileChanged from None
-    from ...workspace import yamltext
-
     try:
-        text = yamltext.decode(found.data, PAUSE)
-        for key, value in values.items():
-            text = yamltext.set_value(text, (key,), value, file=PAUSE)
-    except (InvalidFile, UsageError):
-        store.replace(REJECTED, found.data)
-        text = yamltext.dump(values)
-    store.replace(PAUSE, text.encode(), if_version=found.version)
+        data = pausefile.filled(found.data, values)
+    except (InvalidFile, UsageError) as error:
+        from ...workspace.edits.found import Refusal
+        from ...workspace.edits.keeping import reject
 
-
-def _yaml(text: str) -> str:
-    """A text as YAML, for the few words that can't mean anything else there; in quotes otherwise."""
-    import json
-
-    plain = text.replace("-", "").replace("_", "").isalpha() and text.lower() not in ("null", "true", "false", "resume")
-    return text if plain else json.dumps(text, ensure_ascii=False)
+        reject(store, Refusal(PAUSE, error, found.data), pausefile.FATE)
+        data = pausefile.new(values)
+    store.replace(PAUSE, data, if_version=found.version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +104,10 @@ class _Found:
 def _kill(store: Store) -> _Found:
     """The supervisor is held still first: it would start the other again, and its end would make that write of a drain
     into the file that says emergency."""
-    held = lease.read(store)
+    try:
+        held = lease.read(store)
+    except (SatchelError, OSError) as error:  # the others are stopped all the same
+        return _Found(None, refused=str(error))
     if held is None or held.host != socket.gethostname():
         return _Found(held)
     supervisor, child = held.supervisor, Process(pid=held.pid, process_started=held.process_started)
@@ -151,6 +143,11 @@ def _outcome(store: Store, refused: str, found: _Found) -> Stopped:
         if time.monotonic() > give_up:
             return Stopped(store.url, "failed", pids, _who_is_left(found))
         time.sleep(_LOOK)
+    from .aftermath import (
+        after_stop,
+    )  # only now: it imports what opens a workspace, and the kill must not wait for that
+
+    after_stop(store)
     return Stopped(store.url, "stopped" if pids else "idle", pids)
 
 
@@ -171,7 +168,7 @@ def _outcome_over_there(store: Store, found: _Found, pids: tuple[int, ...]) -> S
         time.sleep(_REMOTE_LOOK)
         try:
             store.refresh()
-            version, pause = store.version(lease.PATH), read_pause(store)
+            version, pause = store.version(lease.PATH), pausefile.seen(store)
         except (SatchelError, OSError) as error:
             return Stopped(store.url, "elsewhere", pids, f"{who} has it, and the storage can't be reached: {error}")
         if version is None or (pause is not None and not pause.asks_for_emergency):

@@ -5,31 +5,32 @@ A machine of states that waits for nothing: `supervise` and `serve` turn it.
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import IO, Literal
 
-from ...workspace.definition import Definition
-from ...workspace.errors import SatchelError
-from ...workspace.looking import define
+from ...workspace.errors import SatchelError, StorageFailed
 from ...workspace.pausefile import PATH as PAUSE
 from ...workspace.pausefile import SIGNAL
 from ...workspace.record import PauseRequested
 from ...workspace.store import Store
 from .. import fetching
-from .aftermath import after_kill
-from .child import FORCE_AFTER, Child, how_it_died
+from . import processes
+from .aftermath import after_crashes, after_kill, stop_wanted
+from .background import bound_log
+from .child import EXIT_CODES, FORCE_AFTER, Child, how_it_died
+from .deadline import Deadline
 from .glancing import Glance
-from .signals import listening
+from .signals import ASKED, Bell, listening
 
-DOCUMENTED = frozenset((*range(8), 130))
-"""Exit codes of a child that has come to its end. Any other, and any signal, is a crash."""
-PAUSED, FAILED = 3, 1
+PAUSED, FAILED, STORAGE = 3, 1, 8
+INTERRUPTED = 130
 
-_GLANCE = 0.5  # seconds between two looks at pause.yaml
+_GLANCE = 0.5  # seconds between two glances at what may ask for a stop
 _ONE_PRESS = 0.2  # seconds in which two SIGINTs are one: some tools send it to a process and to its group
 
 
@@ -40,9 +41,10 @@ class Policy:
     first_delay: float = 1.0  # doubled after each early death
     longest_delay: float = 60.0
     early: float = 10.0  # who lived longer did not die early
-    most_early: int = 5  # early deaths in a row after which it is given up
+    most_early: int = 5  # early deaths in a row, and no more starts
     grace: float = FORCE_AFTER  # beyond the drain timeout
     hard_after: float = 2.0  # after a second SIGINT
+    silent: float = 30.0  # who was not heard for so long is named
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +66,14 @@ class Supervisor:
     """Of one workspace. `poll` it when a signal came, a child ended, or `wake_at` is reached; once `code` is not None
     it is over, and `why` says what the child itself could not say."""
 
-    def __init__(self, store: Store, order: Order, say: Callable[[str], None], policy: Policy | None = None):
+    def __init__(
+        self, store: Store, order: Order, say: Callable[[str], None], policy: Policy | None = None,
+        late: Callable[[str], None] | None = None,
+    ):  # fmt: skip
+        """`say` is told what becomes of the child, `late` that it does not do what it should by now."""
         self.store, self.code, self.why = store, None, ""
         self._order, self._say, self._policy = order, say, policy or Policy()
+        self._late, self._named = late or say, set[str]()
         self._phase: Phase = "over"
         self._child: Child | None = None
         self._early_deaths = 0
@@ -74,12 +81,14 @@ class Supervisor:
         self._glance = 0.0
         self._asked_at = 0.0
         self._pause = Glance(store)
+        self._deadline: Deadline  # of the child
         self._forced_by = ""
-        self._request = PauseRequested(reason="emergency stop", by="its supervisor", mode="emergency")
+        self._request: PauseRequested  # what the child is killed for
         self._drains_since: float | None = None
 
     code: int | None
     why: str
+    error: str = ""  # what the child itself has said
 
     @property
     def wake_at(self) -> float:
@@ -92,17 +101,42 @@ class Supervisor:
 
     def poll(self) -> None:
         now = time.monotonic()
+        if now >= self._glance:
+            bound_log(self.store)
         if self._child is not None and (code := self._child.poll()) is not None:
             self._ended(self._child, code)
-        elif self._phase == "resting" and self._pause.is_stopped():
+        elif self._phase == "resting" and self._pause.has_changed() and self._pause.is_stopped():
             self._over(PAUSED, f"not started again: {PAUSE} says that the run is to stay stopped")
         elif self._phase == "resting" and now >= self._due:
-            self._start(self._order.restart)
+            try:
+                self._start(self._order.restart)
+            except (SatchelError, OSError) as error:
+                self._over(STORAGE if isinstance(error, StorageFailed | OSError) else FAILED, str(error))
         elif self._phase == "draining" and now >= self._due:
             self._force("it did not stop in time")
-        elif self._child is not None and now >= self._glance and self._is_emergency():
-            self._force("emergency stop")
-        self._glance = now + _GLANCE
+        elif self._child is not None and now >= self._glance and not self._forced_by:
+            self._glance_at_requests(now)
+        if now >= self._glance:
+            if self._child is not None:
+                self._name_if_late(self._child, now)
+            self._glance = now + _GLANCE
+
+    def _name_if_late(self, child: Child, now: float) -> None:
+        silent, asked = child.silent_for(now), self._deadline.waited(now)
+        if self._phase == "draining":
+            asked = max(asked, now - (self._drains_since or now))
+        limit = self._deadline.extended
+        of = f"process {child.pid} was"
+        why = "its agent blocks it, or it is frozen, and it hears no pause"
+        self._name("silent", silent > self._policy.silent, f"{of} not heard for {silent:.0f} s: {why}")
+        is_late = limit is not None and asked > limit
+        self._name("draining", is_late, f"{of} asked to stop {asked:.0f} s ago and has not; `drain: then:` is extend")
+
+    def _name(self, kind: str, is_so: bool, text: str) -> None:
+        """Once, as long as it is so."""
+        if is_so and kind not in self._named:
+            self._late(text)
+        (self._named.add if is_so else self._named.discard)(kind)
 
     def ask(self, number: signal.Signals) -> None:
         """Drain the child, as `number` asks for. A second SIGINT stops it hard."""
@@ -117,27 +151,55 @@ class Supervisor:
             self._forced_by = "a second signal"
             self._the_child().ask(number)
 
+    def freeze(self) -> None:
+        """Stop the child until `thaw`."""
+        if self._child is not None:
+            self._child.freeze()
+
+    def thaw(self, seconds: float) -> None:
+        """Go on after so many seconds, which count for no time limit."""
+        self._due += seconds
+        if self._child is not None:
+            self._deadline.prolong(seconds)
+            self._child.thaw()
+
+    def reap(self, pid: int) -> bool:
+        """If that is the child, which has ended, collect it."""
+        return self._child is not None and self._child.pid == pid and self._child.poll() is not None
+
+    def _glance_at_requests(self, now: float) -> None:
+        """A stop that was asked for in another way than by a signal to this process."""
+        if self._pause.has_changed():
+            file = self._pause.file
+            if file is not None and file.asks_for_emergency:
+                self._request = file.request("")
+                self._force("emergency stop")
+                return
+            self._deadline.pause_has_changed(now)
+        if (late := self._deadline.overdue(now)) is not None:
+            self._request, self._drains_since = late.request, now - late.waited
+            self._force("it did not stop in time")
+
     def _start(self, words: Sequence[str]) -> None:
-        definition = self._definition()
-        timeout = self._timeout(definition)
-        patience = None if timeout is None else timeout + self._policy.grace
+        timeout, grace = self._order.drain_timeout, self._policy.grace
+        self._deadline = Deadline(self.store, self._pause, timeout, grace, time.monotonic())
         output = self._order.output() if self._order.output else None
         try:
-            self._child = Child(words, is_only=self._order.is_only, patience=patience, output=output)
+            self._child = Child(words, is_only=self._order.is_only, patience=self._deadline.patience, output=output)
         finally:
             if output:
                 output.close()
         self._phase, self._due = "running", float("inf")
 
     def _drain(self, number: signal.Signals) -> None:
-        timeout = self._timeout(self._definition())
         self._phase, self._asked_at = "draining", time.monotonic()
         self._request, self._drains_since = PauseRequested(reason=SIGNAL, by=number.name), self._asked_at
-        self._due = float("inf") if timeout is None else self._asked_at + timeout + self._policy.grace
+        patience = self._deadline.patience
+        self._due = float("inf") if patience is None else self._asked_at + patience
         self._the_child().ask(number)
 
     def _force(self, why: str) -> None:
-        self._say(f"{why}: process {self._the_child().pid} is killed")
+        self._late(f"{why}: process {self._the_child().pid} is killed")
         self._forced_by = self._forced_by or why
         self._phase, self._due = "draining", float("inf")
         self._the_child().kill()
@@ -146,27 +208,40 @@ class Supervisor:
         self._child = None
         if self.store.abilities.remote:
             fetching.clear(child.pid)
-        child.kill_rest()  # as a shell's job or a service ends: nothing of it works on beside the next one
-        if code in DOCUMENTED and not (code == 130 and self._phase == "draining"):
-            self._over(code)
-            return
-        if self._phase == "draining":
+        child.kill_rest()  # as a shell's job or a service ends: nothing of it is left to the next one
+        word = child.last_word
+        if word is not None and not (word.code == INTERRUPTED and self._phase == "draining"):
+            self.error = word.text
+            self._over(word.code)
+        elif self._phase == "draining":
             why = self._forced_by or f"it died {how_it_died(code)} while it was stopping"
             waited = 0.0 if self._drains_since is None else time.monotonic() - self._drains_since
-            error = after_kill(self.store, self._request, round(waited, 3))
-            self._over(PAUSED, f"stopped by force ({why})" + (f"; {error}" if error else ""))
-            return
-        self._crashed(child, code)
+            self._put_right(waited, f"stopped by force ({why})")
+        else:
+            self._crashed(child, code)
+
+    def _put_right(self, waited: float, why: str) -> None:
+        """The child was killed, or has died, on its way to the stop `self._request`."""
+        left = after_kill(self.store, self._request, round(waited, 3), self._deadline.began)
+        if left.error:
+            why += f"; {left.error}"
+        self._over(EXIT_CODES.get(left.status, PAUSED), "" if left.was_closed else why)
 
     def _crashed(self, child: Child, code: int) -> None:
         policy = self._policy
         is_early = child.age < policy.early
         self._early_deaths = self._early_deaths + 1 if is_early else 0
         died = f"process {child.pid} died {how_it_died(code)} after {child.age:.1f} s"
-        if self._early_deaths >= policy.most_early:
-            self._over(FAILED, f"{died}; that were {self._early_deaths} early deaths in a row, so it is given up")
-        elif self._pause.is_stopped():
-            self._over(PAUSED, f"{died}; not started again: {PAUSE} says that the run is to stay stopped")
+        self._pause.has_changed()  # from here on only a change counts
+        request = stop_wanted(self.store, self._deadline.began) if self._pause.is_stopped() else None
+        if request is not None:
+            self._request = request
+            waited = self._deadline.waited(time.monotonic())
+            self._put_right(waited, f"{died}; not started again: {PAUSE} says that the run is to stay stopped")
+        elif self._early_deaths >= policy.most_early:
+            why = f"giving up after {self._early_deaths} crashes shortly after start; {died}"
+            error = after_crashes(self.store, why)
+            self._over(FAILED, f"{why}; {error}" if error else why)
         else:
             longest = min(policy.longest_delay, policy.first_delay * 2 ** max(0, self._early_deaths - 1))
             delay = longest * random.uniform(0.75, 1.0)  # many that died together must not come back together
@@ -180,23 +255,6 @@ class Supervisor:
         assert self._child is not None
         return self._child
 
-    def _is_emergency(self) -> bool:
-        """An emergency stop was asked for since this began, on another machine or before the lease named anybody."""
-        return not self._forced_by and self._pause.is_emergency()
-
-    def _definition(self) -> Definition | None:
-        try:
-            return define(self.store)
-        except SatchelError:
-            return None  # the child says what is wrong with it
-
-    def _timeout(self, definition: Definition | None) -> float | None:
-        if self._order.drain_timeout is not None:
-            return self._order.drain_timeout
-        if definition is None:
-            return Definition("", "").drain_timeout
-        return None if definition.drain_then == "extend" else definition.drain_timeout
-
 
 def supervise(store: Store, order: Order, say: Callable[[str], None], policy: Policy | None = None) -> Supervisor:
     """Run a workspace's child until it has come to its end, or is given up. In the main thread: handles signals."""
@@ -204,7 +262,23 @@ def supervise(store: Store, order: Order, say: Callable[[str], None], policy: Po
         supervisor = Supervisor(store, order, say, policy)
         supervisor.start()
         while supervisor.code is None:
-            for number in bell.wait(supervisor.wake_at - time.monotonic()):
+            for number in heard(bell, supervisor.wake_at, [supervisor]):
                 supervisor.ask(number)
             supervisor.poll()
         return supervisor
+
+
+def heard(bell: Bell, until: float, supervisors: Collection[Supervisor]) -> list[signal.Signals]:
+    """The signals that ask for a stop, waited for until a time of time.monotonic. Ctrl-Z stops this process and all
+    children until SIGCONT. The first process of a container collects orphans, which nothing else does there."""
+    numbers = bell.wait(until - time.monotonic())
+    if os.getpid() == 1:
+        processes.reap_orphans(lambda pid: any(supervisor.reap(pid) for supervisor in supervisors))
+    if signal.SIGTSTP in numbers:
+        began = time.monotonic()
+        for supervisor in supervisors:
+            supervisor.freeze()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        for supervisor in supervisors:
+            supervisor.thaw(time.monotonic() - began)
+    return [number for number in numbers if number in ASKED]

@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 from click.testing import CliRunner, Result
+from waits import NOBODY_SAVES
 
 from satchel.runtime.cli.group import group
+from satchel.workspace import settling
 
 Make = Callable[..., Path]
 Cli = Callable[..., Result]
@@ -82,6 +85,12 @@ async def main(run):
 """
 
 
+@pytest.fixture(autouse=True)
+def _nobody_is_saving(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No command of this process waits until a file holds still. `tests/edits` have those that do."""
+    monkeypatch.setattr(settling, "WAITS", NOBODY_SAVES)
+
+
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
     """Makes a workspace of an agent's source."""
@@ -117,10 +126,11 @@ def data_of(result: Result) -> Any:
     return json.loads(result.stdout)
 
 
-def satchel(*words: object, **options: Any) -> subprocess.CompletedProcess[str]:
+def satchel(*words: object, is_cold: bool = False, **options: Any) -> subprocess.CompletedProcess[str]:
     """The command line in a process of its own."""
     command = [sys.executable, "-m", "satchel", *map(str, words)]
-    return subprocess.run(command, capture_output=True, timeout=60, **{"text": True, **options})
+    run = subprocess.run if is_cold else warm.run
+    return run(command, capture_output=True, timeout=60, **{"text": True, **options})
 
 
 @pytest.fixture
@@ -131,7 +141,7 @@ def started() -> Iterator[Callable[[Path], subprocess.Popen[str]]]:
 
     def start(folder: Path, *options: str, supervised: bool = False) -> subprocess.Popen[str]:
         options = options if supervised else ("--in-process", *options)
-        process = subprocess.Popen(
+        process = warm.Popen(
             [sys.executable, "-m", "satchel", "run", *options, str(folder)],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 
 from .conftest import ASKING, Cli, Make, contents, data_of, satchel
 
@@ -64,7 +65,7 @@ def test_redo_does_not_do_it(asking: Path, cli: Cli) -> None:
         (["d1"], "say the answer: open: d1 (send("),
         (["d1", "redo", "--result", "3"], "--result is of an effect that has happened"),
         (["d1", "rredo"], "Did you mean redo?"),
-        (["d1", "Done"], "Did you mean done?"),
+        (["d1", "doen"], "Did you mean done?"),
         (["d1", ""], "expected one of: done, redo"),
         ([], "say the answer: open: d1"),
         (["d1", "redo", "d1", "done"], "name the workspace, the question and the answer"),
@@ -169,7 +170,7 @@ def test_a_refused_answer_is_not_told(granting: Path, cli: Cli) -> None:
 
 def test_a_process_that_waits_does_not_get_the_answer(make: Make, cli: Cli) -> None:
     folder = make(GRANTING.replace("WAIT", "60"))
-    running = subprocess.Popen(
+    running = warm.Popen(
         [sys.executable, "-m", "satchel", "run", "--json", str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     try:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from satchel.workspace.store import DiskStore
 
 from .conftest import ASKING, PLAIN, SLOW, Cli, Make, contents, data_of
 
@@ -218,3 +223,46 @@ def test_a_begun_item_without_its_journal_is_called_in_order(make: Make, cli: Cl
     assert "was begun, and the journal" in " ".join(cli("status", folder).stdout.split())
     assert tree_hash(folder) == before
     assert cli("resume", folder).exit_code == 4
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS])
+def test_a_lock_that_can_not_be_had_is_guaranteed(
+    make: Make, cli: Cli, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """As on NFS without its lock service. The run is refused there, too, and not said to be another process's."""
+    folder = make()
+    before = contents(folder)
+
+    def refuse(file: object, operation: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    result = cli("check", folder)
+    assert result.exit_code == 2 and "guaranteed by a lock" not in result.stdout
+    assert f"can't be locked: {os.strerror(number)}" in result.stdout and "no run starts" in result.stdout
+    assert contents(folder) == before
+    told = data_of(cli("check", "--json", folder))
+    assert told["storage"]["lock"] is False and not told["ok"]
+    for words in (("check", "--storage", folder), ("run", "--in-process", folder)):
+        result = cli(*words)
+        assert result.exit_code == 8 and os.strerror(number) in result.output, result.output
+        assert "another process" not in result.output and "a bucket" in result.output
+
+
+def test_the_storage_of_a_folder_is_not_tried_or_left_changed(make: Make, tmp_path: Path, cli: Cli) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for folder in (empty, make()):
+        before = contents(folder)
+        result = cli("check", "--storage", folder)
+        assert result.exit_code == 0 and "a lock was tried, and granted" in result.stdout, result.output
+        assert contents(folder) == before
+
+
+def test_a_lock_that_another_process_has_is_a_fault(make: Make, cli: Cli) -> None:
+    folder = make()
+    with DiskStore(folder).lock():
+        assert cli("check", folder).exit_code == 0
+    with (folder / "workspace.yaml").open() as file:  # by some other program
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert cli("check", folder).exit_code == 0

@@ -13,7 +13,7 @@ import pytest
 from satchel.runtime import cli as package
 from satchel.runtime.cli.group import COMMANDS
 
-from .conftest import Cli, Make, satchel
+from .conftest import ASKING, Cli, Make, satchel
 
 SLOW_IMPORTS = ("rich", "jsonschema", "markdown_it", "pydantic", "tenacity", "filelock")
 
@@ -61,6 +61,24 @@ def test_something_slow_is_imported_before_it_is_needed(make: Make, cli: Cli, wo
     assert not any(name.startswith("satchel_agent_") for name in imported), "the agent's code was run"
     others = {name for name in imported if name.startswith("satchel.runtime.cli.cmd_")}
     assert others <= {f"satchel.runtime.cli.cmd_{words[0]}"}
+
+
+@pytest.mark.slow
+def test_a_command_needs_what_another_has_imported(make: Make, tmp_path: Path) -> None:
+    """All of them in processes that have just begun; the other tests' have imported everything."""
+    demo, moved, new, copied = make(ASKING), tmp_path / "moved", tmp_path / "new", tmp_path / "copy"
+    covered = set[str]()
+    for words, code in (
+        (["run", demo], 4), (["status", demo], 0), (["ls", tmp_path], 0), (["log", demo], 0), (["check", demo], 0),
+        (["answer", demo, "d1", "done", "--result", "sent"], 0), (["resume", demo], 0), (["send", demo, "a task"], 0),
+        (["merge", demo], 0), (["recover", demo], 0), (["move", demo, moved], 0), (["copy", moved, copied], 0),
+        (["new", moved, new], 0), (["pause", new], 0), (["cancel", new, "--yes"], 0), (["stop", new], 0),
+        (["schema", "data"], 0), (["completion", "bash"], 0), (["serve", "--once", tmp_path], 0),
+    ):  # fmt: skip
+        done = satchel(*words, is_cold=True)
+        assert done.returncode == code and "Traceback" not in done.stderr, (words, done.stdout, done.stderr)
+        covered.add(str(words[0]))
+    assert covered == {*COMMANDS}
 
 
 def test_a_wrong_command_says_nothing_useful(cli: Cli) -> None:
@@ -114,7 +132,7 @@ def test_a_closed_pipe_is_complained_of(make: Make, cli: Cli) -> None:
 def test_a_terminal_without_the_letters_breaks_it(make: Make) -> None:
     folder = make('from satchel import agent\n@agent\nasync def main(run):\n    return "Größe 日本"\n')
     environment = {**os.environ, "PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "0"}
-    result = satchel("run", folder, env=environment, encoding="latin-1")
+    result = satchel("run", "--in-process", folder, env=environment, encoding="latin-1")
     assert result.returncode == 0 and "Größe \\u65e5" in result.stdout
 
 

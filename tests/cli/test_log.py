@@ -11,6 +11,7 @@ from satchel.runtime.cli.cmd_log import _TYPES
 from satchel.runtime.cli.telling import tell
 from satchel.workspace.record import (
     AnyRecord,
+    Closed,
     Configured,
     Failure,
     Forced,
@@ -19,6 +20,8 @@ from satchel.workspace.record import (
     PauseRequested,
     Resource,
     Resumed,
+    Rewound,
+    Saved,
     Spent,
     TaskDone,
     TaskTaken,
@@ -94,6 +97,8 @@ def test_a_record_type_has_no_words(make: Make, cli: Cli) -> None:
     [
         (TaskTaken(id="t1", scope="_inbox-t1", file="inbox/a.md", sha256="0"),
          "taken t1    inbox/a.md, a task, into _inbox-t1"),
+        (TaskTaken(id="t1", scope="", file="inbox/s.yaml", sha256="0", kind="schedule", unopened=True),
+         "taken t1    inbox/s.yaml, by an agent that did not open its inbox"),
         (TaskTaken(id="t1", scope="", file="inbox/a.md", sha256="0", handed_to="/b/inbox/a.md"),
          "taken t1    inbox/a.md, a task; it is handed on to /b/inbox/a.md"),
         (TaskDone(id="t1"), "done  t1"),
@@ -104,6 +109,12 @@ def test_a_record_type_has_no_words(make: Make, cli: Cli) -> None:
         (Forced(under_way=("read(1)", "read(2)"), waited=120.0),
          "forced      the stop, after 2 min 0 s; still at work: read(1), read(2)"),
         (Paused(), "paused      as was asked"),
+        (Closed(checkpoint="checkpoints/000000000042-stop.json"),
+         "closed      as it was; checkpoints/000000000042-stop.json"),
+        (Saved(file="checkpoints/000000000042-3-a.json", why="item", bytes=1234, sha256="0"),
+         "checkpoint  checkpoints/000000000042-3-a.json (item, 1,234 bytes)"),
+        (Rewound(to=42, file="checkpoints/000000000042-3-a.json", by="ada"),
+         "rewound     to record 42 by ada, as checkpoints/000000000042-3-a.json has it"),
         (Paused(forced=True, error=Failure("OSError", "gone")), "paused      by force: OSError: gone"),
         (Resumed(by="ada", seconds=90.0, instructions="be brief", says=("agent.py has changed",)),
          "resumed     by ada, after 1 min 30 s; instructions: be brief; agent.py has changed"),

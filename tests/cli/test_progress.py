@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import warm
+
 from .conftest import PLAIN, Make
 
 
@@ -16,7 +18,7 @@ def _on_a_terminal(folder: Path, *words: str, term: str = "xterm") -> tuple[int,
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": term, "COLUMNS": "60", "LINES": "20"}
     command = [sys.executable, "-m", "satchel", *words, str(folder)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, text=True, env=environment) as process:
+    with warm.Popen(command, stdout=subprocess.PIPE, stderr=theirs, text=True, env=environment) as process:
         os.close(theirs)
         seen = b""
         while True:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
+import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+
+from satchel.workspace import firing, settling
+from satchel.workspace.store import DiskStore
 
 from .conftest import ASKING, PLAIN, SLOW, Cli, Make, contents, data_of, satchel
 
@@ -82,8 +88,7 @@ def test_running_and_killed_look_the_same(make: Make, started: Started, cli: Cli
 def test_status_takes_the_lease(make: Make, started: Started) -> None:
     folder = make(SLOW)
     started(folder)
-    for _ in range(3):
-        assert satchel("status", folder).returncode == 0
+    assert satchel("status", folder, is_cold=True).returncode == 0
     assert satchel("run", folder).returncode == 6
 
 
@@ -172,3 +177,80 @@ def test_a_finished_run_with_an_edit_does_not_say_so(make: Make, cli: Cli) -> No
     result = cli("resume", folder)
     assert result.exit_code == 0 and "edited  state.json: data.a is now 1" in result.stderr
     assert "edited" in cli("log", folder).stdout and "data.a is now 1" in cli("log", folder).stdout
+
+
+def test_a_schedule_is_not_told_or_a_clock_that_ran_ahead(make: Make, cli: Cli) -> None:
+    folder = make(extra="schedule: [{cron: 0 9 * * *, name: daily}]\n")
+    assert "schedule  daily: next 20" in cli("status", folder).stdout
+    due = datetime.now(UTC).replace(microsecond=0) + timedelta(days=399, hours=12)
+    made = firing.firing_at("daily", due)
+    DiskStore(folder).create(made.path, made.data)
+    assert cli("run", folder).exit_code == 0
+    told = " ".join(cli("status", folder).stdout.split())
+    settled = "settled by a start whose agent did not open its inbox; next 20"
+    assert f"daily: last {due:%Y-%m-%d %H:%M:%S} UTC (in 399 days), {settled}" in told
+    assert "lies in the future: a clock ran ahead" in told
+    (row,) = data_of(cli("status", "--json", folder))["schedule"]
+    assert row["last"] == made.due and row["unopened"] is True and row["next"] < made.due
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody tells who has a file open")
+def test_a_file_that_is_being_saved_is_not_named(make: Make, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is it waited for, or told what half of it would come to."""
+    monkeypatch.setattr(settling, "WAITS", settling.Waits())
+    folder = make()
+    cli("run", folder)
+    (folder / "inbox").mkdir()
+    paths = ["todo.md", "pause.yaml", "inbox/a.md"]
+    files = [(folder / path).open("a") for path in paths]
+    for file in files:
+        file.write("- [ ] say c")
+        file.flush()
+    out = " ".join(cli("status", folder).stdout.split())
+    for path in paths:
+        assert f"saving {path} is being saved: it is taken when" in out
+    assert data_of(cli("status", "--json", folder))["being_saved"] == ["pause.yaml", "todo.md", "inbox/a.md"]
+    assert "say c" not in out
+    planned = data_of(cli("check", "--json", folder))["an_opening_would"]
+    assert any("todo.md is being saved" in each for each in planned)
+    for file in files:
+        file.close()
+    (folder / "pause.yaml").unlink()
+    out = cli("status", folder).stdout
+    assert "saving" not in out and "the item 'say c' is new" in out
+
+
+def test_status_does_not_show_an_answer_that_was_typed_into_the_file(make: Make, cli: Cli) -> None:
+    folder = make(ASKS)
+    assert cli("run", folder).exit_code == 4
+    path = folder / "approvals/a1.yaml"
+    for typed, said in (
+        ("Yes", 'the file says: answered "yes"; the next start takes it'),
+        ("perhaps", "not a valid answer"),
+    ):
+        path.write_text(re.sub(r"(?m)^decision:.*$", f"decision: {typed}", path.read_text()))
+        assert said in " ".join(cli("status", folder).stdout.split())
+    assert "not a valid answer" in data_of(cli("status", "--json", folder))["open_questions"][0]["typed"]
+
+
+def test_a_sleeping_run_is_told_to_be_resumed_only(make: Make, cli: Cli) -> None:
+    folder = make(SLEEPS)
+    assert cli("run", folder).exit_code == 5
+    assert "when it is time" in cli("status", folder).stdout
+
+
+ASKS = """
+from satchel import agent
+
+@agent
+async def main(run):
+    await run.ask("Continue?", ["yes", "no"], wait_for=0)
+"""
+SLEEPS = """
+from datetime import timedelta
+from satchel import agent
+
+@agent
+async def main(run):
+    await run.sleep(timedelta(hours=1))
+"""

@@ -7,7 +7,8 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,14 @@ from supervision import supervised
 from supervision.supervised import BLOCKING, PARENT, is_alive, seen, session, wait_until
 
 from satchel.runtime.cli import cmd_pause
+from satchel.runtime.supervision.aftermath import after_kill
 from satchel.workspace import lease
+from satchel.workspace.opening import opened
+from satchel.workspace.record import PauseRequested
+from satchel.workspace.report import Report
 from satchel.workspace.store import DiskStore
 
-from .conftest import Cli, Make, data_of, satchel
+from .conftest import SLOW, Cli, Make, data_of, satchel
 
 
 @pytest.fixture
@@ -62,7 +67,8 @@ def test_something_is_left_of_several_runs_and_what_they_started(
     assert took < 3, "the promise is 1 s on a machine that has nothing else to do"
     for folder, run in zip(folders, runs, strict=True):
         text = (folder / "pause.yaml").read_text()
-        assert "mode: emergency\n" in text and 'reason: "wrong: people"\n' in text and "status: requested\n" in text
+        assert "mode: emergency\n" in text and 'reason: "wrong: people"\n' in text and "status: paused\n" in text
+        assert "forced: true\n" in text
         assert run.wait(10) == -9
 
 
@@ -141,6 +147,11 @@ def test_a_damaged_pause_file_is_lost_or_stops_the_stop(make: Make, cli: Cli) ->
     assert cli("stop", folder).exit_code == 0
     assert (folder / "pause.rejected.yaml").read_bytes() == b"status: [\xff"
     assert "mode: emergency" in (folder / "pause.yaml").read_text()
+    (folder / "pause.yaml").write_bytes(b"status: [again")
+    assert cli("stop", folder).exit_code == 0
+    assert (folder / "pause.rejected.yaml").read_bytes() == b"status: [\xff"
+    assert (folder / "pause.rejected-2.yaml").read_bytes() == b"status: [again"
+    assert "pause.yaml, line" in (folder / "pause.rejected-2.txt").read_text()
 
 
 def test_a_second_stop_changes_something(make: Make, cli: Cli) -> None:
@@ -169,3 +180,78 @@ def test_pausing_what_somebody_starts_at_the_same_moment_is_asked_for(
         done = cli("pause", workspace, "--reason", "a look")
     assert done.exit_code == 0 and "stops at its next safe point" in done.output
     assert "reason: a look" in (workspace / "pause.yaml").read_text()
+
+
+@pytest.mark.parametrize("then", ["force", "extend"])
+def test_a_wait_for_a_run_that_never_stops_never_ends(
+    make: Make, cli: Cli, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    """This process has it and looks at nothing, as a blocked agent without a supervisor does."""
+    monkeypatch.setattr(cmd_pause, "_MARGIN", 0.3)
+    monkeypatch.setattr(cmd_pause, "FORCE_AFTER", 0.0)
+    folder = make(extra=f"drain: {{timeout: 0s, then: {then}}}\n")
+    store, looks = DiskStore(folder), []
+    with opened(store, "run", Report()) as workspace:
+        workspace.journal.flush()
+
+        def look_again(*_: object) -> None:
+            looks.append(time.sleep(0.05))
+            if then == "extend" and len(looks) == 20:  # it has come to its end after all
+                workspace.close("completed")
+
+        monkeypatch.setattr(cmd_pause, "look_again", look_again)
+        done = cli("pause", "--wait", folder)
+    if then == "extend":
+        assert done.exit_code == 0 and done.stdout.endswith(": completed\n"), done.output
+    else:
+        assert done.exit_code == 1 and f"has not stopped in 0 s; `satchel stop {folder}` kills it" in done.stdout
+
+
+def test_a_wait_does_not_see_what_a_supervisor_makes_of_a_kill(
+    make: Make, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the death of a process and the word of its supervisor no process has the workspace."""
+    folder = make()
+    with opened(DiskStore(folder), "run", Report()) as workspace:
+        workspace.journal.flush()
+    held = lease.read(DiskStore(folder))
+    holders = [held, held, None, None]
+    monkeypatch.setattr(cmd_pause.lease, "holder", lambda store: holders.pop(0) if holders else None)
+
+    def look_again(store: object, seconds: float) -> None:
+        if len(holders) == 1:
+            after_kill(DiskStore(folder), PauseRequested(reason="x", by="y"), 0.0, datetime.now(UTC))
+
+    monkeypatch.setattr(cmd_pause, "look_again", look_again)
+    done = cli("pause", "--wait", folder)
+    assert done.exit_code == 0 and done.stdout.endswith(": paused\n"), done.output
+
+
+def test_a_killed_run_says_that_a_stop_is_only_wanted(
+    make: Make, cli: Cli, started: Callable[[Path], subprocess.Popen[str]]
+) -> None:
+    folder = make(SLOW)
+    process = started(folder)
+    assert cli("stop", folder, "--reason", "wrong data").exit_code == 0
+    process.wait()
+    said = (folder / "pause.yaml").read_text()
+    assert "status: paused" in said and "paused_at:" in said and "forced: true" in said and "mode: emergency" in said
+    assert cli("run", folder).exit_code == 3  # it stays stopped
+    (recovered,) = folder.glob("recovered/*/*.md")
+    assert "a forced stop" in recovered.read_text()
+
+
+def test_a_completed_run_keeps_an_emergency_for_ever(make: Make, cli: Cli) -> None:
+    folder = make()
+    assert cli("run", folder).exit_code == 0
+    assert cli("stop", folder).exit_code == 0
+    assert not (folder / "pause.yaml").exists()
+    assert cli("run", folder).exit_code == 0
+
+
+def test_all_needs_a_folder(make: Make, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = make(name="runs/demo")
+    monkeypatch.chdir(folder.parent)
+    result = cli("stop", "--all")
+    assert result.exit_code == 0 and "demo" in result.stdout
+    assert "mode: emergency" in (folder / "pause.yaml").read_text()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import warm
 from faults.faults import unconditional
 from faults.proxy import proxying
 from servers import BUCKET, KEY, SECRET, Server
@@ -175,7 +177,7 @@ def test_work_and_answers_go_to_the_bucket(upload: Upload, cli: Cli, s3: Server)
     sent = cli("send", url, "Water the plants")
     assert sent.exit_code == 0 and sent.stdout.startswith(f"{url}/inbox/")
     assert cli("run", url).exit_code == 4
-    assert "d1" in cli("status", url).stdout and f"satchel answer {url} d1" in cli("status", url).stdout
+    assert f"satchel answer {url} d1" in cli("status", url).stdout
     answered = cli("answer", url, "d1", "done", "--result", '"4711"')
     assert answered.exit_code == 0, answered.output
     assert cli("run", url).exit_code == 0
@@ -231,7 +233,7 @@ def test_a_storage_option_does_not_arrive_or_shows_in_a_command_line(
     options = {"key": KEY, "secret": SECRET, "client_kwargs": json.dumps({"endpoint_url": seaweedfs.endpoint})}
     words = [word for name, value in options.items() for word in ("--storage-option", f"{name}={value}")]
     environment = {**os.environ, "FSSPEC_S3": '{"anon": false, "key": "other"}', "FSSPEC_S3_SECRET": "another"}
-    done = satchel("run", "--detach", "--json", *words, url, env=environment)
+    done = satchel("run", "--detach", "--json", *words, url, is_cold=True, env=environment)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     monkeypatch.setenv("AWS_ENDPOINT_URL", seaweedfs.endpoint)
@@ -291,9 +293,7 @@ def data_of_process(*words: str) -> dict[str, object]:
 def test_serve_does_not_see_a_new_workspace_below_a_url(upload: Upload, s3: Server) -> None:
     root = s3.place()
     upload(url=f"{root}/first")
-    serving = subprocess.Popen(
-        [sys.executable, "-m", "satchel", "serve", "--json", root], stdout=subprocess.PIPE, text=True
-    )
+    serving = warm.Popen([sys.executable, "-m", "satchel", "serve", "--json", root], stdout=subprocess.PIPE, text=True)
     timer = threading.Timer(150, serving.kill)  # then the loop below ends
     timer.start()
     try:
@@ -337,12 +337,15 @@ def test_the_code_of_a_bucket_leads_out_or_is_too_much(
 
 
 def test_completion_asks_a_network(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    for words in ("satchel status s3://bu", "satchel answer s3://bucket/run a", "satchel ls s3:"):
-        shell = {"_SATCHEL_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
-        began = time.monotonic()
-        done = satchel(env={**os.environ, **shell})
-        assert done.returncode == 0 and not done.stderr and time.monotonic() - began < 5
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{listener.getsockname()[1]}")
+        for words in ("satchel status s3://bu", "satchel answer s3://bucket/run a", "satchel ls s3:"):
+            shell = {"_SATCHEL_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+            done = satchel(env={**os.environ, **shell})
+            assert done.returncode == 0 and not done.stderr
+        listener.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            listener.accept()
 
 
 def test_a_folder_pays_for_urls(make: Make) -> None:

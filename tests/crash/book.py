@@ -161,11 +161,14 @@ class Unreadable(Exception):
 
 
 def read(tree: Mapping[str, bytes], *, torn: bool = False) -> Book:
-    """The journal of a tree of files. `torn`: stop where it can't be read any further, instead of refusing."""
+    """The journal of a tree of files. `torn`: stop where it can't be read any further, instead of refusing. A merge
+    that was cut off leaves segments whose very lines an earlier one holds, too."""
     book = Book()
     for path in sorted(path for path in tree if re.fullmatch(r"journal/\d{12}\.jsonl", path)):
         for line in tree[path].splitlines(keepends=True):
             record = parse(line)
+            if record is not None and line in book.lines[record["seq"] - 1 : record["seq"]]:
+                continue
             if record is None or record["seq"] != len(book.lines) + 1:
                 if torn:
                     return book

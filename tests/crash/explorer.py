@@ -30,6 +30,7 @@ from .workloads import Workload, go_on
 _CALLS_SHOWN = 24
 
 Then = Literal["die", "close", "work"]
+_THENS: tuple[Then, ...] = ("die", "close", "work")
 
 
 class Stage(NamedTuple):
@@ -83,12 +84,23 @@ def _digest(data: bytes) -> bytes:
     return blake2b(data, digest_size=12).digest()
 
 
-class _Past(NamedTuple):
-    """A recording, what was known before it, and the number of its first call."""
+@dataclass(slots=True)
+class _Past:
+    """A recording, what was known before it, the number of its first call, and the stage it was recorded in."""
 
     log: Sequence[Step]
     witness: Witness
     first: int = 0
+    came_by: tuple[_Past, Stage] | None = None
+    opened: int = 0  # so many calls had been made when the workspace was open
+    _known: tuple[int, Witness] | None = None  # at the latest call that was asked for
+
+    def known_at(self, at: int) -> Witness:
+        """What is known when call `at` has been made. Not to be changed."""
+        since, witness = self._known if self._known and self._known[0] <= at else (-1, self.witness)
+        if since < at:
+            self._known = at, _seen(witness, self.log[since + 1 : at + 1])
+        return self._known[1] if self._known else witness
 
 
 class Explorer:
@@ -104,7 +116,7 @@ class Explorer:
 
     def explore(self) -> Tally:
         with steady():
-            past = self._record()
+            past = self.record()
             points = [at for at in _crash_points(past.log) if at % self._every == self._seed % self._every]
             if self._shuffled:
                 self._rng.shuffle(points)
@@ -112,7 +124,8 @@ class Explorer:
                 self._crash_at(past, at)
         return self.tally
 
-    def _record(self) -> _Past:
+    def record(self) -> _Past:
+        """Let the workload run, without a crash. In a `steady` world."""
         new_process()
         editing = self._workload.editing
         planted = editing.files() if editing else self._workload.files
@@ -134,34 +147,37 @@ class Explorer:
 
     def _follow(self, past: _Past, crash: Crash, *, is_kill: bool) -> None:
         """Open after a crash, and crash that opening too."""
-        tree = files(legal.state_after(past.log, crash))
-        if not self.tally.is_new(tree, sum(step.call.name == "acknowledge" for step in past.log[: crash.at + 1])):
-            if not is_kill:
-                return
-        elif is_kill:
-            self.tally.kills += 1
-        else:
-            self.tally.power_failures += 1
+        if self._is_new(past, crash):
+            if is_kill:
+                self.tally.kills += 1
+            else:
+                self.tally.power_failures += 1
+        elif not is_kill:
+            return
         rng = self._rng
+        why: Why = rng.choice(("run", "recover"))
+        other: Why = "recover" if why == "run" else "run"  # so that a record that was lost is not written alike again
+        after = self._checked(past, Stage(crash, why, rng.choice(_THENS)))
         if is_kill:
             # Nothing has been synced for the opening: it must itself make durable what it builds on.
-            scenario: Scenario = (Stage(crash, "run", "die"),)
-            after = self._checked(past, scenario)
-            last = len(after.log) - 1
-            self._crash_again(past, scenario, after, Crash(last, 0, legal.harshest(after.log[last].nodes)))
-        scenario = (Stage(crash, rng.choice(("run", "recover")), rng.choice(("die", "close", "work"))),)
-        after = self._checked(past, scenario)
+            last = after.opened - 1
+            self._crash_again(past, after, Crash(last, 0, legal.harshest(after.log[last].nodes)), other)
         for _ in range(2 if is_kill else 1):
             if again := self._some_crash(after, power=rng.random() < (0.7 if is_kill else 0.5)):
-                self._crash_again(past, scenario, after, again)
+                self._crash_again(past, after, again, other)
 
-    def _crash_again(self, past: _Past, scenario: Scenario, after: _Past, again: Crash) -> None:
-        if self.tally.is_new(files(legal.state_after(after.log, again)), len(past.log) + after.witness.seen):
+    def _crash_again(self, past: _Past, after: _Past, again: Crash, why: Why) -> None:
+        if self._is_new(after, again, len(past.log)):
             self.tally.crashed_again += 1
-        second = *scenario, Stage(again, "recover", self._rng.choice(("die", "close", "work")))
-        last = self._checked(past, second)
+        elif again.losses is not None:
+            return  # of a kill it may still be another part that is durable
+        last = self._checked(after, Stage(again, why, self._rng.choice(_THENS)))
         if self._rng.random() < 0.2 and (third := self._some_crash(last, power=True)):
-            self._checked(past, (*second, Stage(third, "run", "work")))
+            self._checked(last, Stage(third, "run", "work"))
+
+    def _is_new(self, past: _Past, crash: Crash, before: int = 0) -> bool:
+        tree = files(legal.state_after(past.log, crash))
+        return self.tally.is_new(tree, before + past.known_at(crash.at).seen)
 
     def _some_crash(self, past: _Past, *, power: bool) -> Crash | None:
         points = list(_crash_points(past.log))
@@ -172,10 +188,15 @@ class Explorer:
             return self._rng.choice(list(legal.kills(past.log, at)))
         return Crash(at, 0, self._rng.choice(list(legal.power_failures(past.log[at].nodes, self._rng, 4))))
 
-    def _checked(self, past: _Past, scenario: Scenario) -> _Past:
+    def _checked(self, past: _Past, stage: Stage) -> _Past:
+        """One more stage. What fails is told from the beginning, as small as it goes."""
         try:
-            return self._play(past, scenario)
+            return self._open(past, stage)
         except Violation as violation:
+            scenario: Scenario = (stage,)
+            while past.came_by is not None:
+                past, before = past.came_by
+                scenario = (before, *scenario)
             small, violation = self._shrunk(past, scenario, violation)
             raise Found(self._told(past, small, violation)) from violation
 
@@ -189,7 +210,7 @@ class Explorer:
         crash = stage.crash
         if crash.at >= len(past.log):
             return past  # a smaller scenario has made fewer calls
-        witness = _seen(past.witness, past.log[: crash.at + 1])
+        witness = past.known_at(crash.at).copy()
         witness.power_failed |= crash.losses is not None
         nodes = legal.state_after(past.log, crash)
         before = files(nodes)
@@ -202,6 +223,7 @@ class Explorer:
             if self._judge:
                 self._judge.left(before)
             with playing(system, stage.why, report) as play:
+                opened = len(system.log)
                 check_opened(before, files(system.nodes), witness)
                 if stage.then == "close":
                     play.workspace.close("paused")
@@ -215,9 +237,10 @@ class Explorer:
             if not (self._judge and isinstance(error, Refused | InvalidFile | Conflicting)):
                 raise Violation(f"{stage.why} was refused: {type(error).__name__}: {error}") from error
             self._judge.turned_away(before, files(system.nodes), error)
+            opened = len(system.log)
         if stage.then == "work" and self._workload.finish:
             self._finish(system, witness, report)
-        return _Past(system.log, witness, first)
+        return _Past(system.log, witness, first, (past, stage), opened)
 
     def _finish(self, system: Memory, witness: Witness, report: Report) -> None:
         assert self._workload.finish

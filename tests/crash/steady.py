@@ -9,16 +9,17 @@ import itertools
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from satchel.runtime import effects, scope
+from waits import NOBODY_SAVES
+
+from satchel.runtime import effects, imports, scope
 from satchel.runtime import partial as streaming
-from satchel.workspace import opening
-from satchel.workspace.edits import look
-from satchel.workspace.journal import Journal, appended
+from satchel.workspace import definition, due, opening, settling
+from satchel.workspace.journal import Journal, appended, merging
 from satchel.workspace.projector import Projector
 from satchel.workspace.record import line
 from satchel.workspace.store import disk
@@ -54,14 +55,17 @@ def steady() -> Iterator[None]:
         for target, name, value in (
             (line, "datetime", _Clock),
             (opening, "Projector", partial(Projector, clock=lambda: 0.0)),
-            (opening, "_REREAD_BYTES", SEGMENT_BYTES),
+            (due, "REREAD_BYTES", SEGMENT_BYTES),
             (appended, "SEGMENT_BYTES", SEGMENT_BYTES),
+            (merging, "MANY", 2),
             (Journal, "flush", flush_and_tell),
             (streaming, "time", stopped),  # so no partial is synced; play.py syncs some
             (scope, "time", stopped),
             (effects, "time", stopped),
             (disk.os, "getpid", lambda: 4242),
-            (look, "LOOK_AGAIN", 0.0),  # nobody is in the middle of saving
+            (settling, "WAITS", NOBODY_SAVES),  # nobody is in the middle of saving
+            (definition, "parse", cache(definition.parse)),  # none of the workloads changes it
+            (imports, "of", cache(imports.of)),
         ):
             patches.enter_context(mock.patch.object(target, name, value))
         new_process()

@@ -23,6 +23,7 @@ PATHS = st.sampled_from(["a", "b", "d", "e", "d/a", "d/b", "d/f", "d/f/a", "e/a"
 CALLS = st.one_of(
     st.tuples(st.sampled_from(["open_new", "open_append"]), PATHS),
     st.tuples(st.sampled_from(["unlink", "mkdir", "rmdir", "sync_folder", "stat", "read", "read_end", "scan"]), PATHS),
+    st.tuples(st.just("has_writer"), PATHS),
     st.tuples(st.sampled_from(["rename", "exchange", "link"]), PATHS, PATHS),
     st.tuples(st.just("write"), st.integers(0, 5), st.binary(max_size=12)),
     st.tuples(st.sampled_from(["sync_data", "sync", "close"]), st.integers(0, 5)),

@@ -109,12 +109,12 @@ def _growth(system: Memory) -> None:
             assert scope
             play.step(scope, "read", 1500)
             play.step(scope, "big", 70_000 if number == 1 else 30)
-            play.workspace.checkpoint()
+            play.workspace.checkpoint("milestone")
             play.commit(scope, talk=number % 2 == 0, size=70_000 if number == 2 else 900)
     with playing(system) as play:
         for _ in range(4):
             go_on(play)
-            play.workspace.checkpoint()
+            play.workspace.checkpoint("milestone")
         play.workspace.close("paused")
     with playing(system) as play:
         go_on(play)

@@ -3,8 +3,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from waits import NOBODY_SAVES
 
-from satchel.workspace.edits import look
+from satchel.workspace import settling
 
 from .folder import Place, World, world
 
@@ -12,7 +13,7 @@ from .folder import Place, World, world
 @pytest.fixture(autouse=True)
 def fresh_world(monkeypatch: pytest.MonkeyPatch) -> World:
     world.__init__()  # type: ignore[misc]
-    monkeypatch.setattr(look, "LOOK_AGAIN", 0.0)  # nobody is in the middle of saving
+    monkeypatch.setattr(settling, "WAITS", NOBODY_SAVES)  # nobody is in the middle of saving
     return world
 
 

@@ -1,11 +1,7 @@
 """The two sides of the hammer, each a process of its own: a run of a long plan, and an editor that never rests.
 
-<<<<<<< HEAD
-`python -m edits.hammer run FOLDER` runs the agent; `... edit FOLDER SEED` makes the edits and notes each once it is
-=======
-`python -m edits.hammer run FOLDER` runs the agent; `... edit FOLDER SEED` makes the edits and notes each, once it is
->>>>>>> 98a72458588dc0f63e771f6e8e85d8253b3734eb
-saved, in saved.log beside the folder. They know nothing of each other but the files, as with any editor.
+`main("run", FOLDER)` runs the agent; `main("edit", FOLDER, SEED, COUNT)` makes the edits and notes each, once it is
+saved, in saved.log next to the folder. They know nothing of each other but the files, as with any editor.
 """
 
 from __future__ import annotations
@@ -23,15 +19,13 @@ from typing import Any
 
 from satchel import Item, Run, agent, effect, run, step
 
-ITEMS = 500
-
 INTRO = "# A long plan\t \n\nWords *before* the items, with a trailing space. \n\n<!-- a remark -->\n\n"
 OUTRO = "\n## After them\n\n| a | b |\n| - | - |\n| 1 | 2 |\n\n```\n- [ ] not an item\n```\n"
 
 
-def plan() -> str:
+def plan(count: int) -> str:
     """As the person has written it. Each item has an id, so that its text may be corrected."""
-    items = "".join(f"- [ ] Task {number} ^t{number}\n" for number in range(1, ITEMS + 1))
+    items = "".join(f"- [ ] Task {number} ^t{number}\n" for number in range(1, count + 1))
     return INTRO + items + OUTRO
 
 
@@ -86,7 +80,7 @@ class Editor:
 
     def __init__(self, folder: Path, seed: int, count: int):
         self.folder, self.rng, self.count = folder, random.Random(seed), count
-        self.unworded = [f"t{number}" for number in range(1, ITEMS + 1)]
+        self.unworded = re.findall(r" \^(t\d+)$", (folder / "todo.md").read_text(), flags=re.MULTILINE)
         self.saves = [truncated, in_pieces, renamed, with_backup, in_place]
 
     def work(self) -> None:
@@ -205,13 +199,12 @@ def in_place(path: Path, change: Change, pause: float, rng: random.Random) -> No
         file.truncate()
 
 
-COUNT = int(os.environ.get("HAMMER_EDITS", "2000"))
-
-if __name__ == "__main__":
-    what, place = sys.argv[1], Path(sys.argv[2])
+def main(what: str, place: str, *numbers: str) -> None:
+    folder = Path(place)
     if what == "edit":
-        Editor(place, int(sys.argv[3]), COUNT).work()
-    else:
-        outcome = run(place, main_of(place))
-        print(outcome.status, outcome.error, *outcome.noticed[-3:], sep="\n")
-        sys.exit(0 if outcome.status == "completed" else 1)
+        seed, count = map(int, numbers)
+        Editor(folder, seed, count).work()
+        return
+    outcome = run(folder, main_of(folder))
+    print(outcome.status, outcome.error, *outcome.noticed[-3:], sep="\n")
+    sys.exit(0 if outcome.status == "completed" else 1)

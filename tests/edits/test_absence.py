@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from properties import pairs
 
 from satchel.workspace.errors import Conflicting, SatchelError
 
@@ -68,8 +69,9 @@ def is_not_obeyed(place: Place, before: object, path: str, data: bytes | None) -
         assert place.get(path).count(b"\n") == 2
 
 
-@pytest.mark.parametrize("path", FILES)
-@pytest.mark.parametrize("data", [None, b"", b"\n", b"\0" * 64, b"\xef\xbb\xbf", b" \r\n"])
+@pytest.mark.parametrize(
+    ("path", "data"), pairs(FILES, [None, b"", b"\n", b"\0" * 64, b"\xef\xbb\xbf", b" \r\n"], every=3)
+)
 def test_a_missing_or_empty_file_is_obeyed(whole: Place, path: str, data: bytes | None) -> None:
     before = whole.substance()
     if data is None:
@@ -87,10 +89,11 @@ def test_a_missing_folder_is_obeyed(whole: Place, folder: str) -> None:
     assert whole.substance() == before and whole.is_at_the_moment()
 
 
+@pytest.mark.parametrize("every", [13, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("path", [path for path in FILES if ".satchel" not in path and "send" not in path])
-def test_a_file_cut_off_anywhere_is_obeyed(whole: Place, path: str) -> None:
+def test_a_file_cut_off_anywhere_is_obeyed(whole: Place, path: str, every: int) -> None:
     data, before = whole.get(path), whole.substance()
-    for length in range(len(data)):
+    for length in range(0, len(data), every):
         whole.put(path, data[:length])
         noticed = whole.look()
         assert not noticed.edits and not noticed.plans, (length, data[:length], [e.record.says for e in noticed.edits])
@@ -103,8 +106,7 @@ def test_a_file_cut_off_anywhere_is_obeyed(whole: Place, path: str) -> None:
         data = whole.get(path)
 
 
-@pytest.mark.parametrize("path", PROJECTIONS)
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize(("path", "share"), pairs(PROJECTIONS, [0.1, 0.5, 0.9], every=3))
 def test_a_half_copied_file_with_a_hole_is_obeyed(whole: Place, path: str, share: float) -> None:
     data, before = whole.get(path), whole.substance()
     half = int(len(data) * share)
@@ -156,16 +158,16 @@ EDITS: dict[str, Mix] = {
 }
 
 
-@pytest.mark.parametrize("edit", EDITS)
-@pytest.mark.parametrize(
-    ("source", "target"),
-    [
-        ("agents/bob/state.json", "state.json"), ("state.json", "agents/bob/state.json"),
-        ("agents/bob/todo.md", "todo.md"), ("todo.md", "agents/bob/todo.md"),
-        ("agents/bob/steps/1-bob-1/01-read.json", "steps/3-ask-bob/01-read.json"),
-    ],
-)  # fmt: skip
-def test_a_file_of_another_agent_of_the_tree_is_obeyed(whole: Place, source: str, target: str, edit: str) -> None:
+STRAYED = [
+    ("agents/bob/state.json", "state.json"), ("state.json", "agents/bob/state.json"),
+    ("agents/bob/todo.md", "todo.md"), ("todo.md", "agents/bob/todo.md"),
+    ("agents/bob/steps/1-bob-1/01-read.json", "steps/3-ask-bob/01-read.json"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("strayed", "edit"), pairs(STRAYED, EDITS, every=2))
+def test_a_file_of_another_agent_of_the_tree_is_obeyed(whole: Place, strayed: tuple[str, str], edit: str) -> None:
+    source, target = strayed
     before = whole.substance()
     data = EDITS[edit](whole.get(source))
     whole.put(target, data)

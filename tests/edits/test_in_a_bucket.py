@@ -7,7 +7,7 @@ import time
 import pytest
 from servers import Server
 
-from satchel.workspace.edits.look import steady
+from satchel.workspace.settling import until_settled
 from satchel.workspace.store import open_store
 
 
@@ -22,5 +22,5 @@ def test_an_object_is_not_looked_at_again_to_see_whether_it_is_being_saved(
         raise AssertionError(f"waits for {seconds} s")
 
     monkeypatch.setattr(time, "sleep", sleep)
-    assert (found := steady(store, "pause.yaml")) and found.data == b"reason: a look\n"
-    assert steady(store, "todo.md") is None
+    assert (found := until_settled(store, "pause.yaml")) and found.data == b"reason: a look\n"
+    assert until_settled(store, "todo.md") is None

@@ -42,6 +42,29 @@ def test_an_unknown_mark_is_taken_for_something(stopped: Place) -> None:
     assert stopped.is_at_the_moment() and not stopped.edited
 
 
+@pytest.mark.parametrize("typed", ["-[ ] New", "  – [ ] New", "• [ ] New", "- ☐ New"])
+def test_a_checkbox_that_is_none_is_acted_on_as_text_of_the_item_above(stopped: Place, typed: str) -> None:
+    stopped.edit("todo.md", ("- [ ] three", f"- [ ] three\n{typed}"))
+    with pytest.raises(InvalidFile, match=r'line 5: found ".*New", which looks like an item.*expected "- \[ \] New"'):
+        stopped.run()
+    assert stopped.is_at_the_moment() and not stopped.edited
+    assert typed in stopped.text("todo.rejected.md")
+
+
+def test_a_list_item_without_a_checkbox_becomes_text_without_a_word(stopped: Place) -> None:
+    stopped.edit("todo.md", ("- [ ] three", "- New\n- [ ] three"))
+    (text,) = said(stopped)
+    assert text == "todo.md: line 4: '- New' has no checkbox, so it is text and not an item; write '- [ ] New'"
+    stopped.put("todo.md", stopped.text() + "\nMore text.\n")
+    assert "has no checkbox" not in " ".join(said(stopped)), "it is told each time"
+
+
+def test_a_plan_in_utf_16_is_called_binary(stopped: Place) -> None:
+    (stopped.folder / "todo.md").write_bytes(stopped.text().encode("utf-16"))
+    with pytest.raises(InvalidFile, match=r"a file in UTF-16, expected UTF-8"):
+        stopped.run()
+
+
 def test_an_edit_is_not_recorded_with_patch_base_who_and_when(finished: Place) -> None:
     before = finished.moment.seq
     finished.edit("todo.md", ("[x] two", "[ ] two"))

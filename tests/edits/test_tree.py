@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+
+from satchel.workspace.errors import InvalidFile
 
 from .folder import Place, world
 
@@ -54,6 +58,17 @@ def test_a_grandchilds_doubt_is_settled_by_removing_its_item(place: Place) -> No
     place.edit(CAROL, ("- [/] carol 1 ^1\n", ""))
     outcome = place.run()
     assert (outcome.status, [doubt.agent for doubt in outcome.doubts]) == ("waiting", ["bob/carol"])
+
+
+def test_data_of_a_sub_agent_become_a_list(finished: Place) -> None:
+    """Nothing knows its state type, and the schema of it may be missing."""
+    (finished.folder / ".satchel/schemas/agents/bob/data.json").unlink()
+    state = finished.folder / "agents/bob/state.json"
+    found = json.loads(state.read_text())
+    state.write_text(json.dumps(found | {"data": [1]}))
+    with pytest.raises(InvalidFile, match="data"):
+        finished.run()
+    assert json.loads(state.read_text())["data"] == found["data"]
 
 
 def test_a_stopped_grandchild_does_not_go_on_with_its_edits(place: Place) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from typing import Any
@@ -40,9 +41,13 @@ BODY = bytes(range(256)) * 40
 CUT = (IncompleteReadError, ResponseStreamingError, ConnectionClosedError)
 
 
+_session = functools.cache(boto3.session.Session)
+"""One for all: each reads the descriptions of S3 again."""
+
+
 def client(endpoint: str, timeout: float = 10) -> Any:
     """boto3 without retries: what happens to a request is what its caller sees."""
-    return boto3.session.Session().client(
+    return _session().client(
         "s3", endpoint_url=endpoint, aws_access_key_id=KEY, aws_secret_access_key=SECRET, region_name="us-east-1",
         config=Config(
             retries={"total_max_attempts": 1}, read_timeout=timeout, s3={"addressing_style": "path"},
@@ -90,7 +95,7 @@ def test_signed_requests_go_through_unchanged(through: Any, seaweedfs: Server, p
 
 
 def test_a_wrong_signature_is_refused_behind_it(proxy: Proxy, key: str) -> None:
-    other = boto3.session.Session().client(
+    other = _session().client(
         "s3", endpoint_url=proxy.url, aws_access_key_id=KEY, aws_secret_access_key="another", region_name="us-east-1"
     )
     with pytest.raises(ClientError) as error:
@@ -228,6 +233,7 @@ def test_one_client_is_cut_off_and_the_other_is_not(seaweedfs: Server, key: str,
         assert mine.get_object(Bucket=BUCKET, Key=key)["Body"].read() == b"theirs"
 
 
+@pytest.mark.slow  # starts a second server; tests/workspace/test_probing.py has the same from a server between
 def test_a_bucket_that_knows_no_conditions(moto: Server, key: str) -> None:
     with proxying(moto.endpoint) as proxy:
         through = client(proxy.url)

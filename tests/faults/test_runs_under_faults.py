@@ -185,6 +185,7 @@ def test_a_commit_that_arrives_again_after_it_was_rolled_up(
     assert [line.seq for line in lines] == list(range(1, seen.moment.seq + 1))
 
 
+@pytest.mark.slow  # starts a second server; tests/workspace/test_probing.py has the same without a run
 @pytest.mark.parametrize("unknown", [("If-None-Match",), ("If-Match",), ("If-None-Match", "If-Match")])
 def test_a_bucket_that_knows_no_conditions_is_refused(moto: Server, unknown: tuple[str, ...]) -> None:
     world, prefix = World(), moto.place().removeprefix(f"s3://{BUCKET}/")

@@ -6,8 +6,8 @@ Every record that is written is the intent of an effect, so what a writer has ac
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 from typing import NamedTuple
 from unittest import mock
@@ -16,7 +16,7 @@ from satchel.workspace import checkpoint, definition, lease, looking, ownership
 from satchel.workspace.errors import LeaseHeld, StorageFailed
 from satchel.workspace.journal import objects, reading, writing
 from satchel.workspace.journal.naming import segment_path, segments
-from satchel.workspace.looking import look
+from satchel.workspace.looking import Look, look
 from satchel.workspace.moment import Moment
 from satchel.workspace.ownership import Owned
 from satchel.workspace.record import AnyRecord, Fenced, Line, StepStarted, parse
@@ -68,6 +68,11 @@ class Model:
             simulation.begin(Process("pruner"), "pruner", self._prune)
         if simulation.chance(0.5):
             simulation.begin(Process("reader"), "reader", self._read)
+        self._play()
+
+    def _play(self) -> None:
+        """Let those who have begun go on to their end, and look at what they have made."""
+        simulation = self.simulation
         try:
             with _simulated(simulation):
                 simulation.run()
@@ -97,14 +102,7 @@ class Model:
         seen = look(store)
         if simulation.chance(0.3):  # as whoever waits for the holder's heartbeats
             simulation.sleep(random.random() * 60)
-        owned = ownership._take(store, seen)
-        assert owned.segments is not None
-        moment = self._taken(name, owned)
-        told = partial(self._told_durable, name, owned.epoch, moment)
-        journal = writing.Journal(
-            store, epoch=owned.epoch, next_seq=owned.begin(), on_durable=told, segments=owned.segments
-        )
-        try:
+        with self._writing(name, store, seen) as (journal, moment):
             for group in range(random.randrange(_GROUPS)):
                 for each in range(random.choice((1, 1, 1, 2, 3))):
                     journal.add(_record(f"{name}.{group}.{each}", random.choice((0, 0, 200, 700))))
@@ -119,6 +117,19 @@ class Model:
                 if simulation.chance(0.7):
                     checkpoint.write(store, moment, {})
                 journal.roll_up()
+
+    @contextmanager
+    def _writing(self, name: str, store: Store, seen: Look) -> Iterator[tuple[writing.Journal, Moment]]:
+        """Have the workspace, which was `seen` so, for the body."""
+        owned = ownership._take(store, seen)
+        assert owned.segments is not None
+        moment = self._taken(name, owned)
+        told = partial(self._told_durable, name, owned.epoch, moment)
+        journal = writing.Journal(
+            store, epoch=owned.epoch, next_seq=owned.begin(), on_durable=told, segments=owned.segments
+        )
+        try:
+            yield journal, moment
         finally:
             journal.end()
 
@@ -236,6 +247,61 @@ class Model:
         where = ", ".join(f"{frame.name}:{frame.lineno}" for frame in frames[-4:])
         trail = "\n".join(self.simulation.trail[-150:])
         return f"seed {self.simulation.seed}: {type(error).__name__}: {error} ({where})\n{trail}"
+
+
+class Scripted(Model):
+    """A schedule that is written down, for what random ones show too seldom. Nothing is lost, and nothing stalls."""
+
+    def __init__(self) -> None:
+        super().__init__(seed=0)
+        self.faults = None
+        self._turn = 0
+
+    def _await(self, turn: int) -> None:
+        """Go on when all earlier turns are over."""
+        self.simulation.until(lambda: self._turn == turn)
+
+    def _over(self) -> None:
+        self._turn += 1
+
+    def _acknowledge(self, journal: writing.Journal, *steps: str) -> None:
+        """Write each as a commit of its own."""
+        for step in steps:
+            journal.add(_record(step, 0))
+            journal.flush()
+
+
+class LateFence(Scripted):
+    """A writer looks, and puts its fence up only when the name that was next has been rolled up and is free again.
+
+    The fence then lies where the records of another were, and these are in the roll-up.
+    """
+
+    def run(self) -> None:
+        for name, body in (("first", self._first), ("late", self._late)):
+            self.simulation.begin(Process(name), name, body)
+        self._play()
+
+    def _first(self) -> None:
+        store = opened_store(self.simulation, self.bucket, None)
+        with self._writing("first", store, look(store)) as (journal, moment):
+            self._acknowledge(journal, "a")  # record 2
+            checkpoint.write(store, moment, {})
+            journal.roll_up()
+            self._over()
+            self._await(2)
+            self._acknowledge(journal, "b", "c")  # 3, and 4, which does not repeat it
+            journal.roll_up()  # leaves 4, as the last, and removes 3
+            self._over()
+
+    def _late(self) -> None:
+        self._await(1)
+        store = opened_store(self.simulation, self.bucket, None)
+        seen = look(store)
+        self._over()
+        self._await(3)
+        with self._writing("late", store, seen) as (journal, _):
+            self._acknowledge(journal, "d")
 
 
 def superfluous(store: Store) -> list[int]:

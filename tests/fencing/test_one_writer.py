@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import os
-import time
 
 import pytest
 
 from .model import Model, Violation, explore
 
 FIRST = int(os.environ.get("SATCHEL_SEED") or 1)
-_SECONDS = 90.0
+_PARTS, _SCHEDULES = 4, 600
 
 
 def test_nothing_that_was_acknowledged_is_lost_in_any_schedule() -> None:
-    tally = explore(range(FIRST, FIRST + 250))
+    """A hundred of them: what is planted (test_planted_faults.py) shows in the first fifty."""
+    tally = explore(range(FIRST, FIRST + 100))
     print(f"seeds from {FIRST} on: {tally}")
-    assert tally["owners"] > 500 and tally["kept out"] > 20 and tally["acknowledged"] > 2500
+    assert tally["owners"] > 300 and tally["kept out"] > 10 and tally["acknowledged"] > 2000
 
 
 @pytest.mark.slow
-def test_nothing_that_was_acknowledged_is_lost_in_thousands_of_schedules() -> None:
-    until, seed = time.monotonic() + _SECONDS, FIRST + 1_000_000
-    while time.monotonic() < until:
-        explore(range(seed, seed + 100))
-        seed += 100
-    print(f"seeds {FIRST + 1_000_000} to {seed - 1}")
+@pytest.mark.parametrize("part", range(_PARTS))
+def test_nothing_that_was_acknowledged_is_lost_in_thousands_of_schedules(part: int) -> None:
+    first = FIRST + 1_000_000 + part * _SCHEDULES
+    print(f"seeds from {first} on: {explore(range(first, first + _SCHEDULES))}")
 
 
 def test_a_seed_is_one_schedule() -> None:

@@ -23,7 +23,7 @@ from satchel.workspace.store.bucket import BucketStore
 from satchel.workspace.store.s3errors import Absent, Trouble, Unmet
 
 from . import model
-from .model import Violation, explore
+from .model import LateFence, Violation, explore
 from .test_one_writer import FIRST
 
 Fault = AbstractContextManager[Any]
@@ -308,10 +308,6 @@ _FORKED = f"{_LOST}|both acknowledged|behind the fence|epochs don't increase"
 _OFTEN = 0.3
 """How often a request is lost where only what arrives late shows the fault."""
 
-_RARE = 4415
-"""Where a fault is found that one schedule in 1,500 shows. After a change of what is asked for when,
-look for it anew."""
-
 _PLANTED: list[tuple[Callable[[], Fault], str]] = [
     (_segments_created_without_exclusivity, _FORKED),
     (_commits_created_without_exclusivity, _FORKED),
@@ -329,7 +325,6 @@ _PLANTED: list[tuple[Callable[[], Fault], str]] = [
     (_rolled_up_from_before_ones_own_fence, _FORKED),
     (_removed_before_it_is_rolled_up, _FORKED),
     (_the_last_segment_is_rolled_up_too, _FORKED),
-    (_a_late_fence_is_read_for_what_was_rolled_up, _FORKED),
     (_checkpoint_ahead_of_the_journal, _FORKED),
 ]
 
@@ -337,8 +332,20 @@ _PLANTED: list[tuple[Callable[[], Fault], str]] = [
 @pytest.mark.parametrize(("plant", "told"), _PLANTED, ids=[plant.__name__[1:] for plant, _ in _PLANTED])
 def test_a_rule_that_is_taken_away_is_missed(plant: Callable[[], Fault], told: str) -> None:
     lose = _OFTEN if plant is _rolled_up_without_a_condition else None
-    first = FIRST + (_RARE if plant is _a_late_fence_is_read_for_what_was_rolled_up else 0)
     with plant(), pytest.raises(Violation, match=told) as found:
-        explore(range(first, first + _SCHEDULES), lose=lose)
+        explore(range(FIRST, FIRST + _SCHEDULES), lose=lose)
     print(str(found.value).splitlines()[0])
     assert str(found.value).startswith("seed ") and "put_object journal/" in str(found.value), "the schedule is told"
+
+
+def test_a_late_fence_in_place_of_what_was_rolled_up_is_left_out() -> None:
+    """One random schedule in thousands shows this, so it has one of its own."""
+    schedule = LateFence()
+    schedule.run()
+    assert "journal/000000000003.jsonl" in schedule.bucket.objects, "the fence came where a record had been"
+
+
+def test_a_late_fence_that_is_read_is_missed() -> None:
+    told = r"record 3, acknowledged by first, is lost: its new owner at \d+"
+    with _a_late_fence_is_read_for_what_was_rolled_up(), pytest.raises(Violation, match=told):
+        LateFence().run()

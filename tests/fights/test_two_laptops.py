@@ -14,7 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -36,7 +36,7 @@ from satchel.workspace.report import Report
 from satchel.workspace.store import Store, open_store
 
 SEED = int(os.environ.get("SATCHEL_SEED") or 20261122)
-ROUNDS, PARTS = 40, 8
+ROUNDS, PARTS = 16, 8
 LAPTOPS = 4
 TTL = 0.8
 CHAOS = (1.5, 3.5)  # seconds
@@ -95,7 +95,8 @@ class Laptop:
     def signal(self, number: signal.Signals) -> None:
         if self.process.is_alive():
             assert self.process.pid
-            os.kill(self.process.pid, number)
+            with suppress(ProcessLookupError):  # it may end meanwhile
+                os.kill(self.process.pid, number)
 
     def end(self) -> None:
         self.process.kill()

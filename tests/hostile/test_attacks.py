@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import subprocess
 import sys
 import threading
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 from msgspec import Raw
 
 from satchel.workspace import partial, record
@@ -207,7 +209,14 @@ WORDS = [
 ]
 
 
-def records() -> dict[str, list[AnyRecord]]:
+def thirds(cases: Iterable[Any]) -> list[Any]:
+    """Combinations of fields with values: the fast tests try every third, so each field with some of the values, and
+    the slow ones the others."""
+    rows = (case if isinstance(case, tuple) else (case,) for case in cases)
+    return [pytest.param(*row, marks=[pytest.mark.slow] * (number % 3 > 0)) for number, row in enumerate(rows)]
+
+
+def combined() -> dict[str, list[AnyRecord]]:
     found: dict[str, list[AnyRecord]] = {}
     for word in WORDS:
         name = repr(word[:12])
@@ -243,30 +252,31 @@ def records() -> dict[str, list[AnyRecord]]:
             f"index {number}": [ScopeCommitted(scope="", patch=[{"op": "add", "path": f"/list/{number}", "value": 1}])],
             f"item {number}": [ScopeBegun(scope=str(number), title="x")],
         }
-    return found | {
-        "unknown scope": [StepCompleted(**CALL | {"scope": "9"})],
-        "unknown doubt": [Resolved(id="d9", outcome="done", by="x")],
-        "message of nobody": [Message(scope="9", role="r", content=Raw(b"1"))],
-        "commit twice": [ScopeCommitted(scope="1"), ScopeCommitted(scope="1")],
-        "commit with a doubt": [Doubt(**CALL, id="d1", why="unreached"), ScopeCommitted(scope="1")],
-        "other run": [Opened(format=1, run_id="x", satchel="", python="", host="", pid=1, why="run", found="new")],
-        "state is no mapping": [ScopeCommitted(scope="", patch=[{"op": "replace", "path": "", "value": 5}])],
-        "proto": [ScopeCommitted(scope="", patch=[{"op": "add", "path": "/__proto__", "value": {"x": 1}}])],
-        "class": [ScopeCommitted(scope="", patch=[{"op": "replace", "path": "/__class__", "value": 1}])],
-        "unknown op": [ScopeCommitted(scope="", patch=[{"op": "exec", "path": "/n", "value": 1}])],
-        "patch without path": [ScopeCommitted(scope="", patch=[{"op": "add", "value": 1}])],
-        "stamp in data": [ScopeCommitted(scope="", patch=[{"op": "add", "path": "/at", "value": STAMP}])],
-        "quotes of quotes": [PlanChanged(plan=((0, 0, "> " * 20_000 + "- [ ] a\n"),), by="agent")],  # type: ignore[arg-type]
-        "lists of lists": [PlanChanged(plan=((0, 0, "- " * 5000 + "[ ] a\n"),), by="agent")],  # type: ignore[arg-type]
-        "plan with a stamp": [PlanChanged(plan=((0, 0, "<!-- satchel 9.9.00000000 -->\n"),), by="agent")],  # type: ignore[arg-type]
-        "progress": [StepProgress(**CALL, value=Raw(b'{"a":' * 50 + b"1" + b"}" * 50))],
-    }  # fmt: skip
+    return found
 
 
-RECORDS = records()
+COMBINED = combined()
+RECORDS: dict[str, list[AnyRecord]] = COMBINED | {
+    "unknown scope": [StepCompleted(**CALL | {"scope": "9"})],
+    "unknown doubt": [Resolved(id="d9", outcome="done", by="x")],
+    "message of nobody": [Message(scope="9", role="r", content=Raw(b"1"))],
+    "commit twice": [ScopeCommitted(scope="1"), ScopeCommitted(scope="1")],
+    "commit with a doubt": [Doubt(**CALL, id="d1", why="unreached"), ScopeCommitted(scope="1")],
+    "other run": [Opened(format=1, run_id="x", satchel="", python="", host="", pid=1, why="run", found="new")],
+    "state is no mapping": [ScopeCommitted(scope="", patch=[{"op": "replace", "path": "", "value": 5}])],
+    "proto": [ScopeCommitted(scope="", patch=[{"op": "add", "path": "/__proto__", "value": {"x": 1}}])],
+    "class": [ScopeCommitted(scope="", patch=[{"op": "replace", "path": "/__class__", "value": 1}])],
+    "unknown op": [ScopeCommitted(scope="", patch=[{"op": "exec", "path": "/n", "value": 1}])],
+    "patch without path": [ScopeCommitted(scope="", patch=[{"op": "add", "value": 1}])],
+    "stamp in data": [ScopeCommitted(scope="", patch=[{"op": "add", "path": "/at", "value": STAMP}])],
+    "quotes of quotes": [PlanChanged(plan=((0, 0, "> " * 20_000 + "- [ ] a\n"),), by="agent")],  # type: ignore[arg-type]
+    "lists of lists": [PlanChanged(plan=((0, 0, "- " * 5000 + "[ ] a\n"),), by="agent")],  # type: ignore[arg-type]
+    "plan with a stamp": [PlanChanged(plan=((0, 0, "<!-- satchel 9.9.00000000 -->\n"),), by="agent")],  # type: ignore[arg-type]
+    "progress": [StepProgress(**CALL, value=Raw(b'{"a":' * 50 + b"1" + b"}" * 50))],
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", RECORDS)
+@pytest.mark.parametrize("name", [*thirds(COMBINED), *[*RECORDS][len(COMBINED) :]])
 def test_a_crafted_journal_is_refused_or_harmless(target: Target, name: str) -> None:
     target.journal(*GOOD, *RECORDS[name])
     survives(target)
@@ -296,40 +306,44 @@ def test_a_crafted_line_with_a_checksum_that_fits_is_refused_or_harmless(target:
 
 # Checkpoints
 
-AGENT = {
-    "plan": None,
-    "open": {"": {}},
-    "results": {},
-    "outputs": {},
-    "messages": {"count": 0, "bytes": 0, "crc": "00000000"},
-}
-CHECKPOINT: dict[str, Any] = {
-    "format": 1, "run_id": "run-1", "at": {"seq": 4, "epoch": 1}, "status": "running", "reason": "", "error": None,
-    "clean": True, "attempt": 1, "usage": {"steps": 0, "items": 0}, "agents": {"": AGENT}, "doubts": {},
-    "doubts_asked": 0,
+AGENT: dict[str, Any] = {
+    "path": "", "scopes": {"": {}}, "plan": {"text": "", "outline": []}, "results": {}, "outputs": {},
 }  # fmt: skip
+MOMENT: dict[str, Any] = {
+    "run_id": "run-1", "seq": 4, "epoch": 1, "status": "running", "reason": "", "error": None, "clean": True,
+    "attempt": 1, "usage": {"steps": 0, "items": 0}, "agents": {"": AGENT}, "doubts": {}, "doubts_asked": 0,
+}  # fmt: skip
+MESSAGES = {"count": 0, "bytes": 0, "crc": "00000000"}
+CHECKPOINT: dict[str, Any] = {"format": 1, "moment": MOMENT, "messages": {"": MESSAGES}}
+
+
+def with_moment(changes: dict[str, Any]) -> dict[str, Any]:
+    return CHECKPOINT | {"moment": MOMENT | changes}
 
 
 def with_agent(changes: dict[str, Any]) -> dict[str, Any]:
-    return CHECKPOINT | {"agents": {"": AGENT | changes}}
+    return with_moment({"agents": {"": AGENT | changes}})
 
 
 CHECKPOINTS: dict[str, Any] = {
     "good": CHECKPOINT,
-    "no agent": CHECKPOINT | {"agents": {}},
-    "no root": CHECKPOINT | {"agents": {"": AGENT | {"open": {}}}},
-    "negative": CHECKPOINT | {"at": {"seq": -4, "epoch": -4}},
-    "ahead": CHECKPOINT | {"at": {"seq": 10**11, "epoch": 1}},
-    "huge": CHECKPOINT | {"at": {"seq": HUGE, "epoch": HUGE}},
-    "other run": CHECKPOINT | {"run_id": "../x"},
+    "no agent": with_moment({"agents": {}}),
+    "no root": with_agent({"scopes": {}}),
+    "negative": with_moment({"seq": -4, "epoch": -4}),
+    "ahead": with_moment({"seq": 10**11}),
+    "huge": with_moment({"seq": HUGE, "epoch": HUGE}),
+    "other run": with_moment({"run_id": "../x"}),
     "newer": CHECKPOINT | {"format": 2},
-    "messages": with_agent({"messages": {"count": -1, "bytes": -1, "crc": "zz"}}),
-    "many messages": with_agent({"messages": {"count": 1, "bytes": 10**30, "crc": "00000000"}}),
-    "scopes": CHECKPOINT | {"agents": {"": AGENT | {"open": {"": {}, "../x": {"title": "../x"}}}}},
-    "numbers": CHECKPOINT | {"agents": {"": AGENT | {"open": {"": {"last_number": -HUGE}}}}, "attempt": -HUGE},
-    "plan": with_agent({"plan": {"text": "- [ ] a\n", "outline": [[-1, 0, 9, 9, 9]], "highest_id": -5}}),
-    "outline": with_agent({"plan": {"text": "- [ ] a\n", "outline": [[HUGE]], "highest_id": HUGE}}),
-    "doubts": CHECKPOINT | {"doubts": {"d1": CALL | {"id": "d1", "why": "unreached", "scope": "9", "type": "doubt"}}},
+    "messages": CHECKPOINT | {"messages": {"": {"count": -1, "bytes": -1, "crc": "zz"}}},
+    "many messages": CHECKPOINT | {"messages": {"": MESSAGES | {"count": 1, "bytes": 10**30}}},
+    "scopes": with_agent({"scopes": {"": {}, "../x": {"title": "../x"}}}),
+    "numbers": with_moment({"agents": {"": AGENT | {"scopes": {"": {"last_number": -HUGE}}}}, "attempt": -HUGE}),
+    "plan": with_agent({"plan": {"text": "- [ ] a\n", "outline": [[-1, 0, 9, 9, 9]]}, "highest_id": -5}),
+    "outline": with_agent({"plan": {"text": "- [ ] a\n", "outline": [[HUGE]]}, "highest_id": HUGE}),
+    "doubts": with_moment({"doubts": {"d1": CALL | {"id": "d1", "why": "unreached", "scope": "9", "type": "doubt"}}}),
+    "times": with_moment({"opened_at": "9999-99-99", "status": "sleeping", "until": "soon"}),
+    "data": with_agent({"has_data": True, "data": [1]}),
+    "orphan": with_moment({"agents": {"": AGENT, "a/b": AGENT | {"path": "a/b"}}}),
     "deep": json.dumps(CHECKPOINT).encode()[:-1] + f',"x":{DEEP}}}'.encode(),
 }  # fmt: skip
 
@@ -356,14 +370,25 @@ PLACES = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("place", range(len(PLACES)), ids=PLACES)
+def test_junk_in_a_file_is_refused_or_harmless(tmp_path: Path, place: int) -> None:
+    """A third of it, each time another one."""
+    _try_junk(tmp_path, PLACES[place], range(place % 3, len(JUNK), 3))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PLACES)
-def test_junk_in_any_file_is_refused_or_harmless(tmp_path: Path, path: str) -> None:
-    for number, junk in enumerate(JUNK):
+def test_any_junk_in_any_file_is_refused_or_harmless(tmp_path: Path, path: str) -> None:
+    _try_junk(tmp_path, path, range(len(JUNK)))
+
+
+def _try_junk(tmp_path: Path, path: str, numbers: Sequence[int]) -> None:
+    for number in numbers:
         (tmp_path / f"{number}").mkdir()
         target = Target(tmp_path / f"{number}")
         if number % 2 or not path.startswith(("todo", "state")):
             target.journal(*GOOD)
-        target.put(path, junk)
+        target.put(path, JUNK[number])
         survives(target)
 
 
@@ -420,8 +445,11 @@ def test_a_huge_sparse_file_is_refused_before_it_is_read(target: Target) -> None
 HEAD = PartialHead(run_id="run-1", scope="1", no=1, step="s", args="0" * 16, n=0, attempt=1, at=AT)
 
 
-@pytest.mark.parametrize("field", ["scope", "step", "args", "at", "call", "run_id"])
-@pytest.mark.parametrize("word", [*WORDS, "\ud800"], ids=lambda word: repr(word[:9]))
+@pytest.mark.parametrize(
+    "field, word",
+    thirds(itertools.product(["scope", "step", "args", "at", "call", "run_id"], [*WORDS, "\ud800"])),
+    ids=lambda value: repr(value[:9]),
+)
 def test_a_crafted_partial_is_kept_aside_or_harmless(target: Target, field: str, word: str) -> None:
     from dataclasses import asdict
 
@@ -432,8 +460,10 @@ def test_a_crafted_partial_is_kept_aside_or_harmless(target: Target, field: str,
     survives(target)
 
 
-@pytest.mark.parametrize("field", ["no", "n", "attempt", "characters", "format"])
-@pytest.mark.parametrize("number", [-1, 0, 10**9, 10**19, HUGE])
+@pytest.mark.parametrize(
+    "field, number",
+    thirds(itertools.product(["no", "n", "attempt", "characters", "format"], [-1, 0, 10**9, 10**19, HUGE])),
+)
 def test_a_partial_with_hostile_numbers_is_kept_aside_or_harmless(target: Target, field: str, number: int) -> None:
     from dataclasses import replace
 
@@ -465,7 +495,7 @@ def test_the_commands_end_in_a_clear_message_and_run_nothing(target: Target, nam
     ATTACKS[name](target)
     before = target.around()
     for command in ("status", "check", "recover"):
-        ended = subprocess.run(
+        ended = warm.run(
             [sys.executable, "-m", "satchel", command, str(target.folder)], capture_output=True, text=True, timeout=30,
             errors="replace", stdin=subprocess.DEVNULL, check=False,
         )  # fmt: skip

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+import warm
 from msgspec import Raw
 
 from satchel import Run, agent, effect, step
@@ -73,7 +73,7 @@ def test_a_process_whose_lock_was_deleted_does_not_acknowledge_what_nobody_can_r
             "from satchel.workspace.store import DiskStore\n"
             f"with opened(DiskStore({str(folder)!r}), 'run', Report()): pass"
         )
-        subprocess.run([sys.executable, "-c", program], check=True)
+        warm.run([sys.executable, "-c", program], check=True)
         first.journal.add(StepCompleted(scope="", no=2, step="s", args="2", n=0))
         with pytest.raises(SatchelError):
             first.journal.flush()

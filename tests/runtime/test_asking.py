@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -16,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 
 from satchel import Answer, Item, Run, SatchelError, agent, effect, run, run_async, step
+from satchel.workspace.approvals.question import Question
 
 CHOICES = ["approve", "deny"]
 
@@ -154,14 +155,14 @@ def test_a_half_saved_file_is_obeyed(workspace: Path) -> None:
 
 def test_a_kill_between_the_answer_and_its_use_loses_the_denial(workspace: Path) -> None:
     (workspace / "agent.py").write_text(_KILLED)
-    first = subprocess.run([sys.executable, "-m", "satchel", "run", str(workspace)], capture_output=True, timeout=60)
+    first = warm.run([sys.executable, "-m", "satchel", "run", str(workspace)], capture_output=True, timeout=60)
     assert first.returncode == 4, first
     fill_in(workspace, "a1", "deny")
     command = [sys.executable, "-m", "satchel", "run", "--in-process", str(workspace)]  # nobody starts it again
-    killed = subprocess.run(command, capture_output=True, timeout=60)
+    killed = warm.run(command, capture_output=True, timeout=60)
     assert killed.returncode == -signal.SIGKILL, killed
     (workspace / "approvals/a1.yaml").unlink()  # the record is what counts
-    last = subprocess.run([sys.executable, "-m", "satchel", "run", str(workspace)], capture_output=True, timeout=60)
+    last = warm.run([sys.executable, "-m", "satchel", "run", str(workspace)], capture_output=True, timeout=60)
     assert last.returncode == 0 and json.loads((workspace / "state.json").read_text())["data"] == {"answer": "deny"}
     assert len(records(workspace, "approval.asked")) == 1
 
@@ -301,27 +302,40 @@ def test_a_question_that_has_expired_waits_on(workspace: Path) -> None:
     assert (workspace / "approvals/a1.yaml").read_text().startswith("# answered: deny, by nobody, it had expired, ")
 
 
-def test_a_question_that_expires_while_nobody_runs_it_waits_on(workspace: Path) -> None:
+@pytest.fixture
+def in_two_hours(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Makes it two hours later for questions."""
+    has_expired = Question.has_expired
+
+    def later() -> None:
+        monkeypatch.setattr(Question, "has_expired", lambda self, at: has_expired(self, at + timedelta(hours=2)))
+
+    return later
+
+
+def test_a_question_that_expires_while_nobody_runs_it_waits_on(
+    workspace: Path, in_two_hours: Callable[[], None]
+) -> None:
     @agent
     async def main(run: Run) -> Any:
-        return (await run.ask("Go?", CHOICES, expires=0.5, default="deny", wait_for=0)).decision
+        return (await run.ask("Go?", CHOICES, expires=3600, default="deny", wait_for=0)).decision
 
     assert run(workspace, main).status == "waiting"
     assert "default: deny" in (workspace / "approvals/a1.yaml").read_text()
-    time.sleep(0.5)
+    in_two_hours()
     outcome = run(workspace, main)
     assert outcome.result == "deny" and outcome.report.has("edited")
 
 
-def test_an_answer_in_time_is_overruled_by_the_default(workspace: Path) -> None:
+def test_an_answer_in_time_is_overruled_by_the_default(workspace: Path, in_two_hours: Callable[[], None]) -> None:
     @agent
     async def main(run: Run) -> Any:
-        end = datetime.now(UTC) + timedelta(seconds=0.3)
+        end = datetime.now(UTC) + timedelta(hours=1)
         return (await run.ask("Go?", CHOICES, expires=end, default="deny", wait_for=0)).decision
 
     run(workspace, main)
     fill_in(workspace, "a1", "approve")
-    time.sleep(0.3)
+    in_two_hours()
     assert run(workspace, main).result == "approve", "nobody had looked before it expired, but it was answered"
 
 

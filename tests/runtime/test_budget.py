@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 
 from satchel import Run, agent, run, step
 from satchel.runtime import limits
@@ -328,7 +329,7 @@ def test_a_time_that_is_over_is_not_noticed_before_the_next_look(workspace: Path
 
 
 def satchel(workspace: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return warm.run(
         [sys.executable, "-m", "satchel", *words, str(workspace)], capture_output=True, text=True, timeout=60
     )
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import ast
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from satchel import Run, agent, run
 from satchel.runtime import drift, imports
+from satchel.runtime.cli.group import group
 from satchel.workspace.errors import Refused
 from satchel.workspace.looking import look
 from satchel.workspace.store import DiskStore
@@ -88,10 +89,7 @@ def test_what_a_run_works_with_is_recorded(begun: Path) -> None:
 def test_nothing_is_told_and_recorded_again_when_nothing_has_changed(begun: Path) -> None:
     before = (begun / "journal").stat()
     assert told(begun) == []
-    log = subprocess.run(
-        [sys.executable, "-m", "satchel", "log", "--type", "configured", str(begun)],
-        capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
+    log = CliRunner().invoke(group, ["log", "--type", "configured", str(begun)]).output
     assert len(log.splitlines()) == 1 and before
 
 
@@ -158,9 +156,8 @@ def test_what_an_older_record_does_not_tell_has_not_changed() -> None:
 
 
 def satchel(folder: Path, *args: str) -> tuple[int, str]:
-    command = [sys.executable, "-m", "satchel", *args, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    return done.returncode, done.stdout + done.stderr
+    done = CliRunner().invoke(group, [args[0], "--in-process", *args[1:], str(folder)])
+    return done.exit_code, done.output
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -171,10 +168,7 @@ def files(folder: Path) -> dict[str, bytes]:
     }  # fmt: skip
 
 
-def test_refused_drift_calls_nothing_and_leaves_the_workspace_as_it_was(
-    begun: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+def test_refused_drift_calls_nothing_and_leaves_the_workspace_as_it_was(begun: Path) -> None:
     define(begun, more="on_drift: refuse\n")
     assert satchel(begun, "run")[0] == 1, "a change of on_drift itself is not drift"
     (begun / "helper.py").write_text("def once(): return 1\n")

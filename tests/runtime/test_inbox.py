@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from waits import NOBODY_SAVES
 
 from satchel import InboxTask, Run, agent, run, step
-from satchel.workspace import inbox
-from satchel.workspace.edits import look
+from satchel.runtime.supervision.judging import Verdict, judge
+from satchel.workspace import inbox, settling
 from satchel.workspace.errors import AgentError
 from satchel.workspace.looking import look as look_at
 from satchel.workspace.opening import opened
 from satchel.workspace.report import Report
 from satchel.workspace.store import DiskStore
 
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+
 
 @pytest.fixture(autouse=True)
 def nobody_is_in_the_middle_of_saving(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(look, "LOOK_AGAIN", 0.0)
+    monkeypatch.setattr(settling, "WAITS", NOBODY_SAVES)
 
 
 def drop(workspace: Path, name: str, text: str | bytes) -> Path:
@@ -28,6 +34,11 @@ def drop(workspace: Path, name: str, text: str | bytes) -> Path:
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(text.encode() if isinstance(text, str) else text)
     return path
+
+
+def judged(workspace: Path) -> Verdict:
+    """Whether `serve` would start it."""
+    return judge(DiskStore(workspace), NOW)
 
 
 def records(workspace: Path, kind: str) -> list[dict[str, object]]:
@@ -86,32 +97,89 @@ def test_a_file_is_not_what_the_agent_gets(workspace: Path) -> None:
 def test_a_task_is_lost_or_done_twice_when_a_run_is_entered_again(workspace: Path) -> None:
     drop(workspace, "a.md", "first")
     assert run(workspace, noting).entered
-    assert not run(workspace, noting).entered  # nothing is waiting
     drop(workspace, "a.md", "first")  # the same again is another task
     assert run(workspace, noting).entered
     assert [row[0] for row in seen(workspace)] == ["t1", "t2"]
+    assert not run(workspace, noting).entered  # nothing is waiting
     assert done(workspace) == ["a.md"]
     drop(workspace, "a.md", "second")
     run(workspace, noting)
     assert done(workspace) == ["a.md", "a.t3.md"]
 
 
-def test_a_finished_run_that_never_took_a_task_is_entered_for_one(workspace: Path) -> None:
+def test_work_is_ignored_if_the_first_start_has_found_an_empty_inbox(workspace: Path) -> None:
+    assert run(workspace, noting).status == "completed"
+    assert not run(workspace, noting).entered
+    drop(workspace, "a.md", "first")
+    assert judged(workspace).starts
+    assert run(workspace, noting).entered and [row[1] for row in seen(workspace)] == ["a.md"]
+    assert not judged(workspace).starts
+
+
+def test_an_agent_that_never_looks_into_its_inbox_is_entered_in_circles(workspace: Path) -> None:
     calls: list[str] = []
 
     @agent
-    async def other(run: Run) -> None:
+    async def deaf(run: Run) -> None:
         calls.append("called")
-        await run.plan(None, ["one"])
+        if calls == ["called"]:
+            drop(workspace, "b.md", "while it was running")
 
-        async def work(run: Run, item: object) -> None: ...
+    def starts() -> bool:
+        is_due = judged(workspace).starts
+        assert run(workspace, deaf).entered == is_due
+        return is_due
 
-        await run.todo.each(work)
+    drop(workspace, "a.md", "before the first start")
+    assert [starts(), starts()] == [True, False] and len(calls) == 2, "the second time for b.md"
+    path = drop(workspace, "c.md", "one more")
+    inbox.send(DiskStore(workspace), inbox.message("no work of its own"), "yaml")
+    assert [starts(), starts()] == [True, False]
+    path.write_text("another task under an old name")
+    assert [starts(), starts()] == [True, False]
+    (workspace / "inbox/link.md").symlink_to("/etc/hostname")
+    assert [starts(), starts()] == [True, False]
+    assert len(left(workspace)) == 5 and len(calls) == 5
 
-    assert run(workspace, other).status == "completed"
+
+def test_a_task_that_arrives_after_the_last_look_counts_as_seen(workspace: Path) -> None:
     drop(workspace, "a.md", "first")
-    assert not run(workspace, other).entered and calls == ["called"]
-    assert left(workspace) == ["a.md"]
+    entered: list[int] = []
+
+    @agent
+    async def late(run: Run) -> None:
+        entered.append(run.attempt)
+        await run.inbox.each(lambda run, task: None)
+        if len(entered) == 1:
+            drop(workspace, "b.md", "after the last look")
+
+    assert run(workspace, late).status == "completed" and left(workspace) == []
+    assert entered == [1, 2] and not judged(workspace).starts
+
+
+def test_a_file_that_never_held_still_counts_as_seen(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lay there when the agent was called, but somebody was saving it all the time."""
+    drop(workspace, "a.md", "half of it")
+    with monkeypatch.context() as patched:
+        patched.setattr(settling, "WAITS", settling.Waits(look=0.0001, closed=1000.0))
+        patched.setattr("satchel.runtime.inbox.PATIENCE", 0.01)
+        assert run(workspace, noting).status == "completed" and left(workspace) == ["a.md"]
+    assert run(workspace, noting).entered and left(workspace) == []
+
+
+def test_a_task_that_was_passed_over_is_forgotten_by_a_repair(workspace: Path) -> None:
+    """Who completes without a task is asked once; what the journal says of it outlives a lost projection."""
+    drop(workspace, "a.md", "first")
+
+    @agent
+    async def breaking(run: Run) -> None:
+        await run.scope("listen", run.inbox.take, "message")
+
+    assert run(workspace, breaking).status == "completed"
+    with opened(DiskStore(workspace), "recover", Report()) as repaired:
+        assert repaired.was_finished
+        repaired.close()
+    assert not run(workspace, breaking).entered and not judged(workspace).starts
 
 
 def test_what_arrives_while_the_agent_works_waits_for_the_next_start(workspace: Path) -> None:
@@ -236,7 +304,7 @@ def test_what_is_done_is_remembered_for_ever(workspace: Path) -> None:
         drop(workspace, f"{number:02d}.md", "x")
     run(workspace, noting)
     moment = look_at(DiskStore(workspace)).moment
-    assert (len(moment.tasks_done), moment.tasks_taken, moment.tasks) == (1, 30, {})
+    assert (len(moment.tasks_done), moment.tasks_taken, moment.tasks) == (0, 30, {})
     assert not [key for key in moment.root.results if key.startswith("_inbox")]
 
 
@@ -320,13 +388,14 @@ def test_what_an_editor_leaves_is_a_task(workspace: Path) -> None:
 
 
 def test_a_file_is_taken_while_it_is_being_saved(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(look, "LOOK_AGAIN", 0.05)
+    monkeypatch.setattr(settling, "WAITS", settling.Waits())
     path = drop(workspace, "a.md", "the first half")
+    os.utime(path, (time.time() + 60,) * 2)  # however slow this machine is, it was not saved long ago
 
     @agent
     async def reading(run: Run) -> None:
         async def save() -> None:
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.1)
             path.write_text("the first half and the second")
 
         saving = asyncio.create_task(save())

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import random
-import subprocess
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -18,8 +14,6 @@ from satchel.workspace import projector
 from satchel.workspace.errors import UsageError
 from satchel.workspace.messagefile import KEPT, NAME, REJECTED
 from satchel.workspace.store import Content, DiskStore, Version
-
-SCRIPT = Path(__file__).with_name("talking.py")
 
 Work = Callable[[Run[Any]], Awaitable[Any]]
 
@@ -48,20 +42,6 @@ def scope_of(name: str, *contents: Any) -> Work:
 
 def said(workspace: Path) -> list[Any]:
     return [json.loads(line)["content"] for line in (workspace / NAME).read_text().splitlines()]
-
-
-# Killed
-
-
-@pytest.mark.parametrize("part", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_conversation_of_three_agents_killed_at_any_moment_is_the_uninterrupted_one(part: int) -> None:
-    seed = int(os.environ.get("SATCHEL_SEED", random.randrange(1 << 30)))
-    done = subprocess.run(
-        [sys.executable, SCRIPT, str(seed + part), "20"], capture_output=True, text=True, timeout=300, check=False
-    )
-    print(done.stdout, done.stderr)  # names the seed; shown when the test fails
-    assert done.returncode == 0
-    assert int(done.stdout.split()[0]) >= 15, "the moments must lie inside the run"
 
 
 def test_a_scope_that_fails_leaves_no_message(workspace: Path) -> None:

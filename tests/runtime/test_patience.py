@@ -8,7 +8,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import warm
 
 from satchel import Item, Retry, Run, agent, effect, run, step
 from satchel.runtime import session, sleeping
@@ -182,7 +182,7 @@ def test_what_was_paid_before_a_kill_is_not_paid_again(workspace: Path, server: 
     }
     script = "import json, sys, satchel; o = satchel.run(sys.argv[1]); print(json.dumps([o.status, o.result]))"
     command = [sys.executable, "-c", script, str(workspace)]
-    with subprocess.Popen(command, env=environment) as process:
+    with warm.Popen(command, env=environment) as process:
         until = time.monotonic() + 60
         while len(_done(workspace)) < 6:
             assert time.monotonic() < until and process.poll() is None
@@ -191,7 +191,7 @@ def test_what_was_paid_before_a_kill_is_not_paid_again(workspace: Path, server: 
     assert process.returncode == -signal.SIGKILL
     before = dict(server.asked)
     environment["START"] = "second"
-    done = subprocess.run(command, env=environment, timeout=60, check=True, capture_output=True, text=True)
+    done = warm.run(command, env=environment, timeout=60, check=True, capture_output=True, text=True)
     starts = ["second" if name in stuck else "first" for name in names]
     assert json.loads(done.stdout) == [
         "completed",
@@ -258,9 +258,7 @@ def test_fallback_models_need_a_parameter(workspace: Path) -> None:
 
 
 def satchel(*words: str) -> tuple[int, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "satchel", *words], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = warm.run([sys.executable, "-m", "satchel", *words], capture_output=True, text=True, timeout=60, check=False)
     return done.returncode, done.stdout + done.stderr
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -15,13 +15,15 @@ from typing import Any
 from unittest import mock
 
 import pytest
+import warm
 
-from satchel import Item, Partial, Run, agent, run, step
+from satchel import Item, Partial, Resource, Run, agent, run, run_async, step
+from satchel.runtime.cli.telling import tell
 from satchel.workspace import journal, pausing, yamltext
-from satchel.workspace.edits.look import steady
 from satchel.workspace.errors import InvalidFile, Refused, StorageFailed
 from satchel.workspace.looking import look
-from satchel.workspace.record import Closed, Opened, Paused, PauseRequested, Resumed
+from satchel.workspace.record import Closed, Opened, Paused, PauseLate, PauseRequested, Resumed
+from satchel.workspace.settling import until_settled
 from satchel.workspace.store import open_store
 from satchel.workspace.store.disk import DiskStore
 
@@ -116,8 +118,33 @@ def test_what_a_person_has_put_into_the_file_is_lost(workspace: Path, calls: lis
 def test_a_damaged_file_is_not_obeyed_or_not_kept(workspace: Path, calls: list[str], damage: str) -> None:
     paused(workspace, calls, damage)
     assert (workspace / "pause.rejected.yaml").read_text() == damage
-    assert "was not understood" in (workspace / "pause.rejected.txt").read_text()
+    assert "pause.yaml was not taken as it was" in (workspace / "pause.rejected.txt").read_text()
     assert said(workspace)["status"] == "paused"
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "link"])
+def test_a_second_damaged_file_overwrites_the_first(workspace: Path, kind: str) -> None:
+    """However the first one was kept."""
+    store, path = DiskStore(workspace), workspace / PAUSE
+    facts = {"reason": "manual"}
+    if kind == "folder":
+        path.mkdir()
+        (path / "mine").touch()
+    else:
+        path.write_text("first: [") if kind == "file" else path.symlink_to("/etc/passwd")
+    pausing._fill(store, facts)
+    path.write_text("second: [")
+    pausing._fill(store, facts)
+    path.write_text("second: [")
+    pausing._fill(store, facts)
+    path.unlink()
+    path.mkdir()
+    pausing._fill(store, facts)
+    kept = {name: workspace / f"pause.{name}.yaml" for name in ("rejected", "rejected-2", "rejected-3")}
+    assert kept["rejected-2"].read_text() == "second: [" and kept["rejected-3"].is_dir()
+    first = kept["rejected"]
+    assert first.is_symlink() if kind == "link" else (first / "mine").exists() if kind == "folder" else first.is_file()
+    assert all(each.with_suffix(".txt").read_text() for each in kept.values()) and said(workspace) == facts
 
 
 @pytest.mark.parametrize("kind", ["folder", "link"])
@@ -161,7 +188,7 @@ def test_a_file_that_nobody_has_touched_is_waited_for(
     (closed,) = records(workspace, Closed)
     assert closed.pause_file == DiskStore(workspace).version(PAUSE)
     read: list[str] = []
-    monkeypatch.setattr(pausing, "steady", lambda store, path: read.append(path) or steady(store, path))
+    monkeypatch.setattr(pausing, "until_settled", lambda *given: read.append(given[1]) or until_settled(*given))
     assert run(workspace, main).status == "paused" and not read
     os.utime(workspace / PAUSE)
     assert run(workspace, main).status == "paused" and read == [PAUSE]
@@ -418,6 +445,26 @@ def test_a_wish_while_it_is_stopped_is_forgotten(workspace: Path, calls: list[st
     assert run(workspace, main, wake=True).status == "completed"
 
 
+@pytest.mark.parametrize(
+    ("words", "is_late"),
+    [("reason: mine\nby: ada\nmode: cancel\n", True), ("reason: [\n", True), ("status: resume\n", False)],
+)
+def test_a_wish_that_the_run_outlives_is_forgotten(workspace: Path, words: str, is_late: bool) -> None:
+    """The agent never waits, so nothing notices the file before the end."""
+
+    @agent
+    async def main(run: Run[Any]) -> str:
+        (workspace / PAUSE).write_text(words)
+        return "done"
+
+    assert run(workspace, main).status == "completed" and not (workspace / PAUSE).exists()
+    late = records(workspace, PauseLate)
+    assert len(late) == is_late and not records(workspace, PauseRequested)
+    if "ada" in words:
+        assert late == [PauseLate(reason="mine", by="ada", mode="cancel")]
+        assert tell(late[0]).text == "too late    mine, by ada: the run completed before it could stop"
+
+
 def test_a_run_that_completes_while_draining_leaves_the_file(workspace: Path) -> None:
     @step
     async def last() -> None:
@@ -435,14 +482,84 @@ def test_a_run_that_completes_while_draining_leaves_the_file(workspace: Path) ->
     assert outcome.status == "completed" and not (workspace / PAUSE).exists()
 
 
-def test_a_short_pause_gives_up_the_lease(workspace: Path, calls: list[str]) -> None:
-    end = datetime.now(UTC) + timedelta(seconds=2)
-    main = making(workspace, calls, dropping(workspace, f"expected_until: {end.isoformat()}\n"))
+def short(workspace: Path) -> None:
     (workspace / "workspace.yaml").write_text((workspace / "workspace.yaml").read_text() + "idle_below: 1m\n")
+
+
+def test_a_short_pause_is_not_resumed_by_the_process_that_has_paused(workspace: Path, calls: list[str]) -> None:
+    end = datetime.now(UTC) + timedelta(seconds=1)
+    main = making(workspace, calls, dropping(workspace, f"expected_until: {end.isoformat()}\n"))
+    short(workspace)
     assert run(workspace, main).status == "completed"
-    assert datetime.now(UTC) >= end and len(records(workspace, Opened)) == 1, "in the same process"
+    assert datetime.now(UTC) >= end and len(records(workspace, Opened)) == 2
     assert len(records(workspace, Paused)) == len(records(workspace, Resumed)) == 1
     assert not (workspace / PAUSE).exists()
+
+
+async def idling(workspace: Path, main: Any, released: list[str]) -> asyncio.Task[Any]:
+    """A run in the middle of a short pause."""
+    process = asyncio.create_task(run_async(workspace, main))
+    await until(lambda: (workspace / PAUSE).exists() and said(workspace).get("status") == "paused")
+    await until(lambda: not (workspace / ".satchel/lease.json").exists())
+    assert released == ["opened", "released"], "its resources are kept"
+    moment = look(open_store(str(workspace))).moment
+    assert moment.clean and moment.status == "paused", "it does not say that it is paused"
+    return process
+
+
+@pytest.mark.parametrize("how", ["typed", "taken", "removed", "cancelled"])
+def test_an_idle_process_keeps_the_run(workspace: Path, calls: list[str], how: str) -> None:
+    end = datetime.now(UTC) + timedelta(seconds=50)
+    released: list[str] = []
+
+    @contextlib.contextmanager
+    def resource() -> Any:
+        released.append("opened")
+        yield
+        released.append("released")
+
+    plain = making(workspace, calls, dropping(workspace, f"expected_until: {end.isoformat()}\n"))
+    main = agent(resources=[Resource("disk", resource)])(plain.function)
+    short(workspace)
+
+    async def scene() -> None:
+        process = await idling(workspace, main, released)
+        if how == "typed":
+            (workspace / PAUSE).write_text(text(workspace).replace("status: paused", "status: resume"))
+            assert (await process).status == "completed"
+        elif how == "taken":  # `satchel resume` in another process
+            assert (await run_async(workspace, main, wake=True)).status == "completed"
+            assert (await process).status == "paused"
+        elif how == "removed":
+            (workspace / PAUSE).unlink()
+            assert (await process).status == "paused"
+        else:
+            process.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await process
+
+    asyncio.run(scene())
+    is_resumed = how in ("typed", "taken")
+    assert calls == ["entered", "first", *(["entered", "one", "first", "two"] if is_resumed else [])]
+    assert look(open_store(str(workspace))).moment.status == ("completed" if is_resumed else "paused")
+
+
+def test_a_second_pause_in_the_same_process_has_no_time_limit(workspace: Path) -> None:
+    end = datetime.now(UTC) + timedelta(seconds=0.5)
+
+    @step
+    async def drop(content: str, seconds: float) -> None:
+        await dropping(workspace, content)()
+        await asyncio.sleep(seconds)
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await drop(f"expected_until: {end.isoformat()}\n", 0)
+        await drop("reason: again\n", 20)
+
+    (workspace / "workspace.yaml").write_text((workspace / "workspace.yaml").read_text() + "idle_below: 1m\n")
+    outcome = run(workspace, main, drain_timeout=1.0)
+    assert outcome.status == "paused" and said(workspace)["reason"] == "again" and said(workspace)["forced"]
 
 
 def test_a_signal_while_idling_is_not_heard(workspace: Path, calls: list[str]) -> None:
@@ -479,7 +596,7 @@ print(run(sys.argv[1], main).status)
 @pytest.mark.parametrize("content", ["reason: mine\n", "mode: emergency\nreason: fire\n"])
 def test_a_run_that_is_killed_on_its_way_to_a_pause_goes_on(workspace: Path, tmp_path: Path, content: str) -> None:
     command = [sys.executable, "-c", _PROGRAM, str(workspace)]
-    process = subprocess.Popen(command, cwd=tmp_path)
+    process = warm.Popen(command, cwd=tmp_path)
     try:
         asyncio.run(until(lambda: (tmp_path / "at").exists()))
         (workspace / PAUSE).write_text(content)
@@ -489,7 +606,7 @@ def test_a_run_that_is_killed_on_its_way_to_a_pause_goes_on(workspace: Path, tmp
         assert process.wait(timeout=15) == -signal.SIGKILL
     finally:
         process.kill()
-    again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=30)
+    again = warm.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=30)
     assert again.stdout == "paused\n", again.stderr
     assert (tmp_path / "entered").read_text() == "x"
     assert said(workspace)["status"] == "paused" and said(workspace)["reason"] in content

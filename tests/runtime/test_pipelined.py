@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import random
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -273,24 +269,3 @@ def test_steps_of_many_tasks_and_threads_are_all_kept(workspace: Path) -> None:
 
     assert run(workspace, pipelined(work)).result == [True] * 20
     assert sorted(on_disk(workspace)) == list(range(100))
-
-
-@pytest.mark.parametrize("part", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_nothing_that_was_seen_depends_on_a_step_that_a_kill_has_lost(part: int) -> None:
-    seed = int(os.environ.get("SATCHEL_SEED", random.randrange(1 << 30)))
-    _kill_often(seed + part, 8)
-
-
-@pytest.mark.slow
-def test_nothing_that_was_seen_depends_on_a_step_that_many_kills_have_lost() -> None:
-    _kill_often(int(os.environ.get("SATCHEL_SEED", random.randrange(1 << 30))), 60)
-
-
-def _kill_often(seed: int, rounds: int) -> None:
-    script = Path(__file__).with_name("killing_pipelined.py")
-    done = subprocess.run(
-        [sys.executable, script, str(seed), str(rounds)], capture_output=True, text=True, timeout=600, check=False
-    )
-    print(done.stdout, done.stderr)  # names the seed; shown when the test fails
-    assert done.returncode == 0
-    assert int(done.stdout.split()[0]) >= rounds * 0.9, "the moments must lie inside the run"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 
 from satchel import Run, agent, effect, run, step
 from satchel.workspace.errors import InvalidFile, SatchelError, UsageError
@@ -61,7 +61,7 @@ def test_the_version_is_recorded_with_the_step_that_gets_it(workspace: Path) -> 
     version = write(workspace, "summary", "Summarise {{name}}")
     run(workspace, reading("summary", name="a"))
     assert records(workspace, "step.completed")[0]["prompts"] == {"summary": version}
-    log = subprocess.run(
+    log = warm.run(
         [sys.executable, "-m", "satchel", "log", str(workspace)], capture_output=True, text=True, check=True
     ).stdout
     assert f"[prompt summary@{version}]" in log

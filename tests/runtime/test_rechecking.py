@@ -1,8 +1,12 @@
-"""After a stop that was forced or an emergency: what is on record as done is looked at again."""
+"""After a pause, and the more so after a stop by force: what is on record as done is looked at again."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import threading
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +20,7 @@ from satchel.workspace.looking import look
 from satchel.workspace.opening import opened
 from satchel.workspace.record import NOTHING, Forced, PauseRequested, Resolved
 from satchel.workspace.report import Report
-from satchel.workspace.store import DiskStore
+from satchel.workspace.store import Content, DiskStore
 
 
 class Killed(BaseException):
@@ -41,6 +45,17 @@ def resolve(workspace: Path, outcome: Any, result: bytes = b"") -> None:
         found.close()
 
 
+def rest(workspace: Path) -> None:
+    """The last stop was a clean pause."""
+    with opened(DiskStore(workspace), "recover", Report()) as found:
+        found.journal.add(PauseRequested(reason="maintenance", by="me"))
+        found.journal.flush()
+        pausing.settle(found)
+        found.close("paused", "maintenance")
+    moment = look(DiskStore(workspace)).moment
+    assert moment.status == "paused" and not moment.unclean
+
+
 class Post:
     """Letters that are sent, and what `verify` says of them."""
 
@@ -50,20 +65,24 @@ class Post:
         self.asked: list[str] = []
         self.answer: Any = verify
 
-    def agent(self, *, fails: int = 1, with_verify: bool = True) -> Any:
+    def agent(self, *, fails: int = 1, with_verify: bool = True, until: Sequence[str] = ("one", "two")) -> Any:
+        """It is killed in its first attempts, after the letters `until` then."""
+
         def was_sent(text: str) -> str:
             self.asked.append(text)
             if isinstance(self.answer, Exception) and text == self.about:
                 raise self.answer
             return "as the mailbox says"
 
-        @effect(verify=was_sent if with_verify else None)
+        verify = self.answer if callable(self.answer) else was_sent
+
+        @effect(verify=verify if with_verify else None)
         async def send(text: str) -> str:
             self.sent.append(text)
             return f"receipt {len(self.sent)}"
 
         async def work(run: Run[Any], item: Item) -> str:
-            found = [await send("one"), await send("two")]
+            found = [await send(text) for text in (until if run.attempt <= fails else ("one", "two"))]
             if run.attempt <= fails:
                 raise Killed
             return ", ".join(found)
@@ -94,12 +113,134 @@ def test_effects_of_open_scopes_are_verified_and_keep_their_results(workspace: P
     assert any("verified again: 2" in each.text for each in outcome.report.late)
 
 
-def test_after_a_clean_stop_or_a_crash_the_record_is_enough(workspace: Path) -> None:
+def test_after_a_crash_the_record_is_doubted(workspace: Path) -> None:
     post = Post()
     main = post.agent()
     begin(workspace, main)
     assert run(workspace, main).status == "completed"
     assert post.asked == []
+
+
+def test_after_a_clean_pause_the_record_is_believed(workspace: Path) -> None:
+    post = Post()
+    main = post.agent()
+    begin(workspace, main)
+    rest(workspace)
+    outcome = run(workspace, main, wake=True)
+    assert (outcome.status, outcome.result) == ("completed", "receipt 1, receipt 2")
+    assert post.asked == ["one", "two"] and post.sent == ["one", "two"]
+    assert any("verified again: 2" in each.text for each in outcome.report.late)
+
+
+def test_what_has_not_happened_is_believed_after_a_clean_pause(workspace: Path) -> None:
+    post = Post(NotDone("the mailbox was restored from a backup"), about="two")
+    main = post.agent()
+    begin(workspace, main)
+    rest(workspace)
+    outcome = run(workspace, main, wake=True)
+    assert outcome.status == "waiting" and [doubt.step for doubt in outcome.doubts] == ["send"]
+    assert "the mailbox was restored" in outcome.doubts[0].cause and post.sent == ["one", "two"]
+
+
+def test_a_crash_after_the_pause_spares_the_verification(workspace: Path) -> None:
+    """Every pause: also if the first process after it dies before it comes so far. An orderly stop ends that."""
+    post = Post()
+    main = post.agent(fails=2)
+    begin(workspace, main)
+    rest(workspace)
+    with pytest.raises(Killed):
+        run(workspace, main, wake=True)
+    assert post.asked == ["one", "two"]
+    third = post.agent(fails=3)
+    with pytest.raises(Killed):
+        run(workspace, third)
+    assert post.asked == ["one", "two"] * 2
+    with opened(DiskStore(workspace), "run", Report()) as found:
+        found.close("failed")
+    assert run(workspace, third).status == "completed" and post.asked == ["one", "two"] * 2
+
+
+def test_an_effect_done_since_the_pause_is_verified(workspace: Path) -> None:
+    post = Post()
+    main = post.agent(until=["one"])
+    begin(workspace, main)
+    rest(workspace)
+    with pytest.raises(Killed):
+        run(workspace, post.agent(fails=2), wake=True)
+    assert run(workspace, post.agent(fails=2)).status == "completed"
+    assert post.asked == ["one", "one"] and post.sent == ["one", "two"]
+
+
+def write_definition(workspace: Path, more: str) -> None:
+    path = workspace / "workspace.yaml"
+    path.write_text(path.read_text() + more)
+
+
+def test_never_means_sometimes(workspace: Path) -> None:
+    post = Post(NotDone("no such mail"))
+    main = post.agent(fails=2)
+    write_definition(workspace, "recheck: never\n")
+    begin(workspace, main)
+    rest(workspace)
+    with pytest.raises(Killed):
+        run(workspace, main, wake=True)
+    assert run(workspace, main).status == "completed" and post.asked == []
+
+
+def test_never_means_after_a_stop_by_force_too(workspace: Path) -> None:
+    post = Post()
+    main = post.agent()
+    write_definition(workspace, "recheck: never\n")
+    begin(workspace, main)
+    force(workspace)
+    assert run(workspace, main, wake=True).status == "completed" and post.asked == ["one", "two"]
+
+
+@pytest.mark.parametrize("kind", ["in a thread", "in the loop"])
+def test_a_verification_that_hangs_holds_the_run_up(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Nor the end of the item, or of the process."""
+    monkeypatch.setattr(rechecking, "EACH", 0.05)
+    released = threading.Event()
+
+    async def forever(text: str) -> str:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    def blocking(text: str) -> str:
+        released.wait(60)
+        raise AssertionError
+
+    post = Post(blocking if kind == "in a thread" else forever)
+    main = post.agent()
+    begin(workspace, main)
+    rest(workspace)
+    began = time.monotonic()
+    outcome = run(workspace, main, wake=True)
+    released.set()
+    assert outcome.status == "completed" and post.sent == ["one", "two"] and time.monotonic() - began < 30
+    told = [each.text for each in outcome.report.late]
+    assert len(told) == 2 and all("taken as done" in each and "no answer within" in each for each in told)
+
+
+def test_all_verifications_together_take_too_long(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rechecking, "EACH", 0.05)
+    monkeypatch.setattr(rechecking, "IN_ALL", 0.02)
+
+    async def forever(text: str) -> str:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    post = Post(forever)
+    main = post.agent()
+    begin(workspace, main)
+    rest(workspace)
+    outcome = run(workspace, main, wake=True)
+    assert outcome.status == "completed" and post.sent == ["one", "two"]
+    first, second = (each.text for each in outcome.report.late)
+    assert 'send("text":"one"): TimeoutError' in first
+    assert "were used up: 1, the first send(" in second and '"two"' in second
 
 
 def test_an_effect_without_verify_is_taken_from_the_record(workspace: Path) -> None:
@@ -185,7 +326,7 @@ def with_outputs(workspace: Path) -> Any:
 def test_outputs_that_differ_or_are_missing_are_named(workspace: Path) -> None:
     with_outputs(workspace)
     store = DiskStore(workspace)
-    assert rechecking.outputs(store, look(store).moment) == [
+    assert rechecking.outputs(store, look(store).moment, reads_all=True) == [
         "outputs/a.txt is not what the run had made: 7 bytes, 14 were made",
         "outputs/b.txt is missing; the run had made it (14 bytes)",
     ]
@@ -193,9 +334,55 @@ def test_outputs_that_differ_or_are_missing_are_named(workspace: Path) -> None:
     assert made.sha256 == hashlib.sha256(b"made for c.txt").hexdigest()
 
 
-def test_outputs_are_looked_at_after_an_unclean_stop_only(workspace: Path) -> None:
+@pytest.mark.parametrize("stop", [rest, force])
+def test_outputs_are_believed_after_a_pause(workspace: Path, stop: Any) -> None:
     main = with_outputs(workspace)
-    force(workspace)
+    stop(workspace)
     texts = [each.text for each in run(workspace, main, wake=True).report.remarks]
     assert any(text.startswith("outputs/a.txt is not what") for text in texts)
     assert any(text.startswith("outputs/b.txt is missing") for text in texts)
+
+
+@pytest.mark.parametrize("settings", ["", "recheck: never\n"])
+def test_outputs_are_looked_at_without_a_pause_or_wish(workspace: Path, settings: str) -> None:
+    write_definition(workspace, settings)
+    main = with_outputs(workspace)
+    if settings:
+        rest(workspace)
+    texts = [each.text for each in run(workspace, main, wake=True).report.remarks]
+    assert not any(text.startswith("outputs/") for text in texts)
+
+
+class Reading(DiskStore):
+    """Tells what was read."""
+
+    def __init__(self, root: Path):
+        super().__init__(root)
+        self.files: list[str] = []
+
+    def read(self, path: str, **options: Any) -> Content:
+        self.files.append(path)
+        return super().read(path, **options)
+
+
+def test_outputs_that_nobody_has_touched_are_read_after_a_clean_pause(workspace: Path) -> None:
+    with_outputs(workspace)
+    (workspace / "outputs/b.txt").write_text("made for b.txt")
+    store = Reading(workspace)
+    moment = look(store).moment
+    store.files.clear()
+    assert len(rechecking.outputs(store, moment, reads_all=False)) == 1
+    assert store.files == ["outputs/b.txt"], "another version of the same size, which is a's no more"
+    (workspace / "outputs/c.txt").write_text("made for d.txt")
+    assert len(rechecking.outputs(store, moment, reads_all=False)) == 2
+    store.files.clear()
+    assert len(rechecking.outputs(store, moment, reads_all=True)) == 2
+    assert store.files == ["outputs/b.txt", "outputs/c.txt"], "those of another size differ anyway"
+
+
+def test_outputs_that_took_too_long_are_not_told(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_outputs(workspace)
+    monkeypatch.setattr(rechecking, "IN_ALL", -1.0)
+    store = DiskStore(workspace)
+    told = rechecking.outputs(store, look(store).moment, reads_all=True)
+    assert told[-1] == "outputs that were not compared with their hashes, since that took too long: 1"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import subprocess
 import sys
 import threading
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 
 from satchel import Item, Resource, Run, agent, run, run_async, step
 from satchel.workspace import journal, record
@@ -382,7 +382,7 @@ async def main(run: Run):
 def play(workspace: Path, chosen: str) -> tuple[int, list[str]]:
     (workspace / "agent.py").write_text(_SIGNALLED.replace("SLOW if False else CHOSEN", chosen))
     command = [sys.executable, "-m", "satchel", "run", ".", "--quiet"]
-    done = subprocess.run(command, cwd=workspace, timeout=60, check=False, capture_output=True)
+    done = warm.run(command, cwd=workspace, timeout=60, check=False, capture_output=True)
     return done.returncode, (workspace / "calls.txt").read_text().splitlines()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,9 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 
 from satchel import Run, agent, effect, run, step
 from satchel.workspace.errors import LeaseHeld, Refused, StorageFailed, UsageError
+from satchel.workspace.opening import opened
+from satchel.workspace.report import Report
 from satchel.workspace.store import DiskStore, Syscalls
 
 
@@ -35,7 +39,7 @@ def test_a_second_process_is_refused_and_told_who_runs_it(workspace: Path) -> No
         "@agent\nasync def main(run):\n    print('running', flush=True)\n    await asyncio.Event().wait()\n"
         "run(sys.argv[1], main)"
     )
-    child = subprocess.Popen([sys.executable, "-c", code, str(workspace)], stdout=subprocess.PIPE, text=True)
+    child = warm.Popen([sys.executable, "-c", code, str(workspace)], stdout=subprocess.PIPE, text=True)
     assert child.stdout and child.stdout.readline() == "running\n"
     with pytest.raises(LeaseHeld, match=f"process {child.pid} on "):
         run(workspace, doubling)
@@ -304,3 +308,56 @@ def test_agents_of_two_workspaces_import_what_lies_beside_each(tmp_path: Path) -
             "from neighbour import NAME\nfrom satchel import agent\n@agent\nasync def main(run): return NAME\n"
         )
     assert [run(tmp_path / name).result for name in ("one", "two")] == ["one", "two"]
+
+
+class Synced(Syscalls):
+    """Notes which files were synced before they got their names, and which were not."""
+
+    def __init__(self) -> None:
+        self.last = ""
+        self.files: dict[str, bool] = {}
+
+    def open_new(self, path: str) -> int:
+        self.last, self.files[path] = path, False
+        return super().open_new(path)
+
+    def sync(self, fd: int) -> None:
+        self.files[self.last] = True
+        super().sync(fd)
+
+    def rename(self, source: str, target: str) -> None:
+        self.files[target] = self.files.pop(source, False)
+        super().rename(source, target)
+
+
+def test_the_first_opening_waits_for_the_disk_to_write_what_only_editors_read(workspace: Path) -> None:
+    syscalls = Synced()
+    assert run(DiskStore(workspace, syscalls), doubling).status == "completed"
+    synced = {Path(path).name: synced for path, synced in syscalls.files.items() if "/.satchel/schemas/" in path}
+    assert len(synced) > 10 and [name for name in synced if synced[name]] == ["data.json"]
+
+
+def test_a_schema_that_a_power_failure_has_torn_stays_torn(workspace: Path) -> None:
+    run(workspace, doubling)
+    schema = workspace / ".satchel/schemas/state.json"
+    whole = schema.read_bytes()
+    schema.write_bytes(b"")
+    with opened(DiskStore(workspace), "recover", Report()) as repaired:
+        repaired.close()
+    assert schema.read_bytes() == whole
+
+
+def test_a_workspace_that_is_deleted_while_it_runs_is_blamed_on_the_disk(workspace: Path) -> None:
+    @step
+    async def one(number: int) -> int:
+        if number == 1:
+            shutil.rmtree(workspace)
+        return number
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        for number in range(3):
+            await one(number)
+
+    with pytest.raises(StorageFailed, match="moved or removed while it was running"):
+        run(workspace, main)

@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import examples
 from pydantic import BaseModel
 
 from satchel import Item, Run, agent, run, step
 from satchel.workspace.errors import AgentError, NotSerializable, UsageError
+from satchel.workspace.looking import look
+from satchel.workspace.store import DiskStore
 
 DEFINITION = "format: 1\nrun_id: test-1\nagent: agent.py:main\n"
 
@@ -115,8 +118,32 @@ def test_state_that_no_longer_fits_its_type_is_explained(workspace: Path) -> Non
 
     run(workspace, first)
     outcome = run(workspace, second)
-    assert outcome.status == "failed" and "the state is not what its type says" in str(outcome.error)
+    assert outcome.status == "failed" and "do not fit the agent's state type" in str(outcome.error)
     assert state_of(workspace) == {"names": [1]}
+
+
+def test_a_state_that_is_no_object_is_kept(workspace: Path) -> None:
+    """Its checkpoints would be refused as damaged."""
+
+    @agent(state=list[str])
+    async def main(run: Run[Any]) -> None: ...
+
+    outcome = run(workspace, main)
+    assert isinstance(outcome.error, UsageError) and "the state is no object" in str(outcome.error)
+    assert not look(DiskStore(workspace)).moment.root.has_data
+
+
+def test_a_state_that_becomes_a_list_is_committed(workspace: Path) -> None:
+    async def work(run: Run[Any]) -> None:
+        run.state = [1]
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await run.scope("work", work, run)
+
+    outcome = run(workspace, main)
+    assert isinstance(outcome.error, UsageError) and "run.state is no object" in str(outcome.error)
+    assert state_of(workspace) == {}
 
 
 def test_a_named_scope_is_answered_with_its_recorded_result(workspace: Path, calls: list[str]) -> None:
@@ -302,7 +329,7 @@ moves = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.tuples(st.lists(moves, max_size=4), st.sampled_from(["commit", "fail", "crash"])), max_size=6))
 def test_any_sequence_of_changes_commits_and_reopenings_equals_a_plain_dict(history: list[Any]) -> None:
     def change(state: dict[str, Any], how: str, key: str, value: Any) -> None:

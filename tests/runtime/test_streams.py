@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 
 from satchel import Marker, Partial, Retry, Run, agent, run, step
 from satchel.workspace.errors import AgentError, NotSerializable, UsageError
@@ -54,7 +55,7 @@ def partial_body(path: Path) -> str:
 @pytest.mark.parametrize("words", [3, 50, 300, 900])
 def test_a_stream_killed_in_the_middle_goes_on_without_gap_or_doubling(workspace: Path, words: int) -> None:
     command = [sys.executable, "-c", CHILD, str(workspace)]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    child = warm.Popen(command, stdout=subprocess.PIPE, text=True)
     assert child.stdout
     for _ in range(words):
         assert child.stdout.readline().startswith("WROTE")
@@ -67,7 +68,7 @@ def test_a_stream_killed_in_the_middle_goes_on_without_gap_or_doubling(workspace
     assert len(bodies) == 3, "two equal streams at once are two files"
     assert all("".join(STORY).startswith(body) for body in bodies)
 
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = warm.run(command, capture_output=True, text=True, check=True)
     markers = [line for line in done.stdout.splitlines() if line.startswith("MARKER")]
     assert len(markers) == 3
     for body in bodies:

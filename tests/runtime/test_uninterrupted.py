@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 
 from satchel import Run, agent, effect, run, step
 from satchel.workspace import yamltext
@@ -297,7 +298,7 @@ async def main(run):
 def test_a_second_signal_does_not_wait_any_longer(workspace: Path) -> None:
     (workspace / "agent.py").write_text(_HANGS)
     command = [sys.executable, "-c", "import sys, satchel; satchel.run(sys.argv[1])", str(workspace)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with warm.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout and process.stdout.readline() == "in\n"
         process.send_signal(signal.SIGTERM)
         with pytest.raises(subprocess.TimeoutExpired):

@@ -13,9 +13,9 @@ import pytest
 
 from satchel import Run, agent, run, step
 from satchel.runtime import limits, windows
-from satchel.runtime.windows import current, is_due, next_opening, next_start
+from satchel.runtime.windows import current, next_opening, next_start, starts
 from satchel.workspace import looking, yamltext
-from satchel.workspace.definition import Definition, Start, Window, parse
+from satchel.workspace.definition import Start, Window, parse
 from satchel.workspace.errors import InvalidFile
 from satchel.workspace.moment import Moment
 from satchel.workspace.record import time_text
@@ -123,6 +123,14 @@ def test_a_day_that_never_comes_is_waited_for() -> None:
     assert next_start([Start("0 9 1 * *"), Start("0 8 * * mon")], utc("2026-11-22")) == utc("2026-11-23 08:00")
 
 
+def test_starts_that_were_missed_are_too_many_or_not_the_last() -> None:
+    daily = Start("0 9 * * *")
+    found = starts(daily, utc("2026-11-20 09:00"), utc("2026-11-22 09:00"), 5)
+    assert found == [utc("2026-11-21 09:00"), utc("2026-11-22 09:00")]
+    assert starts(daily, utc("2020-01-01"), utc("2026-11-22 08:59"), 1) == [utc("2026-11-21 09:00")]
+    assert starts(daily, utc("2026-11-21 09:00"), utc("2026-11-22 08:59"), 5) == []
+
+
 # What is wrong with them
 
 
@@ -151,32 +159,6 @@ def test_a_time_that_can_not_be_is_found_only_when_it_should_come(workspace: Pat
 def test_what_is_no_cron_expression_passes_the_schema(cron: str) -> None:
     with pytest.raises(InvalidFile, match="five fields"):
         parse(HEAD + f"schedule:\n  - cron: {cron!r}\n".replace("'", '"'))
-
-
-# Starts
-
-
-def due(status: Any, last_at: str, now: str, *, clean: bool = True, since: str = "2026-11-22 12:00") -> bool:
-    definition = Definition("a", "agent.py:main", schedule=(Start("0 22 * * *"),))
-    moment = Moment(run_id="a", status=status, clean=clean, last_at=time_text(utc(last_at)) if last_at else "")
-    return is_due(definition, moment, utc(now), utc(since))
-
-
-def test_a_new_run_is_started_before_its_time() -> None:
-    assert not due("new", "", "2026-11-22 21:59")
-    assert due("new", "", "2026-11-22 22:00")
-
-
-def test_a_start_that_came_while_nobody_looked_is_missed() -> None:
-    assert due("completed", "2026-11-21 22:10", "2026-11-23 04:00")
-    assert not due("completed", "2026-11-22 22:10", "2026-11-23 04:00")
-
-
-@pytest.mark.parametrize("status", ["paused", "waiting", "sleeping", "cancelled", "running", "draining"])
-def test_a_start_goes_on_with_what_a_person_has_stopped(status: str) -> None:
-    assert not due(status, "2026-11-21 22:10", "2026-11-23 04:00")
-    assert due("failed", "2026-11-21 22:10", "2026-11-23 04:00")
-    assert not due("failed", "2026-11-21 22:10", "2026-11-23 04:00", clean=False)
 
 
 # In a run
@@ -292,7 +274,17 @@ def test_who_resumes_in_a_window_is_paused_by_it_again(workspace: Path, clock: C
     assert calls == ["entered", "at work"]
 
 
-def test_a_run_resumed_in_a_window_is_stopped_by_its_restart(workspace: Path, clock: Clock, crash: Any) -> None:
+def test_a_pause_of_a_clock_that_ran_ahead_overrules_all_windows_until_then() -> None:
+    opened = windows.Open(Window("0 22 * * *", 3600), utc("2026-11-22 22:00"), utc("2026-11-22 23:00"))
+    for lifted, expected in (("21:59", False), ("22:00", True), ("22:59", True), ("23:00", False)):
+        moment = Moment(run_id="a", lifted=time_text(utc(f"2026-11-22 {lifted}")))
+        assert windows.is_overruled(opened, moment) == expected
+
+
+def test_a_run_resumed_in_a_window_is_stopped_by_its_restart(
+    workspace: Path, clock: Clock, crash: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("satchel.workspace.journal.writing.now", lambda: time_text(clock.now))
     windowed(workspace)
     clock.now = utc(f"{datetime.now(UTC):%Y-%m-%d} 22:30") - timedelta(days=1)
     attempts = []

@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import warm
+
 DIGEST = Path(__file__).parents[2] / "sample_workspaces" / "digest"
 
 PATIENCE = 60.0
@@ -63,7 +65,7 @@ def start(
     folder: Path, environment: Mapping[str, str] | None = None, child: str = _CHILD, *words: str
 ) -> subprocess.Popen[str]:
     plain = {name: value for name, value in os.environ.items() if not name.startswith("OPENAI_")}
-    return subprocess.Popen(
+    return warm.Popen(
         [sys.executable, "-c", child, folder, *words],
         env={**plain, **(environment or {})}, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
@@ -98,7 +100,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
     until = time.monotonic() + PATIENCE
     while not is_so():
         assert time.monotonic() < until, "it has never come to that"
-        time.sleep(0.001)
+        time.sleep(0.005)
 
 
 def partial_of(folder: Path, item: int) -> str:

@@ -12,6 +12,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import warm
+
 from satchel.runtime.cli.template import with_settings
 from satchel.workspace import lease
 from satchel.workspace.store import DiskStore
@@ -61,7 +63,7 @@ def change(folder: Path, *settings: str) -> None:
 
 def satchel(*words: object) -> subprocess.CompletedProcess[str]:
     """The command line, to its end."""
-    return subprocess.run(
+    return warm.run(
         [sys.executable, "-m", "satchel", *map(str, words)], capture_output=True, text=True, timeout=PATIENCE
     )
 
@@ -69,7 +71,7 @@ def satchel(*words: object) -> subprocess.CompletedProcess[str]:
 def run_until_it_dies(folder: Path, effect: str, moment: str) -> None:
     """Go on, and send SIGKILL when the intent of an effect is on record (`begun`), or when it is done and that is not
     (`done`)."""
-    process = subprocess.run(
+    process = warm.run(
         [sys.executable, "-c", _DYING, folder, effect, moment], capture_output=True, text=True, timeout=PATIENCE
     )
     assert process.returncode == -signal.SIGKILL, f"it has not come to that: {process.stdout}{process.stderr}"

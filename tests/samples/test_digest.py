@@ -64,7 +64,7 @@ def test_a_run_that_has_completed_does_nothing_when_run_again(tmp_path: Path, do
 def test_a_document_that_disappears_after_planning_is_skipped_and_the_brief_says_so(
     tmp_path: Path, documents: Path
 ) -> None:
-    path = folder.make(tmp_path / "run", words_per_second=20, sources=str(documents))
+    path = folder.make(tmp_path / "run", words_per_second=5, sources=str(documents))
     folder.run_and_kill(path, lambda: bool(folder.partial_of(path, 1)))
     (documents / "2-harbours.md").unlink()
     folder.change(path, words_per_second=0)
@@ -78,7 +78,7 @@ def test_a_document_that_changes_while_it_is_summarised_is_summarised_as_it_was_
     tmp_path: Path, documents: Path
 ) -> None:
     run(tmp_path / "expected", sources=str(documents))
-    path = folder.make(tmp_path / "run", words_per_second=20, sources=str(documents))
+    path = folder.make(tmp_path / "run", words_per_second=5, sources=str(documents))
     folder.run_and_kill(path, lambda: bool(folder.partial_of(path, 1)))
     (documents / "0-rivers.md").write_text("Something else altogether. It has two sentences of five words.")
     folder.change(path, words_per_second=0)

@@ -10,6 +10,7 @@ from msgspec import Raw
 
 from satchel.schemas import problems, schema
 from satchel.workspace import checkpoint, lease, messagefile, partial, projection, record, tombstone, yamltext
+from satchel.workspace.agentmoment import AgentMoment
 from satchel.workspace.moment import Moment
 from satchel.workspace.record import Line
 from satchel.workspace.todo import Splice
@@ -28,7 +29,7 @@ STARTED = record.StepStarted(**CALL, call="send(...)", idempotency_key="k", argu
 COMPLETED = record.StepCompleted(**CALL, result=Raw(b'{"a":1}'), ms=3, effect=True, how="verified")
 OPENED = record.Opened(
     format=1, run_id="digest-7f3a", satchel="0.1.0", python="3.11.7", host="h", pid=1, url="s3://b/r",
-    why="merge", found="files",
+    why="merge", found="files", checkpoint="checkpoints/000000000007-stop.json",
     definition={"format": 1, "run_id": "digest-7f3a", "agent": "agent.py:main"},
 )  # fmt: skip
 BLOB = "0" * 64 + "-3"
@@ -41,6 +42,9 @@ RECORDS: list[record.AnyRecord] = [
     OPENED,
     record.Closed(status="failed", reason="x", error=FAILURE),
     record.Closed(status="sleeping", reason="x", until=AT),
+    record.Closed(status="completed", untaken={"inbox/a.md": "0" * 64}, checkpoint="checkpoints/000000000007.json"),
+    record.Saved(file="checkpoints/000000000007-start.json", why="start", bytes=9, sha256="0" * 64),
+    record.Rewound(to=7, file="checkpoints/000000000007-start.json", by="alice"),
     STARTED,
     record.StepStarted(**CALL, idempotency_key="k"),
     COMPLETED,
@@ -70,6 +74,8 @@ RECORDS: list[record.AnyRecord] = [
     record.AgentEnded(agent="a/b", error=FAILURE),
     record.PauseRequested(reason="x", by="alice"),
     record.PauseRequested(reason="x", by="alice", mode="emergency", resume="restart_step", until=AT),
+    record.PauseLate(reason="x", by="alice"),
+    record.PauseLate(reason="x", by="alice", mode="cancel"),
     record.Forced(),
     record.Forced(under_way=("send('a')",), waited=120.5),
     record.Paused(),
@@ -85,6 +91,10 @@ RECORDS: list[record.AnyRecord] = [
     record.ApprovalAnswered(id="a1", decision=Raw(b"3"), by="alice", note="x", how="expired"),
     record.TaskTaken(id="t", scope="", file="inbox/t.md", sha256="0" * 64, content=Raw(b'"x"')),
     record.TaskTaken(agent="a", id="t", scope="3", file="inbox/t.md", sha256="0" * 64, blob=BLOB),
+    record.TaskTaken(id="t", scope="", file="inbox/s.yaml", sha256="0" * 64, kind="schedule", schedule="1", due=AT),
+    record.TaskTaken(
+        id="t", scope="", file="inbox/s.yaml", sha256="0" * 64, kind="schedule", schedule="1", due=AT, unopened=True,
+    ),
     record.TaskDone(id="t"),
     record.TaskDone(id="t", moved_to="../other"),
     record.Spent(),
@@ -175,6 +185,12 @@ def test_a_step_file_is_written_that_its_schema_refuses(of: record.OfCall) -> No
 def test_a_checkpoint_is_written_that_its_schema_refuses() -> None:
     for found in (Moment(run_id="a"), moment()):
         assert problems("checkpoint", json.loads(checkpoint.encode(found, {}))) == []
+
+
+def test_the_schema_of_a_checkpoint_tells_of_fields_that_are_gone() -> None:
+    parts = schema("checkpoint")["$defs"]
+    for part, kind in (("moment", Moment), ("agent", AgentMoment), ("messages", checkpoint.MessagesAt)):
+        assert parts[part]["properties"].keys() <= {*kind.__struct_fields__}
 
 
 def test_a_lease_is_written_that_its_schema_refuses() -> None:

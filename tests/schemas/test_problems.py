@@ -50,7 +50,8 @@ RECORDS: dict[str, dict[str, Any]] = {
         "outline": [[0, 3, -1, 0, 1]], "redone": ["3"], "dropped": ["_notes"], "says": ["x"],
         "step": {"scope": "3", "key": ["send", "0" * 16, 0], "redo": True},
     },
-    "rewound": {"anything": 1},
+    "checkpoint.saved": {"file": "checkpoints/000000000042-stop.json", "why": "item", "bytes": 9, "sha256": "0" * 64},
+    "rewound": {"to": 42, "file": "checkpoints/000000000042-stop.json", "by": "alice"},
     "pruned": {"scope": 3},
 }  # fmt: skip
 
@@ -94,7 +95,7 @@ def test_one_wrong_field_is_reported_as_22_schemas_that_do_not_fit() -> None:
 
 def test_an_unknown_record_type_gets_no_suggestion() -> None:
     (only,) = said("record", {**COMMON, "type": "step.complete"})
-    assert only == 'type: found "step.complete", expected one of 32 known values. Did you mean step.completed?'
+    assert only == 'type: found "step.complete", expected one of 34 known values. Did you mean step.completed?'
 
 
 def test_result_and_blob_exclude_each_other() -> None:
@@ -121,8 +122,8 @@ def test_a_typo_in_workspace_yaml_is_silently_ignored() -> None:
     found = said("workspace", {**WORKSPACE, "settngs": {}})
     assert found == [
         "settngs: found the unknown key `settngs`, expected `format`, `run_id`, `agent`, `settings`, `drain`, "
-        "`idle_below`, `on_drift`, `references`, `windows`, `schedule`, `budget`, `notify` or `redirect_to`."
-        " Did you mean `settings`?"
+        "`idle_below`, `on_drift`, `recheck`, `references`, `windows`, `schedule`, `budget`, `checkpoints`, "
+        "`notify` or `redirect_to`. Did you mean `settings`?"
     ]
     assert said("workspace", {**WORKSPACE, "x-note": 1, "$schema": "y", "settings": {"any": [1]}}) == []
 

@@ -13,6 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import warm
+
 from satchel.workspace import lease
 from satchel.workspace.store import DiskStore
 
@@ -80,19 +82,21 @@ def make(folder: Path, source: str, extra: str = "") -> Path:
     return folder
 
 
-def supervise(folder: Path, drain_timeout: float | None = None, **policy: float) -> subprocess.Popen[str]:
+def supervise(
+    folder: Path, drain_timeout: float | None = None, *, is_cold: bool = False, **policy: float
+) -> subprocess.Popen[str]:
     policy = {"first_delay": 0.05, "longest_delay": 0.1, **policy}
     arguments = [str(folder), json.dumps(drain_timeout), json.dumps(policy)]
-    return _popen([sys.executable, "-c", _PROGRAM, *arguments], folder)
+    return _popen([sys.executable, "-c", _PROGRAM, *arguments], folder, is_cold)
 
 
-def satchel(folder: Path, *words: object) -> subprocess.Popen[str]:
+def satchel(folder: Path, *words: object, is_cold: bool = False) -> subprocess.Popen[str]:
     """The command line, in `folder`, which agents write to."""
-    return _popen([sys.executable, "-m", "satchel", *map(str, words)], folder)
+    return _popen([sys.executable, "-m", "satchel", *map(str, words)], folder, is_cold)
 
 
-def _popen(command: list[str], folder: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+def _popen(command: list[str], folder: Path, is_cold: bool) -> subprocess.Popen[str]:
+    return (subprocess.Popen if is_cold else warm.Popen)(
         command, cwd=folder, env=os.environ | {"SEEN": str(folder / "seen")}, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TextIO
 
 import pytest
+import warm
 
 import satchel
 from satchel.runtime.supervision.judging import Verdict, judge
@@ -66,11 +68,11 @@ def root(tmp_path: Path) -> Path:
 def served(root: Path) -> Iterator[Served]:
     processes: list[subprocess.Popen[str]] = []
 
-    def start(*options: object) -> subprocess.Popen[str]:
+    def start(*options: object, is_cold: bool = False) -> subprocess.Popen[str]:
         root.mkdir(exist_ok=True)
         path = root.parent / f"said-{len(processes)}"
         with path.open("w") as output:
-            process = subprocess.Popen(
+            process = (subprocess.Popen if is_cold else warm.Popen)(
                 [sys.executable, "-m", "satchel", "serve", "--json", *map(str, options), root], cwd=root, text=True,
                 stdout=output, stderr=subprocess.STDOUT,
             )  # fmt: skip
@@ -286,7 +288,7 @@ def test_a_second_ctrl_c_waits_for_blocked_agents(root: Path, served: Served) ->
 def test_serve_runs_code_of_an_agent(root: Path, served: Served) -> None:
     note = f"import os, pathlib\npathlib.Path({str(root / 'seen')!r}).write_text(str(os.getpid()))\n"
     folder = make(root / "a", note + QUICK)
-    process = served()
+    process = served(is_cold=True)
     assert [next_event(process), next_event(process)] == [("started", "a"), ("completed", "a")]
     assert int((root / "seen").read_text()) != process.pid
     assert "completed" in (folder / ".satchel/run.log").read_text()
@@ -315,27 +317,32 @@ NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 def test_a_pause_file_is_misread(tmp_path: Path, pause: str, expected: bool) -> None:
     folder = begun(tmp_path / "a")
     (folder / "pause.yaml").write_text(pause)
-    found = judge(DiskStore(folder), NOW, since=NOW)
+    found = judge(DiskStore(folder), NOW)
     assert found.starts == expected and found.at is None
 
 
 def test_the_end_of_a_pause_is_not_waited_for(tmp_path: Path) -> None:
     folder = begun(tmp_path / "a")
     (folder / "pause.yaml").write_text("expected_until: 2026-11-22T12:30:00+00:00\n")
-    assert judge(DiskStore(folder), NOW, since=NOW) == Verdict(True, NOW + timedelta(minutes=30), "its pause is over")
+    assert judge(DiskStore(folder), NOW) == Verdict(True, NOW + timedelta(minutes=30), "its pause is over")
 
 
 def test_a_schedule_is_not_waited_for(tmp_path: Path) -> None:
-    folder = make(tmp_path / "a", QUICK, "schedule: [{cron: '0 9 * * *'}]\n")
-    found = judge(DiskStore(folder), NOW, since=NOW)
-    assert found.starts and found.at == datetime(2026, 11, 23, 9, tzinfo=UTC)
-    later = NOW + timedelta(days=2)
-    assert judge(DiskStore(folder), later, since=NOW).at is None  # it came while nobody looked
-    assert judge(DiskStore(folder), later, since=NOW, tried=later).at == datetime(2026, 11, 25, 9, tzinfo=UTC)
+    """By a run that has failed: of any other a task in its inbox tells."""
+    folder = make(tmp_path / "a", FAILING, "schedule: [{cron: '0 9 * * *'}]\n")
+    assert satchel.run(folder).status == "failed"
+    now = datetime.now(UTC)
+    found = judge(DiskStore(folder), now)
+    assert found.starts and found.at and now < found.at <= now + timedelta(days=1) and found.at.hour == 9
+    later = found.at + timedelta(days=1)
+    assert judge(DiskStore(folder), later) == Verdict(True, None, "its schedule", by_clock=True)  # nobody looked
+    assert judge(DiskStore(folder), later, tried=later).at == later + timedelta(days=1)
+    assert judge(DiskStore(folder), now - timedelta(days=400)).at is None, "the clock of the start ran ahead"
 
 
-def test_a_start_of_the_schedule_is_missed_or_made_twice(root: Path) -> None:
+def test_a_start_of_the_schedule_is_missed_or_made_twice(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of one that completes, one that fails, and one that is refused; the clock is the test's."""
+    monkeypatch.setattr(subprocess, "Popen", warm.Popen)
     done = make(root / "a", QUICK, "schedule: [{cron: '0 9 * * *'}]\n")
     make(root / "b", FAILING, "schedule: [{cron: '0 9 * * *'}]\n")
     make(root / "c", "x = 1\n", "schedule: [{cron: '0 9 * * *'}]\n")
@@ -374,14 +381,32 @@ def test_damage_is_no_error(tmp_path: Path) -> None:
     folder = make(tmp_path / "a", QUICK)
     (folder / "workspace.yaml").write_text("format: 99\n")
     with pytest.raises(SatchelError):
-        judge(DiskStore(folder), NOW, since=NOW)
+        judge(DiskStore(folder), NOW)
 
 
 @pytest.mark.parametrize(
-    ("decision", "is_answer"), [("", False), (" null", False), (" ~  # later", False), (" approve", True), (" 3", True)]
+    ("old", "new", "is_answer"),
+    [
+        ("", "", False),
+        ("decision:", "decision: null  # not yet", False),
+        ("note:", "note: I ask ada", False),
+        ("decision:", "decision: done", True),
+        ("decision:", '"decision": done', True),
+        ("decision:", "decision:\n  done", True),
+        ("decision:", "? decision\n: done", True),
+        ("decision:", "decision: don", True),  # the next start says beside it what is wrong
+    ],
 )
-def test_an_answer_is_seen_where_there_is_none_or_not_seen(tmp_path: Path, decision: str, is_answer: bool) -> None:
+def test_an_answer_is_seen_where_there_is_none_or_not_seen(tmp_path: Path, old: str, new: str, is_answer: bool) -> None:
     folder = begun(tmp_path / "a")
-    (folder / "approvals").mkdir(exist_ok=True)
-    (folder / "approvals/d1.yaml").write_text(f"question: Has it?\ndecision:{decision}\nby: ada\n")
-    assert judge(DiskStore(folder), NOW, since=NOW).starts == is_answer
+    file = folder / "approvals/d1.yaml"
+    file.write_text(re.sub(f"(?m)^{old}$", new, file.read_text(), count=1) if old else file.read_text())
+    assert judge(DiskStore(folder), NOW).starts == is_answer
+
+
+def test_an_answer_that_was_refused_is_tried_again_and_again(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "a")
+    file = folder / "approvals/d1.yaml"
+    file.write_text(file.read_text().replace("\ndecision:\n", "\ndecision: don\n"))
+    assert satchel.run(folder).status == "waiting" and "# not taken: " in file.read_text()
+    assert not judge(DiskStore(folder), NOW).starts

@@ -6,10 +6,17 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from satchel.runtime.cli.standing import stand
+from satchel.runtime.supervision.supervisor import Order, Supervisor
+from satchel.workspace.store import DiskStore
 
 from . import supervised
 from .supervised import BLOCKING, BUSY, DYING, PARENT, WAITING, journal, lease_of, seen, wait_until
@@ -27,9 +34,11 @@ def start(folder: Path) -> Iterator[Started]:
     """Supervises an agent, and returns when its step has begun."""
     processes: list[subprocess.Popen[str]] = []
 
-    def start(source: str = WAITING, extra: str = "", *words: str, **options: float) -> subprocess.Popen[str]:
+    def start(source: str = WAITING, extra: str = "", *words: str, **options: Any) -> subprocess.Popen[str]:
         supervised.make(folder, source, extra)
-        process = supervised.satchel(folder, *words, folder) if words else supervised.supervise(folder, **options)
+        process = (
+            supervised.satchel(folder, *words, folder, **options) if words else supervised.supervise(folder, **options)
+        )
         processes.append(process)
         if source != DYING:
             wait_until(lambda: seen(folder), process)
@@ -44,6 +53,107 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     return process.returncode, said
 
 
+def state_of(pid: int) -> str:
+    """R, S, T: as the system calls it."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def name_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/comm").read_text().strip()
+
+
+def test_ctrl_z_stops_only_the_supervisor(folder: Path, start: Started) -> None:
+    process = start(PARENT)
+    (child,) = seen(folder)
+    wait_until(lambda: [name_of(pid) for pid in supervised.session(child)].count("sleep") == 2)
+    family = {process.pid, *supervised.session(child)}
+    process.send_signal(signal.SIGTSTP)
+    wait_until(lambda: all(state_of(pid) == "T" for pid in family), process)
+    process.send_signal(signal.SIGCONT)
+    wait_until(lambda: all(state_of(pid) != "T" for pid in family), process)
+    process.send_signal(signal.SIGTERM)
+    code, said = ended(process)
+    assert code == 3 and "paused by a signal" in said, said
+
+
+@pytest.mark.slow
+def test_a_frozen_child_is_left_so_when_its_supervisor_is_gone(folder: Path, start: Started) -> None:
+    """As when a terminal is closed after Ctrl-Z. Its session has no one else to let it run again."""
+    process = start(PARENT, is_cold=True)
+    (child,) = seen(folder)
+    wait_until(lambda: [name_of(pid) for pid in supervised.session(child)].count("sleep") == 2)
+    process.send_signal(signal.SIGTSTP)
+    wait_until(lambda: state_of(child) == "T", process)
+    process.kill()
+    wait_until(lambda: not supervised.is_alive(child))
+    last = journal(folder)[-1]
+    assert (last["type"], last["status"]) == ("closed", "paused")
+
+
+def test_a_signal_before_the_child_can_handle_it_kills_it(folder: Path) -> None:
+    """It has only just been started, and imports."""
+    supervised.make(folder, WAITING)
+    words = ["run", "--quiet", "--", str(folder)]
+    supervisor = Supervisor(DiskStore(folder), Order(words, words), print)
+    supervisor.start()
+    try:
+        supervisor.ask(signal.SIGTERM)
+        supervisor.ask(signal.SIGTERM)  # a second one changes nothing
+        wait_until(lambda: supervisor.poll() or supervisor.code is not None)
+    finally:
+        if supervisor.code is None:
+            supervisor._the_child().kill()
+    assert (supervisor.code, supervisor.why) == (3, "")
+    assert stops(folder) == [("pause.requested", "SIGTERM"), ("paused", "")]
+    assert journal(folder)[-1]["status"] == "paused" and "forced: false" in (folder / "pause.yaml").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [("run",), ("run", "--in-process"), ("serve",)])
+def test_a_signal_before_the_command_can_handle_it_kills_it(folder: Path, words: tuple[str, ...]) -> None:
+    supervised.make(folder, WAITING)
+    process = supervised.satchel(folder.parent if words == ("serve",) else folder, *words, ".", is_cold=True)
+    try:
+        wait_until(lambda: is_held(process.pid, signal.SIGTERM), process)
+        process.send_signal(signal.SIGTERM)
+        code, said = ended(process)
+        assert code == (0 if words == ("serve",) else 3) and "by force" not in said, said
+        assert words == ("serve",) or stops(folder) == [("pause.requested", "SIGTERM"), ("paused", "")]
+    finally:
+        supervised.clean_up([folder], [process])
+
+
+def is_held(pid: int, number: int) -> bool:
+    rows = Path(f"/proc/{pid}/status").read_text().splitlines()
+    (held,) = [int(row.split()[1], 16) for row in rows if row.startswith("SigBlk:")]
+    return bool(held >> (number - 1) & 1)
+
+
+_FIRST_PROCESS = """
+import ctypes, os, subprocess, sys
+from satchel.runtime.supervision.processes import reap_orphans
+assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0  # orphans become children of this process
+reading, writing = os.pipe()
+command = [sys.executable, "-c", "import os; pid = os.fork() or os._exit(7); os.write(1, b'%d' % pid); os._exit(9)"]
+child = subprocess.Popen(command, stdout=writing)
+os.close(writing)
+for pid in child.pid, int(os.read(reading, 9)):
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+asked = []
+reap_orphans(lambda pid: asked.append(pid) or (pid == child.pid and child.poll() is not None))
+print(child.pid in asked, len(asked), child.returncode)
+try:
+    os.waitpid(-1, 0)
+except ChildProcessError:
+    print("none is left")
+"""
+
+
+def test_the_first_process_of_a_container_leaves_orphans_or_takes_exit_codes(tmp_path: Path) -> None:
+    process = supervised._popen([sys.executable, "-c", _FIRST_PROCESS], tmp_path, is_cold=True)
+    assert ended(process) == (0, "True 2 9\nnone is left\n")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_the_supervisor_does_not_drain_the_child(folder: Path, start: Started, number: int) -> None:
     process = start()
@@ -55,7 +165,7 @@ def test_a_signal_to_the_supervisor_does_not_drain_the_child(folder: Path, start
 
 
 def test_the_command_runs_without_a_child(folder: Path, start: Started) -> None:
-    process = start(WAITING, "", "run")
+    process = start(WAITING, "", "run", is_cold=True)
     held = lease_of(folder)
     assert held.supervisor is not None and held.supervisor.pid == process.pid and held.pid == seen(folder)[0]
     assert os.getsid(held.pid) == held.pid != process.pid
@@ -118,7 +228,86 @@ def test_a_pause_that_was_asked_for_is_not_said_to_be_forced(folder: Path, start
     assert code == 3 and "stopped by force" in said, said
     said = (folder / "pause.yaml").read_text()
     assert "status: paused" in said and "reason: a new disk" in said and "forced: true" in said
-    assert [record["type"] for record in journal(folder)][-3:] == ["forced", "paused", "closed"]
+    kinds = [record["type"] for record in journal(folder) if record["type"] != "checkpoint.saved"]
+    assert kinds[-3:] == ["forced", "paused", "closed"]
+
+
+BRIEF = "drain: {timeout: 0.2s}\n"
+
+
+def stops(folder: Path) -> list[tuple[str, str]]:
+    """The records of a stop, and who is named by them."""
+    return [
+        (record["type"], record.get("by", ""))
+        for record in journal(folder)
+        if record["type"] in ("pause.requested", "pause.late", "forced", "paused")
+    ]
+
+
+@pytest.mark.parametrize("is_frozen", [False, True])
+def test_a_pause_of_a_child_that_does_not_notice_it_is_not_enforced(
+    folder: Path, start: Started, is_frozen: bool
+) -> None:
+    process = start(WAITING if is_frozen else BLOCKING, BRIEF, grace=0.2)
+    if is_frozen:
+        os.kill(seen(folder)[0], signal.SIGSTOP)
+    (folder / "pause.yaml").write_text("reason: a new disk\nby: ada\n")
+    code, said = ended(process)
+    assert code == 3 and "stopped by force (it did not stop in time)" in said, said
+    assert not supervised.is_alive(seen(folder)[0]) and len(seen(folder)) == 1
+    assert stops(folder) == [("pause.requested", "ada"), ("forced", ""), ("paused", "")]
+    said = (folder / "pause.yaml").read_text()
+    assert "reason: a new disk\nby: ada\n" in said and "status: paused" in said and "forced: true" in said, said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("undoes", [False, True])
+def test_a_cancelled_child_that_does_not_notice_it_lives_on(folder: Path, start: Started, undoes: bool) -> None:
+    """It is over for good, unless its agent may have something to undo: then the next start lets it."""
+    undo = "async def undo(run): pass\n\n@agent(on_cancel=undo)"
+    process = start(BUSY.replace("@agent", undo) if undoes else BUSY, BRIEF, grace=0.2)
+    os.kill(seen(folder)[0], signal.SIGSTOP)
+    told = ended(supervised.satchel(folder, "cancel", "--yes", "--wait", "--by", "ada", folder))
+    assert told[0] == 0 and f"{folder}: {'paused' if undoes else 'cancelled'}" in told[1], told
+    assert ended(process)[0] == (3 if undoes else 7)
+    assert stops(folder)[:2] == [("pause.requested", "ada"), ("forced", "")]
+    assert (folder / "pause.yaml").exists() == undoes
+    assert ended(supervised.satchel(folder, "run", "--quiet", folder))[0] == 7
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("source", "extra", "by"),
+    [
+        (BLOCKING, "windows: [{cron: 'NEXT', duration: 1h}]\n", "a window"),
+        (BLOCKING, "budget: {time: 4s}\n", "the budget"),
+        (BLOCKING, "", "ada"),
+        (BUSY.replace("await asyncio.sleep(1000)", "import time; time.sleep(1000)"), "", "ada"),
+        (BUSY.replace("async def long", "def long").replace("await asyncio", "import time; time"), "", "ada"),
+    ],
+)
+def test_a_blocked_child_outlives_a_stop(folder: Path, start: Started, source: str, extra: str, by: str) -> None:
+    """A window, the budget's time, and a command, in an agent and in steps that block the loop or a thread."""
+    process = start(source, BRIEF + (extra if by == "the budget" else ""), grace=0.2)
+    if by == "a window":  # which is put into the file now, since a run is not started in one
+        opens = datetime.now(UTC) + timedelta(minutes=1)
+        file = folder / "workspace.yaml"
+        file.write_text(file.read_text() + extra.replace("NEXT", f"{opens.minute} {opens.hour} * * *"))
+    elif by == "ada":
+        told = ended(supervised.satchel(folder, "pause", "--wait", "--by", "ada", folder))
+        assert told[0] == 0 and told[1].endswith(": paused\n"), told
+    process.wait(90 if by == "a window" else supervised.PATIENCE)
+    assert process.returncode == 3, process.communicate()
+    assert stops(folder) == [("pause.requested", by), ("forced", ""), ("paused", "")]
+
+
+def test_a_child_that_dies_while_it_is_to_pause_leaves_no_word_of_that(folder: Path, start: Started) -> None:
+    process = start(BLOCKING)
+    (folder / "pause.yaml").write_text("reason: a new disk\nby: ada\n")
+    os.kill(seen(folder)[0], signal.SIGKILL)
+    code, said = ended(process)
+    assert code == 3 and "not started again: pause.yaml says" in said, said
+    assert stops(folder) == [("pause.requested", "ada"), ("forced", ""), ("paused", "")]
 
 
 def test_the_time_in_workspace_yaml_is_not_kept(folder: Path, start: Started) -> None:
@@ -146,7 +335,7 @@ def test_the_child_goes_on_when_its_supervisor_is_gone(folder: Path, start: Star
 
 def test_a_lifeline_leaks_into_what_the_child_starts(folder: Path, start: Started) -> None:
     """Of the pipe's two ends the child has one, and its own children none: they can't hold it open."""
-    start(PARENT)
+    start(PARENT, is_cold=True)
     (child,) = seen(folder)
     wait_until(lambda: len(supervised.session(child)) == 3)
 
@@ -178,11 +367,30 @@ def test_a_killed_child_is_not_started_again(folder: Path, start: Started) -> No
     assert code == 3 and f"process {child} died of SIGKILL after" in said and "it is started again in 0." in said, said
 
 
+def test_a_run_that_a_signal_has_stopped_stays_paused_when_its_next_start_dies_in_its_imports(
+    folder: Path, start: Started
+) -> None:
+    process = start(WAITING)
+    process.send_signal(signal.SIGTERM)
+    assert ended(process)[0] == 3
+    (folder / "agent.py").write_text(
+        "import os, pathlib, signal\nfrom satchel import agent\n"
+        "first = pathlib.Path('killed')\nif not first.exists():\n"
+        "    first.touch()\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "@agent\nasync def main(run): ...\n"
+    )
+    code, said = ended(supervised.supervise(folder))
+    assert code == 0 and "died of SIGKILL" in said and "it is started again" in said, said
+
+
 def test_who_dies_at_once_is_started_for_ever(folder: Path, start: Started) -> None:
     code, said = ended(start(DYING, most_early=3))
-    assert code == 1 and "that were 3 early deaths in a row" in said, said
+    assert code == 1 and "giving up after 3 crashes shortly after start" in said, said
     assert said.count("it is started again in") == 2
-    assert sum(record["type"] == "opened" for record in journal(folder)) == 3
+    assert sum(record["type"] == "opened" and record["why"] == "run" for record in journal(folder)) == 3
+    standing = stand(DiskStore(folder))
+    assert standing.state == "failed" and standing.moment is not None and standing.moment.error is not None
+    assert standing.moment.error.message in said, "`status` does not tell the reason"
 
 
 def test_early_deaths_are_counted_though_it_lived_long_between(folder: Path, start: Started) -> None:
@@ -254,7 +462,7 @@ def test_a_forced_stop_has_no_json(folder: Path, start: Started) -> None:
 
 def test_a_detached_run_ends_with_the_command_or_leaves_no_word(folder: Path, start: Started) -> None:
     supervised.make(folder, WAITING)
-    code, said = ended(supervised.satchel(folder, "run", "--detach", folder))
+    code, said = ended(supervised.satchel(folder, "run", "--detach", folder, is_cold=True))
     try:
         supervisor = lease_of(folder).supervisor
         assert code == 0 and supervisor is not None and f"process {supervisor.pid}" in said, said

@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from satchel import run
 from satchel.workspace import opening
-from satchel.workspace.edits import Side, look
+from satchel.workspace.edits import Side
 from satchel.workspace.errors import Conflicting, InvalidFile, Refused
 from satchel.workspace.looking import look as look_at
 from satchel.workspace.opening import Why, opened
@@ -57,7 +57,6 @@ class Turns(RuleBasedStateMachine):
         self._made = count(1)
         self._patches = ExitStack()
         self._patches.enter_context(steady())
-        self._patches.enter_context(mock.patch.object(look, "LOOK_AGAIN", 0))
 
     @initialize(is_slow=st.booleans())
     def on_a_disk(self, is_slow: bool) -> None:

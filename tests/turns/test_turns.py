@@ -13,25 +13,26 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from .machine import Turns
 
-_UNHURRIED = settings(deadline=None, database=None, suppress_health_check=list(HealthCheck))
+_SEED = int(os.environ.get("SATCHEL_SEED") or 1)
+_PARTS = 4
 
 
 def test_whatever_turns_are_taken_nothing_is_lost_and_nothing_doubled() -> None:
-    run_state_machine_as_test(
-        Turns, settings=settings(_UNHURRIED, max_examples=120, stateful_step_count=15, derandomize=True)
-    )
+    _take_turns(Turns, 30, derandomize=True)
 
 
 @pytest.mark.slow
-def test_many_other_turns() -> None:
-    """`SATCHEL_TURNS=SEED` takes others."""
-    chosen = int(os.environ.get("SATCHEL_TURNS", "1"))
-    print(f"SATCHEL_TURNS={chosen}")
+@pytest.mark.parametrize("part", range(_PARTS))
+def test_many_other_turns(part: int) -> None:
+    seed = _SEED + part
+    print(f"seed {seed}")
+    # `hypothesis.seed` is for functions; the machine's own test takes it from here.
+    seeded = type("Turns", (Turns,), {"_hypothesis_internal_use_seed": seed})
+    _take_turns(seeded, 60, print_blob=True)
+
+
+def _take_turns(machine: type[Turns], examples: int, **options: bool) -> None:
+    unhurried = settings(deadline=None, database=None, suppress_health_check=list(HealthCheck))
     run_state_machine_as_test(
-        _seeded(chosen), settings=settings(_UNHURRIED, max_examples=100, stateful_step_count=15, print_blob=True)
+        machine, settings=settings(unhurried, max_examples=examples, stateful_step_count=15, **options)
     )
-
-
-def _seeded(number: int) -> type[Turns]:
-    """`seed` is for functions; the machine's own test takes it from here."""
-    return type("Turns", (Turns,), {"_hypothesis_internal_use_seed": number})

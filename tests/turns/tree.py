@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from crash import memory
@@ -120,10 +121,20 @@ def records(tree: dict[str, bytes]) -> Iterator[dict[str, Any]]:
     """Those that are whole."""
     for path in sorted(path for path in tree if path.startswith("journal/") and path.endswith(".jsonl")):
         for line in tree[path].splitlines():
-            try:
-                yield json.loads(line)
-            except ValueError:
+            record = _parsed(line)
+            if record is None:
                 return
+            yield record
+
+
+@lru_cache(1 << 14)
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    """The record, which nobody may change, or None if the line is not whole."""
+    try:
+        found: dict[str, Any] = json.loads(line)
+    except ValueError:
+        return None
+    return found
 
 
 def make(process: Process, durability: Literal["strict", "pipelined"] = "strict") -> Any:

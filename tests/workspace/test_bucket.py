@@ -13,6 +13,7 @@ import fsspec.config
 import pytest
 from aiobotocore.session import AioSession
 from between import Answer, Between, Cut, Drop, Meddling, Request, between
+from botocore.loaders import JSONFileLoader
 from botocore.utils import parse_timestamp
 from servers import BUCKET, KEY, SECRET, Server
 
@@ -31,7 +32,7 @@ def session() -> AioSession:
 
 
 class Way:
-    """A store that talks to moto through `between`, and what that is told to do with requests."""
+    """A store that talks to a server through `between`, and what that is told to do with requests."""
 
     def __init__(self, server: Server):
         self.server = server
@@ -53,10 +54,11 @@ class Way:
         self.meddle = lambda request: left.pop() if left and request.method == method else None
 
 
-@pytest.fixture
-def way(moto: Server) -> Iterator[Way]:
-    way = Way(moto)
-    with between(moto.endpoint, lambda request: way.meddle(request)) as way.between:
+@pytest.fixture(params=["seaweedfs", pytest.param("moto", marks=pytest.mark.slow)])
+def way(request: pytest.FixtureRequest) -> Iterator[Way]:
+    server: Server = request.getfixturevalue(request.param)
+    way = Way(server)
+    with between(server.endpoint, lambda request: way.meddle(request)) as way.between:
         yield way
 
 
@@ -145,8 +147,7 @@ def test_many_files_are_listed_page_by_page_and_removed_in_batches(way: Way, mon
     paths = [f"j/{number}" for number in range(7)]
     for path in paths:
         way.put(path, b"x")
-    way.meddle = lambda request: f"{request.path}&max-keys=3" if "list-type=2" in request.path else None
-    store = way.store()
+    store = way.store(s3_additional_kwargs={"MaxKeys": 3})
     with way.between.costs("GET", "GET", "GET"):
         assert [entry.path for entry in store.list("j")] == paths
     with way.between.costs("POST", "POST", "POST"):
@@ -203,6 +204,16 @@ def test_a_listing_spends_no_time_on_dates(way: Way, monkeypatch: pytest.MonkeyP
     assert store.version("todo.md") and store.read("todo.md").data == b"" and not slow
 
 
+def test_what_tells_a_client_what_s3_is_is_read_once(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A megabyte of JSON, which takes longer to parse than an opening takes."""
+    way.store(session=None).refresh()
+    read: list[str] = []
+    load = JSONFileLoader.load_file
+    monkeypatch.setattr(JSONFileLoader, "load_file", lambda self, path: read.append(path) or load(self, path))
+    way.store(session=None).refresh()
+    assert not read and way.between.count("GET") == 2
+
+
 def test_requests_say_whose_they_are(way: Way) -> None:
     """Who pays for a bucket looks into its log for who has asked."""
     said: list[str] = []
@@ -212,7 +223,9 @@ def test_requests_say_whose_they_are(way: Way) -> None:
 
 
 def test_keys_that_are_no_names_are_ignored_and_lead_nowhere(way: Way) -> None:
-    hostile = ("../x", "a/../../x", "/etc/passwd", "a//b", "f/", "", "a\\b", "c:x", "nul?", "d/.", "e.")
+    hostile = ["f/", "", "c:x", "nul?", "e."]
+    if way.server.kind == "moto":  # SeaweedFS refuses these, or makes others of them
+        hostile += ["../x", "a/../../x", "/etc/passwd", "a//b", "a\\b", "d/."]
     for path in ("ok", "f/ok", *hostile):
         way.put(path, b"x")
     way.server.client.put_object(Bucket=BUCKET, Key=way.prefix + "-beside/x", Body=b"x")
@@ -221,13 +234,13 @@ def test_keys_that_are_no_names_are_ignored_and_lead_nowhere(way: Way) -> None:
     assert list(store.folders("")) == ["f"] and [entry.path for entry in store.list("f")] == ["f/ok"]
 
 
-def test_a_whole_bucket_can_be_a_workspace(moto: Server) -> None:
-    moto.client.create_bucket(Bucket="whole-bucket")
+def test_a_whole_bucket_can_be_a_workspace(seaweedfs: Server) -> None:
+    seaweedfs.client.create_bucket(Bucket="whole-bucket")
     for url in ("s3://whole-bucket", "s3://whole-bucket/"):
-        store = open_store(url, moto.storage_options())
+        store = open_store(url, seaweedfs.storage_options())
         store.replace("a/b", url.encode())
         assert store.url == "s3://whole-bucket" and list(store.folders("")) == ["a"]
-    assert moto.client.get_object(Bucket="whole-bucket", Key="a/b")["Body"].read() == b"s3://whole-bucket/"
+    assert seaweedfs.client.get_object(Bucket="whole-bucket", Key="a/b")["Body"].read() == b"s3://whole-bucket/"
 
 
 # Options
@@ -336,8 +349,8 @@ def test_credentials_that_are_refused_are_an_error_at_once(way: Way, status: int
     assert code != "AccessDenied" or "s3:PutObject" in str(error)
 
 
-def test_a_bucket_that_is_not_there_is_said_to_be_missing(moto: Server) -> None:
-    store = open_store("s3://no-such-bucket-here/x", moto.storage_options())
+def test_a_bucket_that_is_not_there_is_said_to_be_missing(seaweedfs: Server) -> None:
+    store = open_store("s3://no-such-bucket-here/x", seaweedfs.storage_options())
     calls: list[Callable[[], object]] = [
         store.refresh, lambda: store.read("a"), lambda: store.create("a", b""), lambda: store.replace("a", b""),
         lambda: store.rename("a", "b"), lambda: store.append("a", b"x"), lambda: store.remove_many(["a"]),
@@ -387,20 +400,20 @@ def test_no_error_and_no_log_line_shows_a_credential(way: Way, caplog: pytest.Lo
         assert secret not in caplog.text
 
 
-def test_an_endpoint_where_nobody_listens_is_named(moto: Server) -> None:
-    store = BucketStore("bucket", "x", moto.storage_options("http://127.0.0.1:9"), patience=0.3)
+def test_an_endpoint_where_nobody_listens_is_named(seaweedfs: Server) -> None:
+    store = BucketStore("bucket", "x", seaweedfs.storage_options("http://127.0.0.1:9"), patience=0.3)
     with pytest.raises(StorageFailed, match=r"127\.0\.0\.1:9; is the endpoint right") as raised:
         store.refresh()
     assert raised.value.remedy
 
 
-def test_no_credentials_at_all_is_said(moto: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_credentials_at_all_is_said(seaweedfs: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    store = open_store("s3://bucket/x", {"endpoint_url": moto.endpoint})
+    store = open_store("s3://bucket/x", {"endpoint_url": seaweedfs.endpoint})
     with pytest.raises(StorageFailed, match="no credentials") as raised:
         store.refresh()
     assert raised.value.remedy and "AWS_PROFILE" in raised.value.remedy

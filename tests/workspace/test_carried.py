@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import warm
 from servers import BUCKET, Server
 
 AGENT = """
@@ -33,7 +34,7 @@ async def main(run):
 
 def satchel(*words: object, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "satchel", *map(str, words)]
-    return subprocess.run(command, capture_output=True, timeout=120, text=True, env=env, check=False)
+    return warm.run(command, capture_output=True, timeout=120, text=True, env=env, check=False)
 
 
 def test_a_run_that_waits_can_not_be_carried_to_where_it_is_answered(seaweedfs: Server, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,13 +12,15 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
+from properties import examples
 
-from satchel.workspace import checkpoint, patch, record
+from satchel.workspace import checkpoint, patch, record, rewinding
 from satchel.workspace.agentmoment import ROOT, AgentMoment, Past, Scope
 from satchel.workspace.checkpoint import MessagesAt
+from satchel.workspace.definition import Checkpoints
 from satchel.workspace.errors import InvalidFile, NewerFormat
 from satchel.workspace.looking import look
 from satchel.workspace.moment import Moment
@@ -136,7 +139,9 @@ class History:
             status = self.choose.choice([None, "completed", "failed", "waiting", "paused", "sleeping", "cancelled"])
             error = FAILURE if status in ("failed", "paused") else None
             until = AT if status == "sleeping" else ""
-            self.group(Closed(status=status, reason="because" if status else "", error=error, until=until))  # type: ignore[arg-type]
+            untaken = {"inbox/a.md": "0" * 64} if status == "completed" else {}
+            reason = "because" if status else ""
+            self.group(Closed(status=status, reason=reason, error=error, until=until, untaken=untaken))  # type: ignore[arg-type]
         self.open()
 
     def spawn(self) -> None:
@@ -290,7 +295,9 @@ class History:
             self.group(TaskDone(id=next(iter(self.moment.tasks)), moved_to=self.choose.choice(["", "other"])))
         else:
             self.calls += 1
-            content = self.choose.choice([{"content": Raw(b'"text"')}, {"blob": "1" * 64 + "-1"}])
+            contents: list[dict[str, Any]] = [{"content": Raw(b'"text"')}, {"blob": "1" * 64 + "-1"}]
+            contents += [{"kind": "schedule", "schedule": "1", "due": AT, "unopened": self.calls % 2 == 0}]
+            content = self.choose.choice(contents)
             self.group(
                 TaskTaken(
                     **self.of(), id=f"t{self.calls}", scope=self.scope(), file=f"inbox/{self.calls}.md",
@@ -389,7 +396,7 @@ def grown(seed: int, actions: int) -> History:
     return history
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(0, 2**32), st.integers(0, 25), st.data())
 def test_a_moment_read_from_any_checkpoint_and_continued_is_the_uninterrupted_one(
     seed: int, actions: int, data: st.DataObject
@@ -467,7 +474,7 @@ def test_a_checkpoint_cut_anywhere_is_refused() -> None:
 
 def test_a_checkpoint_is_json_with_its_hash_last() -> None:
     facts = json.loads(DATA)
-    assert next(iter(facts)) == "format" and next(reversed(facts)) == "sha256"
+    assert [*facts] == ["format", "moment", "messages", "sha256"]
     assert facts["sha256"] == hashlib.sha256(DATA[: DATA.rindex(b',"sha256"')]).hexdigest()
 
 
@@ -476,35 +483,76 @@ def signed(facts: Any) -> bytes:
     return b'%s,"sha256":"%s"}\n' % (body, hashlib.sha256(body).hexdigest().encode())
 
 
+def facts() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(DATA)
+    del found["sha256"]
+    return found
+
+
 def changed(**changes: Any) -> dict[str, Any]:
-    facts = json.loads(DATA)
-    del facts["sha256"]
-    return facts | changes
+    """The sample with other fields in its moment."""
+    found = facts()
+    return found | {"moment": found["moment"] | changes}
+
+
+def with_agents(**agents: dict[str, Any]) -> dict[str, Any]:
+    """The sample with these agents only, each like the root but for what is given."""
+    root = facts()["moment"]["agents"][""]
+    found = changed(agents={path: root | {"path": path} | agent for path, agent in agents.items()})
+    return found | {"messages": {path: {} for path in agents}}
 
 
 def test_a_newer_checkpoint_is_not_a_broken_one() -> None:
     with pytest.raises(NewerFormat, match=r"(?i)upgrade"):
-        checkpoint.parse(signed(changed(format=2, agents="something else altogether")))
+        checkpoint.parse(signed(facts() | {"format": 2, "moment": "something else altogether"}))
 
 
 DEEP = b"[" * 100_000 + b"]" * 100_000
+DATA_OF_ROOT = {"has_data": True, "data": {}}
+
+SENSELESS: dict[str, Any] = {
+    "nothing": {},
+    "no agents": changed(agents={}),
+    "no root": with_agents(other={}),
+    "no calls of its own": with_agents(**{"": {"scopes": {}}}),
+    "data are a list": with_agents(**{"": {"has_data": True, "data": [1]}}),
+    "data of a sub-agent are a number": with_agents(**{"": DATA_OF_ROOT, "a": {"has_data": True, "data": 1}}),
+    "an agent without the one above": with_agents(**{"": DATA_OF_ROOT, "a/b": DATA_OF_ROOT}),
+    "an agent before the one above": with_agents(**{"": DATA_OF_ROOT, "a/b": DATA_OF_ROOT, "a": DATA_OF_ROOT}),
+    "an agent that says it is another": with_agents(**{"": DATA_OF_ROOT, "a": DATA_OF_ROOT | {"path": "b"}}),
+    "an agent without messages": with_agents(**{"": DATA_OF_ROOT}) | {"messages": {}},
+    "messages before the first byte": facts() | {"messages": {"": {"bytes": -1}}},
+    "before the first record": changed(seq=-1),
+    "before the first epoch": changed(epoch=-1),
+    "epoch that no stamp holds": changed(epoch=10**12),
+    "seq that no name holds": changed(seq=10**13),
+    "unknown status": changed(status="asleep"),
+    "format in words": facts() | {"format": "1"},
+    "no run": changed(run_id=5),
+    "opened at no time": changed(opened_at="yesterday"),
+    "opened at a time somewhere": changed(opened_at="2026-11-01T00:00:00"),
+    "sleeps without end": changed(status="sleeping", until=""),
+    "a question of nobody": changed(
+        doubts={"d1": {"type": "doubt", "agent": "gone", "scope": "", "no": 1, "step": "s", "args": "0" * 16, "n": 0,
+                       "id": "d1", "why": "unreached"}}
+    ),
+    "deep": json.dumps(facts()).encode()[:-1] + b',"x":' + DEEP + b"}",
+    "no text": json.dumps(facts()).encode().replace(b"run-1", b"run-\xff"),
+    "a list": b"[1]",
+    "null": b"null",
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "facts",
-    [
-        {}, changed(agents={}), changed(agents={"other": changed()["agents"][""]}), changed(at={"seq": -1, "epoch": 1}),
-        changed(at={"seq": 1, "epoch": -1}), changed(at={"seq": 1, "epoch": 10**12}),
-        changed(at={"seq": 10**13, "epoch": 1}),
-        changed(status="asleep"), changed(format="1"), changed(agents={"": changed()["agents"][""] | {"open": {}}}),
-        changed(run_id=5), json.dumps(changed()).encode()[:-1] + b',"x":' + DEEP + b"}",
-        json.dumps(changed()).encode()[:-1] + b',"reason":"\xff"}', b"[1]", b"null",
-    ],
-    ids=lambda facts: str(facts)[:20],
-)  # fmt: skip
-def test_a_signed_checkpoint_that_says_nothing_sensible_is_refused(facts: Any) -> None:
+@pytest.mark.parametrize("what", SENSELESS)
+def test_a_signed_checkpoint_that_says_nothing_sensible_is_refused(what: str) -> None:
     with pytest.raises(ValueError):
-        checkpoint.parse(signed(facts))
+        checkpoint.parse(signed(SENSELESS[what]))
+
+
+def test_the_checkpoints_that_the_senseless_ones_are_made_from_are_refused() -> None:
+    checkpoint.parse(signed(facts()))
+    read, _ = checkpoint.parse(signed(with_agents(**{"": DATA_OF_ROOT, "a": DATA_OF_ROOT, "a/b": DATA_OF_ROOT})))
+    assert [*read.agents] == ["", "a", "a/b"]
 
 
 def test_an_id_of_many_digits_does_not_make_checkpoints_impossible() -> None:
@@ -546,18 +594,75 @@ def test_only_the_newest_checkpoints_are_kept_and_nothing_else_is_removed(store:
     assert checkpoint.newest(store)[0].seq == 9  # type: ignore[union-attr]
 
 
+def kept(store: DiskStore) -> list[int]:
+    return [checkpoint.position_of(path) for path in checkpoint.paths(store)]
+
+
+def aged(store: DiskStore, hours: int) -> None:
+    """Let all that were written by now be so much older."""
+    for path in checkpoint.paths(store):
+        full = Path(store.url, path)
+        at = full.stat().st_mtime - 3600 * hours
+        os.utime(full, (at, at))
+
+
+def test_a_checkpoint_is_removed_that_is_young_enough(store: DiskStore) -> None:
+    a_day = Checkpoints(keep=1, keep_for=86400.0)
+    for seq in range(1, 10):
+        aged(store, 8)
+        checkpoint.write(store, moment_at(seq), {}, keep=a_day)
+    assert kept(store) == [7, 8, 9], "of 0, 8 and 16 hours"
+    aged(store, 1000)
+    checkpoint.write(store, moment_at(10), {}, keep=a_day)
+    assert kept(store) == [10]
+
+
+def test_what_either_of_the_two_keeps_is_removed(store: DiskStore) -> None:
+    for seq in range(1, 10):
+        aged(store, 8)
+        checkpoint.write(store, moment_at(seq), {}, keep=Checkpoints(keep=5, keep_for=86400.0))
+    assert kept(store) == [5, 6, 7, 8, 9]
+    for seq in range(10, 20):
+        checkpoint.write(store, moment_at(seq), {}, keep=Checkpoints(keep=5, keep_for=86400.0))
+    assert kept(store) == [7, 8, 9, *range(10, 20)]
+
+
+@pytest.mark.parametrize("keep", [Checkpoints(keep=1), Checkpoints(keep=2), Checkpoints(keep=1, keep_for=60.0)])
+def test_the_last_one_from_before_a_stop_by_force_is_removed(store: DiskStore, keep: Checkpoints) -> None:
+    for seq in (1, 2):
+        checkpoint.write(store, moment_at(seq), {}, keep=keep)
+        aged(store, 1)
+    for seq in range(3, 9):
+        unclean = moment_at(seq)
+        unclean.unclean = True
+        path = checkpoint.write(store, unclean, {}, keep=keep).path
+        assert path.endswith("_unclean.json")
+        aged(store, 1)
+    assert kept(store) == [2, *range(9 - keep.keep, 9)]
+    found = rewinding.last_good(store, unclean)
+    assert found is not None and found.moment.seq == 2
+    checkpoint.write(store, moment_at(9), {}, keep=keep)
+    assert kept(store) == [*range(10 - keep.keep, 10)]
+
+
+def test_the_words_of_an_item_make_a_checkpoint_look_unclean() -> None:
+    moment = Moment(run_id=RUN)
+    moment.apply([Line(1, 1, AT, 1, ScopeBegun(scope="a_unclean", title="x_unclean"))])
+    assert checkpoint.path_of(moment) == "checkpoints/000000000001-a-unclean-x-unclean.json"
+
+
 @pytest.mark.parametrize("damage", [b"", b"{}", DATA[:-9], b"\0" * 500, DATA.replace(b"run-1", b"run-2")])
 def test_a_broken_checkpoint_is_passed_over_and_complained_of(store: DiskStore, damage: bytes) -> None:
     for seq in (3, 4, 5):
         checkpoint.write(store, moment_at(seq), {})
     store.replace(checkpoint.paths(store)[-1], damage)
-    moment, _, complaints = checkpoint.newest(store)
+    moment, _, complaints, _ = checkpoint.newest(store)
     assert moment is not None and moment.seq == 4
     assert len(complaints) == 1 and "000000000005" in complaints[0]
     store.replace(checkpoint.paths(store)[-2], b"x")
     assert checkpoint.newest(store)[0].seq == 3  # type: ignore[union-attr]
     store.replace(checkpoint.paths(store)[0], b"x")
-    moment, at, complaints = checkpoint.newest(store)
+    moment, at, complaints, _ = checkpoint.newest(store)
     assert moment is None and at == {} and len(complaints) == 3
 
 
@@ -566,13 +671,20 @@ def test_a_checkpoint_that_is_no_file_is_passed_over(store: DiskStore, tmp_path:
     checkpoint.write(store, moment_at(3), {})
     planted = tmp_path / "checkpoints/000000000009-x.json"
     planted.symlink_to("/etc/passwd") if kind == "link" else planted.mkdir()
-    moment, _, complaints = checkpoint.newest(store)
+    moment, _, complaints, _ = checkpoint.newest(store)
     assert moment is not None and moment.seq == 3 and len(complaints) == (kind == "link")
+
+
+def test_a_checkpoint_under_another_ones_name_is_passed_over(store: DiskStore) -> None:
+    checkpoint.write(store, moment_at(3), {})
+    store.replace("checkpoints/000000000009-x.json", store.read(checkpoint.paths(store)[0]).data)
+    moment, _, complaints, _ = checkpoint.newest(store)
+    assert moment is not None and moment.seq == 3 and "it is of record 3" in complaints[0]
 
 
 def test_a_newer_checkpoint_is_never_passed_over(store: DiskStore) -> None:
     checkpoint.write(store, moment_at(3), {})
-    store.replace("checkpoints/000000000009-x.json", signed(changed(format=2)))
+    store.replace("checkpoints/000000000009-x.json", signed(facts() | {"format": 2}))
     with pytest.raises(NewerFormat):
         checkpoint.newest(store)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from satchel.schemas import problems
 from satchel.workspace import definition
-from satchel.workspace.definition import Definition, encode, parse
+from satchel.workspace.definition import Checkpoints, Definition, encode, parse
 from satchel.workspace.errors import InvalidFile, NewerFormat
 from satchel.workspace.yamltext import dump
 
@@ -86,6 +86,32 @@ def test_a_file_is_written_that_nobody_would_have_written() -> None:
         "\n"
         'settings:\n  sources: ~/notes\n  at: "22:30"\n'
     )
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("", Checkpoints(600.0, 5, 0.0)),
+        ("{}", Checkpoints(600.0, 5, 0.0)),
+        ("{every: growth}", Checkpoints("growth")),
+        ("{every: item, keep: 3}", Checkpoints("item", 3)),
+        ("{every: milestone, keep: 24h}", Checkpoints("milestone", 1, 86400.0)),
+        ("{every: 90s, keep: [2, 7d]}", Checkpoints(90.0, 2, 604800.0)),
+        ("{every: 30, keep: [24h, 2]}", Checkpoints(30.0, 2, 86400.0)),
+    ],
+)
+def test_when_checkpoints_are_written_is_misread(written: str, meant: Checkpoints) -> None:
+    assert parse(MINIMAL + (f"checkpoints: {written}\n" if written else "")).checkpoints == meant
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["{every: never}", "{every: [item]}", "{keep: 0}", "{keep: []}", "{keep: [1, 2h, 3]}", "{often: 1}",
+     "{keep: 1.5}", "item", "{keep: all}"],
+)  # fmt: skip
+def test_checkpoints_that_nobody_can_keep_are_accepted(written: str) -> None:
+    with pytest.raises(InvalidFile, match="checkpoints"):
+        parse(MINIMAL + f"checkpoints: {written}\n")
 
 
 SETTINGS = st.dictionaries(

@@ -10,8 +10,9 @@ import pytest
 
 from satchel.workspace import guard as guarding
 from satchel.workspace.edits import displaced
-from satchel.workspace.guard import STILL, Guard
+from satchel.workspace.guard import Guard
 from satchel.workspace.moment import Moment
+from satchel.workspace.settling import WAITS
 from satchel.workspace.store import DiskStore
 from satchel.workspace.store.disk import DISPLACED
 from satchel.workspace.store.syscalls import Syscalls
@@ -39,7 +40,7 @@ def guard(tmp_path: Path, clock: Clock) -> Guard:
 def looked(guard: Guard, clock: Clock) -> list[str]:
     """Twice, so far apart that what is saved holds still."""
     list(guard.look())
-    clock.now += STILL + 0.01
+    clock.now += WAITS.closed + 0.01
     return list(guard.look())
 
 
@@ -63,16 +64,47 @@ def test_what_is_saved_into_a_file_that_was_displaced_is_lost(guard: Guard, cloc
     assert (tmp_path / NAME).read_bytes() == b"mine", "nobody has merged it yet"
 
 
+def test_a_save_before_a_removed_file_is_written_again_is_not_seen(guard: Guard, clock: Clock, tmp_path: Path) -> None:
+    """As vim saves, before the run has written the file again."""
+    guard.replace(NAME, b"1")
+    (tmp_path / NAME).rename(tmp_path / f"{NAME}~")
+    assert list(guard.look()) == [NAME]
+    guard.lose(NAME)
+    assert list(guard.look()) == [], "it is known to be away"
+    (tmp_path / NAME).write_bytes(b"mine")
+    assert looked(guard, clock) == [NAME]
+    guard.replace(NAME, b"2")
+    assert (tmp_path / NAME).read_bytes() == b"mine"
+
+
+def test_what_was_put_back_is_lost_with_the_next_save(guard: Guard, clock: Clock, tmp_path: Path) -> None:
+    """Its editor had read the file before, so the save does not hold it."""
+    guard.replace(NAME, b"1")
+    with (tmp_path / NAME).open("r+b") as editor:
+        guard.replace(NAME, b"2")
+        editor.write(b"mine")
+    assert looked(guard, clock) == [NAME] and (tmp_path / NAME).read_bytes() == b"mine"
+    (tmp_path / NAME).write_bytes(b"other")
+    assert looked(guard, clock) == [NAME] and (tmp_path / NAME).read_bytes() == b"other", "which is taken first"
+    guard.take(NAME, DiskStore(tmp_path).version(NAME) or "")
+    assert looked(guard, clock) == [NAME] and (tmp_path / NAME).read_bytes() == b"mine"
+    guard.take(NAME, DiskStore(tmp_path).version(NAME) or "")
+    guard.replace(NAME, b"3")
+    assert looked(guard, clock) == [] and (tmp_path / NAME).read_bytes() == b"3", "once"
+    guard.clear()
+    assert not (tmp_path / DISPLACED).exists()
+
+
 def test_what_is_half_saved_into_a_displaced_file_is_put_back(guard: Guard, clock: Clock, tmp_path: Path) -> None:
     guard.replace(NAME, b"1")
     with (tmp_path / NAME).open("r+b", buffering=0) as editor:
         guard.replace(NAME, b"2")
         editor.write(b"mi")
         list(guard.look())
-        clock.now += STILL / 2
+        clock.now += WAITS.closed / 2
         editor.write(b"ne")
         list(guard.look())
-        clock.now += STILL / 2 + 0.01
+        clock.now += WAITS.closed / 2 + 0.01
         assert list(guard.look()) == [] and (tmp_path / NAME).read_bytes() == b"2"
     assert looked(guard, clock) == [NAME] and (tmp_path / NAME).read_bytes() == b"mine"
 

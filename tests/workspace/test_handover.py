@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from waits import NOBODY_SAVES
 
-from satchel.workspace import handover, inbox
-from satchel.workspace.edits import look
+from satchel.workspace import handover, inbox, settling
+from satchel.workspace.edits.look import sha
 from satchel.workspace.looking import look as look_at
 from satchel.workspace.opening import Workspace, opened
 from satchel.workspace.record import TaskTaken
@@ -20,7 +21,7 @@ from satchel.workspace.store import DiskStore
 
 @pytest.fixture(autouse=True)
 def nobody_is_in_the_middle_of_saving(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(look, "LOOK_AGAIN", 0.0)
+    monkeypatch.setattr(settling, "WAITS", NOBODY_SAVES)
 
 
 @pytest.fixture
@@ -77,8 +78,8 @@ def test_a_task_at_work_is_handed_on(folder: Path, tmp_path: Path) -> None:
     there = new(tmp_path, "there")
     (folder / "inbox/a.md").write_text("first")
     with at_work(folder) as workspace:
-        sha = look.sha(b"first")
-        workspace.journal.add(TaskTaken(id="t1", scope="", file="inbox/a.md", sha256=sha))
+        taken = TaskTaken(id="t1", scope="", file="inbox/a.md", sha256=sha(b"first"))
+        workspace.journal.add(taken)
         workspace.journal.flush()
         assert redirect(workspace) == []
     assert files(there / "inbox") == {} and files(folder / "inbox") == {"a.md": "first"}

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import examples
 
 from satchel.workspace import journal, record
 from satchel.workspace.errors import Damaged, InvalidFile, NewerFormat, SatchelError, StorageFailed
-from satchel.workspace.journal import Journal, Tail, appended
+from satchel.workspace.journal import Journal, Tail, appended, merging
 from satchel.workspace.journal import writing as writing_end
 from satchel.workspace.record import Closed, Fenced, Line
 from satchel.workspace.store import Content, DiskStore, Entry, Syscalls
@@ -583,7 +584,7 @@ def test_a_flush_with_nothing_to_write_touches_nothing(writing: Writing) -> None
     assert not {"write", "open_new", "mkdir"} & set(writing.syscalls.calls) and writing.told == []
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=6))
 def test_any_sequence_of_groups_survives_write_and_read(tmp_path_factory: Any, groups: list[int]) -> None:
     writing = Writing(tmp_path_factory.mktemp("w"))
@@ -597,3 +598,92 @@ def test_any_sequence_of_groups_survives_write_and_read(tmp_path_factory: Any, g
         f"{size}/{number}\n\u2028" for size in groups for number in range(size)
     ]
     assert tail.torn is None and tail.next_seq == sum(groups) + 1
+
+
+# Merging what many short openings leave
+
+
+def short_openings(folder: Path, count: int, due: int = 1) -> DiskStore:
+    """Each writes two records, and ends."""
+    store, before = DiskStore(folder), due
+    for epoch in range(1, count + 1):
+        writer = Journal(store, epoch=before + epoch, next_seq=due, on_durable=lambda lines: None)
+        for number in (1, 2):
+            writer.add(Closed(reason=f"{epoch}.{number}"))
+        writer.flush()
+        writer.roll_up()
+        writer.end()
+        due += 2
+    return store
+
+
+def reasons(store: DiskStore) -> list[str]:
+    return [found.record.reason for found in journal.read(store, after=0).lines]  # type: ignore[union-attr]
+
+
+WRITTEN = [f"{epoch}.{number}" for epoch in range(1, 101) for number in (1, 2)]
+
+
+def test_many_short_openings_leave_few_segments(tmp_path: Path) -> None:
+    store = short_openings(tmp_path, 100)
+    assert len(journal.segments(store)) <= merging.MANY + 1
+    assert reasons(store) == WRITTEN
+    assert journal.segments(store)[-1] == 199  # the newest is as it was written
+
+
+def test_a_merge_that_is_cut_off_loses_and_doubles_no_record(tmp_path: Path) -> None:
+    """At each of its calls: before the rename, and before each removal."""
+
+    class Killed(Exception): ...
+
+    class Dying(Syscalls):
+        left = 0
+
+        def _call(self) -> None:
+            if self.left == 0:
+                raise Killed
+            self.left -= 1
+
+        def rename(self, source: str, target: str) -> None:
+            self._call()
+            super().rename(source, target)
+
+        def unlink(self, path: str) -> None:
+            self._call()
+            super().unlink(path)
+
+    for calls in range(merging.MANY):
+        folder = tmp_path / str(calls)
+        folder.mkdir()
+        short_openings(folder, merging.MANY)
+        system = Dying()
+        store = DiskStore(folder, system)
+        writer = Journal(store, epoch=90, next_seq=2 * merging.MANY + 1, on_durable=lambda lines: None)
+        writer.add(Closed(reason="last"))
+        writer.flush()
+        system.left = calls
+        with pytest.raises(Killed):
+            writer.roll_up()
+        assert reasons(DiskStore(folder)) == [*WRITTEN[: 2 * merging.MANY], "last"]
+        later = short_openings(folder, merging.MANY, 2 * merging.MANY + 2)
+        assert reasons(later) == [*WRITTEN[: 2 * merging.MANY], "last", *WRITTEN[: 2 * merging.MANY]]
+        assert len(journal.segments(later)) <= merging.MANY + 1
+
+
+def test_a_merge_leaves_a_damaged_segment_as_it_is(tmp_path: Path) -> None:
+    store = short_openings(tmp_path, merging.MANY)
+    path = tmp_path / journal.segment_path(journal.segments(store)[4])
+    path.write_bytes(path.read_bytes().replace(b'"reason":"', b'"reason":"!'))
+    damaged = path.read_bytes()
+    short_openings(tmp_path, merging.MANY, 2 * merging.MANY + 1)
+    assert path.read_bytes() == damaged
+    with pytest.raises(Damaged):
+        journal.read(store, after=0)
+
+
+def test_large_segments_are_not_copied_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merging, "SMALL_BYTES", 3000)
+    store = short_openings(tmp_path, 100)
+    large = [entry for entry in store.list("journal") if entry.size >= 3000]
+    assert large and all(entry.size < 3000 + merging.MANY * 400 for entry in large)
+    assert reasons(store) == WRITTEN

@@ -11,7 +11,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
+from properties import pairs
 from servers import BUCKET, Server
 
 import satchel
@@ -184,8 +186,7 @@ def test_who_begins_to_run_it_under_the_tombstone_is_lost(folder: Path, place: s
 STONE = tombstone.Tombstone(run_id="moved-1", to="/else", at="2026-01-01T00:00:00Z", by="x", satchel="0")
 
 
-@pytest.mark.parametrize("is_new", [False, True])
-@pytest.mark.parametrize("what", ["all of it", "the rest", "and clears it"])
+@pytest.mark.parametrize(("what", "is_new"), pairs(["all of it", "the rest", "and clears it"], [False, True], every=2))
 def test_who_is_about_to_run_it_when_the_tombstone_comes_sees_it(
     what: str, is_new: bool, folder: Path, place: str, at: Open
 ) -> None:
@@ -373,21 +374,33 @@ def test_a_bucket_whose_tags_say_nothing_is_believed(folder: Path, place: str, a
     assert define(DiskStore(folder)).run_id == "moved-1"
 
 
+@pytest.mark.slow
 def test_what_a_disk_can_not_hold_is_found_out_in_the_middle(folder: Path, moto: Server, tmp_path: Path) -> None:
     place = moto.place()
-
-    def at(url: str) -> Store:
-        return open_store(url, moto.storage_options())
-
-    moving.copy(DiskStore(folder), at(place), by="me")
-    (tmp_path / "c").mkdir()
     prefix = place.removeprefix(f"s3://{BUCKET}/")
-    for name in ("outputs", "n" * 300):
+
+    def put(name: str) -> None:
         moto.client.put_object(Bucket=BUCKET, Key=f"{prefix}/{name}", Body=b"x")
+
+    _copied_in_vain(folder, lambda: open_store(place, moto.storage_options()), put, tmp_path / "c")
+
+
+def test_what_a_disk_can_not_hold_is_found_out_in_the_middle_of_a_memory(folder: Path, tmp_path: Path) -> None:
+    def put(name: str) -> None:
+        fsspec.filesystem("memory").pipe_file(f"{tmp_path}/{name}", b"x")
+
+    _copied_in_vain(folder, lambda: open_store(f"memory:/{tmp_path}"), put, tmp_path / "c")
+
+
+def _copied_in_vain(folder: Path, at: Callable[[], Store], put: Callable[[str], None], to: Path) -> None:
+    moving.copy(DiskStore(folder), at(), by="me")
+    to.mkdir()
+    for name in ("outputs", "n" * 300):
+        put(name)
         with pytest.raises(UsageError, match="can't be brought to another place"):
-            moving.copy(at(place), DiskStore(tmp_path / "c"), by="me")
-        assert not inventory.carried(DiskStore(tmp_path / "c"))
-        moto.client.delete_object(Bucket=BUCKET, Key=f"{prefix}/{name}")
+            moving.copy(at(), DiskStore(to), by="me")
+        assert not inventory.carried(DiskStore(to))
+        at().remove(name)
 
 
 def test_a_copy_with_other_tools_is_not_the_run(

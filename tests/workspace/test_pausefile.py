@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from satchel.schemas import problems, schema
@@ -64,7 +64,6 @@ def test_a_new_file_does_not_say_how_to_go_on() -> None:
     assert b"status: resume" in made and pausefile.parse(made).status == "paused"
 
 
-@settings(deadline=None)  # jsonschema is imported by the first
 @given(st.dictionaries(st.sampled_from([*schema("pause")["properties"], "x-mine", "else"]), VALUES, max_size=4))
 def test_what_is_taken_without_asking_the_schema_breaks_it(said: dict[str, object]) -> None:
     assert not pausefile._is_plainly_valid(said) or not problems("pause", said)

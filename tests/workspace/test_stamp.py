@@ -92,7 +92,7 @@ def test_looking_for_a_stamp_takes_no_more_than_moments(filler: bytes) -> None:
     import time
 
     data = filler * (1_000_000 // len(filler)) + b"x"
-    began = time.perf_counter()
+    began = time.thread_time()
     stamp.read_markdown(data)
     stamp.read_json(data)
-    assert time.perf_counter() - began < 10
+    assert time.thread_time() - began < 10

@@ -131,9 +131,10 @@ KINDS = {
     "disk": on_disk, "file-url": at_a_file_url, "memory": in_memory, "moto": on_moto, "renaming": renaming,
     "seaweedfs": on_seaweedfs,
 }  # fmt: skip
+_SECOND = ("file-url", "moto")  # of their kind: the slow tier tries them, too
 
 
-@pytest.fixture(params=sorted(KINDS))
+@pytest.fixture(params=[pytest.param(kind, marks=pytest.mark.slow if kind in _SECOND else ()) for kind in KINDS])
 def stores(request: pytest.FixtureRequest) -> Stores:
     return KINDS[request.param](request)
 
@@ -194,6 +195,14 @@ def test_a_tail_is_the_end_of_the_file_and_never_more_than_there_is(stores: Stor
     stores.put("f/a.txt", b"")
     store.refresh()
     assert store.tail("f/a.txt", 10) == b"" and store.tail("f/a.txt", 0) == b""
+
+
+def test_a_file_that_is_not_open_has_a_writer(stores: Stores, store: Store) -> None:
+    stores.put("a.txt", b"x")
+    store.refresh()
+    assert not store.has_writer("a.txt") and store.has_writer("missing.txt") is None
+    with pytest.raises(UsageError):
+        store.has_writer("../a.txt")
 
 
 def test_the_tail_of_a_missing_file_is_an_error_and_not_an_empty_one(stores: Stores, store: Store) -> None:

@@ -391,6 +391,13 @@ def test_what_remains_has_no_finished_items() -> None:
         ("- [ x] a\n", "line 1", 'the mark "[ x]"'),
         ("- [ ] a\n- [x]b\n", "line 2", '"[x]" that is not followed by a blank'),
         ("- " * 30 + "[ ] a\n", "line 1", "more than 40 lists and quotes inside each other"),
+        ("- [ ] a\n-[ ] New\n", "line 2", '"-[ ] New", which looks like an item and is text'),
+        ("- [ ] a\n  – [ ] New\n", "line 2", '"– [ ] New", which looks like an item and is text'),
+        ("- [ ] a\n• [x] New\n", "line 2", '"• [x] New", which looks like an item and is text'),
+        ("•[ ]New\n", "line 1", '"•[ ]New", which looks like an item and is text'),
+        ("- [ ] a\n- ☐ New\n", "line 2", '"- ☐ New", which looks like an item and is text'),
+        ("☑ New\n", "line 1", '"☑ New", which looks like an item and is text'),
+        ("> - [ ] a\n> -[ ] New\n", "line 2", '"> -[ ] New", which looks like an item and is text'),
     ],
 )
 def test_a_slip_is_reported_where_it_is(text: str, place: str, found: str) -> None:
@@ -402,10 +409,20 @@ def test_a_slip_is_reported_where_it_is(text: str, place: str, found: str) -> No
 
 
 @pytest.mark.parametrize(
-    "text", ["- [x](u)\n", "- [x][u]\n", "- [x]: u\n", "- [1] Author, Title\n", "- [link] a\n", "[?] a\n", "- `[?]`\n"]
-)
+    "text",
+    [
+        "- [x](u)\n", "- [x][u]\n", "- [x]: u\n", "- [1] Author, Title\n", "- [link] a\n", "[?] a\n", "- `[?]`\n",
+        "-[x](u)\n", "*[x]* a\n", "- [ ] a\n-\\[ ] New\n", "```\n-[ ] New\n```\n", "# -[ ] New\n", "- a ☐ b\n",
+    ],
+)  # fmt: skip
 def test_links_and_references_are_no_slips(text: str) -> None:
     assert Plan(text).problems() == []
+
+
+def test_a_list_item_without_a_checkbox_is_an_item_or_is_kept_quiet_about() -> None:
+    plan = Plan("- a\n- b\n\n1. c\n\n# Items\n\n- [ ] d\n- New\n  - note of it\n- [ ] e\n  - note\n")
+    assert plan.without_checkbox() == {"- New": 9}
+    assert [task.text for task in plan.tasks] == ["d", "e"]
 
 
 # Splices and outlines
@@ -497,20 +514,21 @@ def test_replaying_marks_and_ids_needs_no_parse(monkeypatch: pytest.MonkeyPatch)
 # Size
 
 
-def test_ten_thousand_items_are_worked_off_in_linear_time() -> None:
-    text = "- [ ] all\n" + "".join(f"  - [ ] item {number}\n" for number in range(10_000))
+@pytest.mark.parametrize("count", [2_000, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_thousands_of_items_are_worked_off_in_linear_time(count: int) -> None:
+    text = "- [ ] all\n" + "".join(f"  - [ ] item {number}\n" for number in range(count))
     plan = Plan(text)
     outline = plan.outline()
     plan = Plan.restore(text, outline)
-    start = time.perf_counter()
+    start = time.thread_time()
     done = 0
     while (task := plan.next_leaf()) is not None:
         plan.begin(task, done)
         plan.tick(task)
         done = plan.progress.settled
-    assert done == 10_000
+    assert done == count
     assert plan.tasks[0].mark == "done"
-    assert time.perf_counter() - start < 5, "0.1 s when it was written; quadratic would be minutes"
+    assert time.thread_time() - start < count / 2000, "a fiftieth when it was written; quadratic would be minutes"
 
 
 @pytest.mark.parametrize(
@@ -531,7 +549,7 @@ def test_ten_thousand_items_are_worked_off_in_linear_time() -> None:
     ids=range(11),
 )
 def test_hostile_texts_take_no_long_time(text: str) -> None:
-    start = time.perf_counter()
+    start = time.thread_time()
     plan = Plan(text)
     assert plan.text == text
     assert len(plan.problems()) >= 0
@@ -541,7 +559,7 @@ def test_hostile_texts_take_no_long_time(text: str) -> None:
             plan.add(["n"], after=plan.tasks[0])
         plan.note(plan.tasks[0], "x" + " " * 100_000 + "y")
     assert plan.remaining() is not None
-    assert time.perf_counter() - start < 10
+    assert time.thread_time() - start < 5
 
 
 def test_importing_it_does_not_load_the_parser() -> None:

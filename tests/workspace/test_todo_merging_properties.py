@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
+from properties import examples
 
 from satchel.workspace.errors import UsageError
 from satchel.workspace.todo import Plan, Task, between, changes, merge_plans, settle
@@ -15,7 +16,7 @@ from satchel.workspace.todo.conflicts import Side
 from satchel.workspace.todo.matching import match
 from satchel.workspace.todo.splice import apply, body, ending, split
 
-COMMON = settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+COMMON = examples(200)
 
 WORDS = ["read a.txt", "read b.txt", "check", "send", "write"]
 PROSE = ["# Plan ", "## Later ", "some words ", "", "```", "> a quote ", "<!-- x --> ", "lazy "]

@@ -6,18 +6,15 @@ import re
 from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck, assume, event, given, settings
+from hypothesis import assume, event, given
 from hypothesis import strategies as st
+from properties import examples
 
 from satchel.workspace.errors import UsageError
 from satchel.workspace.todo import Plan, Splice, Task
 from satchel.workspace.todo.splice import split
 
-COMMON = settings(
-    deadline=None,
-    max_examples=200,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+COMMON = examples(200)
 
 BITS = st.sampled_from(
     [
@@ -265,7 +262,7 @@ def test_a_tidy_plan_takes_any_note_and_any_item(text: str, data: st.DataObject,
         assert_like_a_fresh_parse(plan)
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@examples(60)
 @given(plain_texts())
 def test_a_run_ends_with_every_leaf_settled(text: str) -> None:
     plan = Plan(text)

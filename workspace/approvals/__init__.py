@@ -1,6 +1,6 @@
 """Questions to people: each is a file in approvals/, and the answer is typed into it."""
 
-from .desk import Desk, Found, answer_text, nothing_has_come
+from .desk import Desk, Found, answer_text, filled_in, nothing_has_come
 from .fitting import fit
 from .question import DONE, FOLDER, REDO, Question, find, open_questions, path_of
 from .reading import Reply
@@ -14,6 +14,7 @@ __all__ = [
     "Question",
     "Reply",
     "answer_text",
+    "filled_in",
     "find",
     "fit",
     "nothing_has_come",

@@ -8,7 +8,6 @@ out again.
 from __future__ import annotations
 
 import re
-import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
@@ -23,6 +22,7 @@ from ..errors import InvalidFile, Refused, SatchelError
 from ..journal import Journal
 from ..moment import Moment
 from ..record import NOTHING, ApprovalAnswered, Resolved
+from ..settling import Settling, Unsettled, until_settled
 from ..store import Content, FileChanged, Store, Version
 from . import form
 from .question import DONE, FOLDER, Question, open_questions, path_of
@@ -30,10 +30,6 @@ from .question import find as find_question
 from .reading import Reply, read
 
 _NAME = re.compile(rf"{FOLDER}/([ad])([0-9]{{1,9}})\.yaml")
-_OPEN = re.compile(rb"^status: *open\b", re.MULTILINE)
-_STILL = 0.4
-"""Seconds that a file must not have changed while the run goes on and nobody can wait for it."""
-
 _LOOKED_AT = 200
 """Of the files of questions that are closed, so many of the newest are looked at."""
 
@@ -56,7 +52,7 @@ class Desk:
         self._store, self._moment = store, moment
         self._seen: dict[str, Version] = {}  # by id: what there is nothing to say of
         self._closed: dict[str, Version] = {}  # by id: files that show that their question is closed
-        self._still: dict[str, tuple[Version, float]] = {}  # since when it is so
+        self._settling = Settling(store)
         self._numbers = {"a": 0, "d": 0}  # the last ones given away
 
     def free_id(self, letter: Literal["a", "d"]) -> str:
@@ -83,12 +79,16 @@ class Desk:
     def put(self, question: Question) -> None:
         """Write the file of an open question, unless it is there."""
         there = _read(self._store, question.path)
-        if there is not None and not looking.is_blank(there.data):
+        if there is not None and not self._is_emptied(question.path, there):
             return
         data = form.blank(question, self._moment.run_id)
         with suppress(FileChanged):
             version = there.version if there else None
             self._seen[question.id] = self._store.replace(question.path, data, if_version=version)
+
+    def _is_emptied(self, path: str, there: Content) -> bool:
+        """Not only for a moment, by a program that is about to save it."""
+        return looking.is_blank(there.data) and self._settling.stage(path, there.version) == "settled"
 
     def _show_answer(self, id: str) -> None:
         answer, path = self._moment.answered[id], path_of(id)
@@ -121,12 +121,13 @@ class Desk:
             if there is None:
                 continue
             self._closed[id] = there.version
-            of_this = f"run_id: {self._moment.run_id}".encode() in there.data
-            if of_this and _OPEN.search(there.data) and (shown := form.withdrawn(there.data)):
+            if form.is_open(there.data, self._moment.run_id) and (shown := form.withdrawn(there.data)):
                 self._replace(self._closed, id, shown, there.version)
 
     def _replace(self, known: dict[str, Version], id: str, data: bytes, version: Version) -> bool:
-        """Unless it was saved again meanwhile: then it is to be looked at again."""
+        """Unless it was saved again meanwhile, or is about to be: then it is to be looked at again."""
+        if self._store.has_writer(path_of(id)):
+            return False
         try:
             known[id] = self._store.replace(path_of(id), data, if_version=version)
         except FileChanged:
@@ -138,7 +139,7 @@ class Desk:
     def look(self, journal: Journal, *, may_wait: bool) -> list[Found]:
         """Record what has been answered, durably, and what has expired; say beside the rest why it is not taken.
 
-        `may_wait` lets this wait until a file that was saved just now holds still; otherwise such a file is taken by a
+        `may_wait` lets this wait until a file that was saved just now has settled; otherwise such a file is taken by a
         later look.
         """
         found = []
@@ -163,13 +164,9 @@ class Desk:
         there = _read(self._store, question.path)
         if there is None or form.is_signed(there.data):
             return there
-        if may_wait:
-            return looking.steady(self._store, question.path)
-        since = self._still.get(question.id)
-        now = time.monotonic()
-        if since is None or since[0] != there.version:
-            since = self._still[question.id] = there.version, now
-        return there if now - since[1] >= _STILL else None
+        with suppress(Unsettled, FileNotFoundError):
+            return until_settled(self._store, question.path) if may_wait else self._settling.read(question.path)
+        return None
 
     def _judge(self, question: Question, there: Content, journal: Journal) -> Found | None:
         if looking.is_blank(there.data):
@@ -181,6 +178,8 @@ class Desk:
         try:
             reply = read(question, self._moment.run_id, there.data)
         except InvalidFile as error:
+            if self._store.has_writer(question.path):
+                return None  # it is judged when it is closed, since nothing can be said in it before
             self._seen[question.id] = there.version
             shown = form.refused(there.data, error.problems)
             if shown is not None:
@@ -238,6 +237,25 @@ def nothing_has_come(store: Store, moment: Moment, at: datetime) -> list[str] | 
             return None
         refused += [f"{question.path}: {reason}" for reason in form.remarks(data, "not taken")]
     return refused
+
+
+def filled_in(store: Store, moment: Moment) -> list[str]:
+    """The open questions, by id, whose files a start would take an answer from, or would say in why it does not.
+    Changes nothing, and does not wait for a save to end."""
+    found = []
+    for question in open_questions(moment):
+        try:
+            data = store.read(question.path).data
+        except (FileNotFoundError, SatchelError):
+            continue
+        if looking.is_blank(data) or form.is_signed(data):
+            continue
+        try:
+            has_come = read(question, moment.run_id, data) is not None
+        except InvalidFile as error:
+            has_come = form.refused(data, error.problems) is not None  # else no start could say so in the file
+        found += [question.id] * has_come
+    return found
 
 
 def _read(store: Store, path: str) -> Content | None:

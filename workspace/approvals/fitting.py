@@ -32,6 +32,9 @@ def _chosen(question: Question, value: Any, written: str, file: str, place: sche
     said = value.strip() if isinstance(value, str) else written
     if said in question.choices:
         return said
+    alike = [choice for choice in question.choices if choice.casefold() == said.casefold()]
+    if len(alike) == 1:
+        return alike[0]
     meant = nearest(said, question.choices) if said else None
     shown = ", ".join(question.choices[:_LISTED]) + (", ..." if len(question.choices) > _LISTED else "")
     remedy = f"Did you mean {meant}?" if meant else "Write one of them"

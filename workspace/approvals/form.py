@@ -88,6 +88,15 @@ def is_signed(data: bytes) -> bool:
     return match is not None and _sha(text[: match.start()].encode()) == match[1].encode()
 
 
+def is_open(data: bytes, run_id: str) -> bool:
+    """Whether the file says that it is of this run, and that its question is open."""
+    text = _decoded(data)
+    if text is None or run_id not in text or "open" not in text:
+        return False  # the usual case, without parsing
+    said = _value(words(text))
+    return isinstance(said, dict) and said.get("run_id") == run_id and said.get("status") == "open"
+
+
 def words(text: str) -> str:
     """What people, and the form, say: without the runtime's remarks and stamps."""
     return _OURS.sub("", text)

@@ -39,13 +39,19 @@ class Question:
     def is_doubt(self) -> bool:
         return isinstance(self.asked, Doubt)
 
-    def has_expired(self, at: datetime) -> bool:
-        """Whether its default counts now. Not if a stranger's journal says what is no time."""
+    @property
+    def expires_at(self) -> datetime | None:
+        """From when on its default counts; None: never, also if a stranger's journal says what is no time."""
         try:
             end = datetime.fromisoformat(self.expires)
         except ValueError:
-            return False
-        return "default" in self.facts and end.replace(tzinfo=end.tzinfo or UTC) <= at
+            return None
+        return end.replace(tzinfo=end.tzinfo or UTC) if "default" in self.facts else None
+
+    def has_expired(self, at: datetime) -> bool:
+        """Whether its default counts at that time."""
+        end = self.expires_at
+        return end is not None and end <= at
 
     @property
     def answers(self) -> str:

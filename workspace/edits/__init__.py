@@ -1,7 +1,7 @@
 """What people have done to the readable files while nobody was running them: noticed, merged, asked about, or refused.
 
     found.py       what can be found out about a file, and about all of them
-    look.py        reads a file until it holds still
+    look.py        what can be told of a file by its bytes alone
     state.py todo.py steps.py definition.py     one kind of file each
     notice.py      all of them, and what an edit of one agent means for those above it
     keeping.py     where refused and conflicting versions are kept

@@ -8,7 +8,8 @@ from ..definition import Definition, parse
 from ..errors import Refused
 from ..names import DEFINITION
 from ..record import Edited
-from .found import Edit, Looking
+from ..store import Content
+from .found import Edit, Looking, StillMoving
 from .look import sha
 
 
@@ -16,16 +17,14 @@ def look(looking: Looking, definition: Definition) -> None:
     says: dict[str, object] = {"settings": {}, **definition.said}
     known = looking.moment.definition
     if known is None:
+        if looking.store.has_writer(DEFINITION) is not False:
+            _settled(looking, definition)
         looking.noticed.definition = says
         return
     change = patch.diff(known, says)
     if not change:
         return
-    found = looking.steady(DEFINITION)
-    if found is None or parse(found.data).said != definition.said:
-        raise Refused(
-            "is being changed at this moment", path=DEFINITION, remedy="run again when it is saved"
-        )  # fmt: skip
+    found = _settled(looking, definition)
     trace = looking.store.trace(DEFINITION)
     told = []
     for each in change:
@@ -35,3 +34,18 @@ def look(looking: Looking, definition: Definition) -> None:
         file=DEFINITION, by=trace.by, saved=trace.at, sha=sha(found.data), patch=change, says=tuple(told)
     )  # fmt: skip
     looking.noticed.edits.append(Edit(record))
+
+
+def _settled(looking: Looking, definition: Definition) -> Content:
+    """The file, which must still say what was read before."""
+    try:
+        found = looking.steady(DEFINITION)
+    except StillMoving:
+        if looking.held is not None:
+            raise
+        found = None
+    if found is None or parse(found.data).said != definition.said:
+        raise Refused(
+            "is being changed at this moment", path=DEFINITION, remedy="run again when it is saved"
+        )  # fmt: skip
+    return found

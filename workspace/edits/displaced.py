@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from urllib.parse import unquote
 
-from .. import projection, stamp
+from .. import projection
 from ..errors import Refused, SatchelError
 from ..moment import Moment
-from ..store import Content, Store
+from ..store import Content, FileChanged, Store
 from ..store.disk import DISPLACED, displaced_name
 from .found import Refusal
-from .keeping import reject
-from .look import is_blank, sha
+from .keeping import is_known, is_ours, reject
 
 _NAME = re.compile(r"\d+-\d+-(?P<version>\d+-\d+-\d+)-(?P<path>.+?)~?")
 _HASH = re.compile("[0-9a-f]{64}")
@@ -26,6 +25,8 @@ def put_back(store: Store, moment: Moment) -> None:
         if match is None:
             continue
         path = _path(moment, match["path"])
+        if store.has_writer(entry.path):
+            continue  # more may come
         if store.version(entry.path) == match["version"]:
             store.remove(entry.path)  # it is as it was when the run had written or merged it
             continue
@@ -34,10 +35,12 @@ def put_back(store: Store, moment: Moment) -> None:
             there = _read(store, path)
         except SatchelError:
             continue  # it stays where it is
-        is_known = is_blank(data) or _is_ours(moment, path, data) or _is_merged(moment, path, data)
-        if not (is_known or (there and there.data == data)):
-            if there is None or _is_ours(moment, path, there.data):
-                store.replace(path, data)
+        if not (is_known(moment, path, data) or (there and there.data == data)):
+            if there is None or is_ours(moment, path, there.data):
+                try:
+                    store.replace(path, data, if_version=there.version) if there else store.create(path, data)
+                except (FileChanged, FileExistsError):
+                    continue  # saved once more at this moment: the next opening looks again
             else:
                 error = Refused(
                     "was saved twice at the same time", path=path, why="the other version is the later one",
@@ -55,20 +58,6 @@ def _path(moment: Moment, name: str) -> str:
             if displaced_name(path) == name:
                 return path
     return unquote(name)
-
-
-def _is_ours(moment: Moment, path: str, data: bytes) -> bool:
-    """Whether it is as the run has written it."""
-    if path.endswith(".json"):
-        return stamp.read_json(data).untouched
-    agents = [agent for agent in moment.agents.values() if path == agent.folder + projection.TODO]
-    return any(stamp.read_markdown(data, projection.owner(moment, agent)).untouched for agent in agents)
-
-
-def _is_merged(moment: Moment, path: str, data: bytes) -> bool:
-    """Whether it is an edit that counts already: displaced because it was merged, and not to come back in place of a
-    file that was removed since."""
-    return any(agent.edits.get(path) == sha(data) for agent in moment.agents.values())
 
 
 def _read(store: Store, path: str) -> Content | None:

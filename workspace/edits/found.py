@@ -11,9 +11,11 @@ from ..errors import SatchelError
 from ..history import History
 from ..moment import Moment
 from ..record import Doubt, Edited, OfCall
+from ..settling import PATIENCE, Unsettled, until_settled
 from ..store import Content, Store, Version
 from ..todo import Plan
-from .look import steady
+
+CONFLICTS = "conflicts"
 
 Side = Literal["ours", "theirs", "edited"]
 """Who wins where a file and the run contradict each other: the run, the file, or the file in every respect."""
@@ -51,6 +53,16 @@ class Question:
     theirs: bytes
 
 
+Kept = Literal["base", "ours", "theirs"]
+"""The versions of a conflict: what both came from, the run's, the file's."""
+
+
+def version_of(path: str, side: Kept) -> str:
+    """Where this version of a file that is asked about is kept until a person has settled it."""
+    stem, _, extension = path.rpartition(".")
+    return f"{CONFLICTS}/{stem}.{side}.{extension}"
+
+
 _FEW = 4
 
 
@@ -58,6 +70,7 @@ class Finding(NamedTuple):
     path: str
     text: str
     is_lag: bool = False  # it is of an earlier moment, as after every crash
+    settles: bool = False  # a person has made it say what the run says
 
     def __str__(self) -> str:
         return f"{self.path} {self.text}"
@@ -75,8 +88,10 @@ class Noticed:
     refusals: list[Refusal] = field(default_factory=list)
     questions: list[Question] = field(default_factory=list)
     overruled: list[Refusal] = field(default_factory=list)  # files that a person has settled in favour of the run
+    kept: dict[str, bytes] = field(default_factory=dict)  # by path: what people wrote, of conflicts not settled yet
     plans: dict[str, str] = field(default_factory=dict)  # by agent: a plan that a person wrote where there was none
     definition: dict[str, object] | None = None  # what workspace.yaml says, if the journal doesn't know yet
+    being_saved: list[str] = field(default_factory=list)  # files that have not settled: they are left alone
 
     @property
     def handled(self) -> set[str]:
@@ -120,12 +135,20 @@ class Looking:
     choices: Mapping[str, Side]
     check_data: CheckData | None
     is_rebuilt: bool = False  # the moment was made of these files, edits and all
-    held: Mapping[str, Content] | None = None  # of a run that is running: the files that hold still
+    held: Mapping[str, Content] | None = None  # of a run that is running: the files that have settled
+    patience: float = PATIENCE  # seconds that one file is waited for, otherwise
 
     def steady(self, path: str) -> Content | None:
-        """The file once it holds still; None if it is not there. StillMoving if it is not to be waited for."""
+        """The file once it has settled; None if it is not there. StillMoving if it is not waited for any longer, and
+        Unsettled if it changes all the time."""
         if self.held is None:
-            return steady(self.store, path)
+            try:
+                return until_settled(self.store, path, self.patience)
+            except Unsettled as error:
+                if not error.is_open and self.patience >= PATIENCE:
+                    raise
+                self.noticed.being_saved.append(path)
+                raise StillMoving(path) from None
         found = self.held.get(path)
         if found is None or self.store.version(path) != found.version:
             raise StillMoving(path)
@@ -137,8 +160,8 @@ class Looking:
     def refuse(self, path: str, error: SatchelError, data: bytes | None = None) -> None:
         self.noticed.refusals.append(Refusal(path, error, data))
 
-    def find(self, path: str, text: str) -> None:
-        self.noticed.findings.append(Finding(path, text))
+    def find(self, path: str, text: str, *, settles: bool = False) -> None:
+        self.noticed.findings.append(Finding(path, text, settles=settles))
 
     def lags(self, path: str, seq: int) -> None:
         text = f"stood at record {seq}; it is brought to {self.moment.seq}"

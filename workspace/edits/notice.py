@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from .. import projection
 from ..agentmoment import ROOT
@@ -13,27 +14,30 @@ from ..moment import Moment
 from ..names import DEFINITION
 from ..projection import STATE, TODO, owner
 from ..record import Edited
+from ..settling import PATIENCE
 from ..stamp import read_json, read_markdown
 from ..store import Content, Store
 from ..todo import Plan, Task, between
-from . import definition, state, steps, todo
-from .found import CheckData, Edit, Looking, Noticed, Side, StillMoving
+from . import definition, keeping, state, steps, todo
+from .found import CheckData, Edit, Looking, Noticed, Question, Refusal, Side, StillMoving, version_of
 
 
 def notice(
     store: Store, moment: Moment, defined: Definition,
     choices: Mapping[str, Side] | None = None, check_data: CheckData | None = None, *, is_rebuilt: bool = False,
-    held: Mapping[str, Content] | None = None,
+    held: Mapping[str, Content] | None = None, patience: float = PATIENCE,
 ) -> Noticed:  # fmt: skip
     """What lies in the files, compared with the moment. Changes nothing.
 
     `choices` settle questions, by path; the empty path stands for all. `check_data` asks the agent's own type.
     `is_rebuilt` says that the moment was made of these very files. Of a run that is going on, `held` are the edited
-    files that hold still; others are not waited for.
+    files that have settled; others are not waited for. Else each is waited for `patience` seconds.
     """
-    looking = Looking(store, moment, History(store, moment), Noticed(), choices or {}, check_data, is_rebuilt, held)
+    history = History(store, moment)
+    looking = Looking(store, moment, history, Noticed(), choices or {}, check_data, is_rebuilt, held, patience)
     if held is None:
         store.fetch(_expected(store, moment))
+        looking.noticed.kept = keeping.not_settled(store, moment)
     for agent in moment.agents.values():
         for look in (state.look, todo.look, steps.look):
             try:
@@ -42,6 +46,7 @@ def notice(
                 continue
             except (InvalidFile, Refused) as error:  # what can't even be read: too large, a folder
                 looking.refuse(error.path or agent.folder, error)
+    _ask_again(looking)
     try:
         definition.look(looking, defined)
     except StillMoving:
@@ -56,6 +61,33 @@ def notice(
     return looking.noticed
 
 
+def _ask_again(looking: Looking) -> None:
+    """What a person wrote in a conflict takes the place of a file that says nothing new: one that is missing, empty or
+    as the run wrote it does not settle the conflict."""
+    noticed, moment = looking.noticed, looking.moment
+    said = {edit.record.file for edit in noticed.edits} | {each.path for each in noticed.findings if each.settles}
+    said |= {question.path for question in noticed.questions}
+    said |= {refusal.path for refusal in (*noticed.refusals, *noticed.overruled)}
+    for agent in moment.agents.values() if noticed.kept else ():
+        for path, edited in ((agent.folder + STATE, state.edited), (agent.folder + TODO, todo.edited)):
+            data = noticed.kept.get(path)
+            if data is None or path in said:
+                continue
+            noticed.findings = [each for each in noticed.findings if each.path != path]
+            try:
+                edited(looking, agent, path, data)
+            except (InvalidFile, Refused) as error:  # it can't be merged any more, so only the run's version is left
+                if looking.choice(path) == "ours":
+                    noticed.overruled.append(Refusal(path, error, data))
+                else:
+                    ours = keeping.current(moment, path) or b""
+                    noticed.questions.append(Question(path, (str(error),), None, ours, data))
+            if noticed.questions and (question := noticed.questions[-1]).path == path:
+                where = version_of(path, "theirs")
+                gone = f"{path} itself is missing, empty or older now; what it said is kept in {where}"
+                noticed.questions[-1] = replace(question, places=(gone, *question.places))
+
+
 def _expected(store: Store, moment: Moment) -> Iterator[str]:
     """The readable files, but for those that the listing shows to be as the run has written them."""
     for agent in moment.agents.values() if store.abilities.remote else ():
@@ -66,7 +98,9 @@ def _expected(store: Store, moment: Moment) -> Iterator[str]:
 
 
 def untaken(store: Store, moment: Moment) -> Iterator[str]:
-    """The readable files that somebody has saved since the run last wrote them. Costs a read of each."""
+    """The readable files that somebody has saved since the run last wrote them. Costs a read of each, or in a bucket of
+    those that are not as the run wrote them."""
+    store.fetch(_expected(store, moment))
     for agent in moment.agents.values():
         for path in (agent.folder + STATE, agent.folder + TODO):
             try:

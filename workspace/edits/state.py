@@ -51,13 +51,15 @@ def look(looking: Looking, agent: AgentMoment) -> None:
         looking.find(path, "holds an edit that was merged before; it is written anew")
     else:
         try:
-            _edited(looking, agent, path, data, stamped.stamp.seq if stamped.stamp else None)
+            edited(looking, agent, path, data)
         except (InvalidFile, Refused) as error:
             looking.refuse(path, error, data)
 
 
-def _edited(looking: Looking, agent: AgentMoment, path: str, data: bytes, seq: int | None) -> None:
-    moment, noticed = looking.moment, looking.noticed
+def edited(looking: Looking, agent: AgentMoment, path: str, data: bytes) -> None:
+    """What a file comes to that is not as the run wrote it: an edit, a question, or nothing new."""
+    moment, noticed, stamped = looking.moment, looking.noticed, stamp.read_json(data).stamp
+    seq = stamped.seq if stamped else None
     text = jsontext.decode(data, path)
     found = jsontext.load(text, path)
     if not isinstance(found, dict):
@@ -90,7 +92,7 @@ def _edited(looking: Looking, agent: AgentMoment, path: str, data: bytes, seq: i
     if choice == "ours":
         noticed.overruled.append(Refusal(path, Refused("the run's version was chosen", path=path), data))
     if not change:
-        looking.find(path, "was changed but says the same as the run; it is written anew")
+        looking.find(path, "was changed but says the same as the run; it is written anew", settles=True)
         return
     _validate(looking, agent, path, found | {"data": merged.value}, text)
     trace = looking.store.trace(path)

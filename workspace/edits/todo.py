@@ -57,18 +57,19 @@ def look(looking: Looking, agent: AgentMoment) -> None:
         elif looking.is_merged(agent, path, sha(data)):
             looking.find(path, "holds an edit that was merged before; it is written anew")
         else:
-            _edited(looking, agent, path, data, stamped)
+            edited(looking, agent, path, data)
     except (InvalidFile, Refused) as error:
         looking.refuse(path, error, data if agent.has_plan else None)
 
 
 def _text(stamped: Stamped, path: str) -> str:
-    if b"\0" in stamped.body:
+    text = decode(stamped.body, path)
+    if "\0" in text:
         raise Refused(
             "holds bytes that are no text", path=path, why="it was copied or written only in part",
             remedy="write it once more",
         )  # fmt: skip
-    return ("\ufeff" if stamped.body.startswith(codecs.BOM_UTF8) else "") + decode(stamped.body, path)
+    return ("\ufeff" if stamped.body.startswith(codecs.BOM_UTF8) else "") + text
 
 
 def _before_the_agent(looking: Looking, agent: AgentMoment, path: str, stamped: Stamped) -> None:
@@ -78,11 +79,15 @@ def _before_the_agent(looking: Looking, agent: AgentMoment, path: str, stamped: 
     text = _text(stamped, path)
     if problems := Plan(text).problems():
         raise InvalidFile(path, problems)
+    for warning in _warnings(Plan(text)):
+        looking.find(path, warning)
     looking.noticed.plans[agent.path] = text
 
 
-def _edited(looking: Looking, agent: AgentMoment, path: str, data: bytes, stamped: Stamped) -> None:
+def edited(looking: Looking, agent: AgentMoment, path: str, data: bytes) -> None:
+    """What a file comes to that is not as the run wrote it: an edit, a question, or nothing new."""
     moment, noticed, now = looking.moment, looking.noticed, agent.plan
+    stamped = stamp.read_markdown(data, projection.owner(moment, agent))
     text = _text(stamped, path)
     if stamped.stamp is None and hashlib.sha256(text.encode()).hexdigest() == agent.adopted:
         looking.find(path, f"was still as it was before the run began; it is brought to {moment.seq}")
@@ -92,9 +97,9 @@ def _edited(looking: Looking, agent: AgentMoment, path: str, data: bytes, stampe
         if text.rstrip() != now.text.rstrip():
             raise _cut_off(path, "its last line is a part of the stamp that the run had put there")
     if text.rstrip() == now.text.rstrip():
-        looking.find(path, "had another stamp but says the same; it is written anew")
+        looking.find(path, "had another stamp but says the same; it is written anew", settles=True)
         return
-    base = _base(looking, agent, path, stamped)
+    base, base_file = _base(looking, agent, path, stamped)
     theirs = Plan(text)
     if stamped.stamp is None and _is_cut_off(projection.todo_file(moment, agent), data, theirs, now):
         raise _cut_off(path, "it is the beginning of the file that the run has written")
@@ -107,9 +112,8 @@ def _edited(looking: Looking, agent: AgentMoment, path: str, data: bytes, stampe
     if merged.conflicts and not (
         choice == "edited" and {each.why for each in merged.conflicts} == {"everything_removed"}
     ):
-        was = base.text.encode() if base else None
         ours = projection.todo_file(moment, agent)
-        noticed.questions.append(Question(path, tuple(map(str, merged.conflicts)), was, ours, data))
+        noticed.questions.append(Question(path, tuple(map(str, merged.conflicts)), base_file, ours, data))
         return
     after = theirs if merged.conflicts else merged.plan.copy()
     after.identify(agent.highest_id)
@@ -117,7 +121,7 @@ def _edited(looking: Looking, agent: AgentMoment, path: str, data: bytes, stampe
         noticed.overruled.append(Refusal(path, Refused("the run's version was chosen", path=path), data))
     splices = between(list(now.lines), list(after.lines))
     if not splices:
-        looking.find(path, "was changed but says the same as the run; it is written anew")
+        looking.find(path, "was changed but says the same as the run; it is written anew", settles=True)
         return
     done = changes(now, after)
     redone = tuple(pair.after.id for pair in (*done.unticked, *done.restarted) if pair.after.id and pair.after.is_leaf)
@@ -130,7 +134,8 @@ def _edited(looking: Looking, agent: AgentMoment, path: str, data: bytes, stampe
         agent=agent.path, file=path, by=trace.by, saved=trace.at, sha=sha(data),
         base=stamped.stamp.seq if base and stamped.stamp else None,
         plan=tuple(splices), outline=after.outline() if len(after) > _WORTH_KEEPING else [],
-        redone=redone, dropped=dropped, says=tuple(_say(agent, done)) or ("the text around the items",),
+        redone=redone, dropped=dropped,
+        says=(*_say(agent, done), *_warnings(theirs, base, now)) or ("the text around the items",),
     )  # fmt: skip
     noticed.edits.append(Edit(record, after, tuple(_doubts(agent, dropped))))
 
@@ -157,17 +162,19 @@ _WORTH_KEEPING = 1000
 """Items from which on a later opening is spared the parsing."""
 
 
-def _base(looking: Looking, agent: AgentMoment, path: str, stamped: Stamped) -> Plan | None:
-    """The plan that the file was made from; None if it doesn't say, or nobody knows any more."""
+def _base(
+    looking: Looking, agent: AgentMoment, path: str, stamped: Stamped
+) -> tuple[Plan, bytes] | tuple[None, None]:  # fmt: skip
+    """The plan that the file was made from, and its file; None if it doesn't say, or nobody knows any more."""
     if stamped.stamp is None:
-        return None
+        return None, None
     moment = looking.history.at(stamped.stamp.seq)
     if moment is None:
-        return None
+        return None, None
     was = moment.agents.get(agent.path)
     if was is None or not was.has_plan or not _wrote(was.plan, projection.owner(looking.moment, agent), stamped):
         raise foreign(path, f"its stamp is not one that this run has written at record {stamped.stamp.seq}")
-    return was.plan
+    return was.plan, projection.todo_file(moment, was)
 
 
 def _wrote(plan: Plan, owner: str, stamped: Stamped) -> bool:
@@ -181,6 +188,21 @@ def _doubts(agent: AgentMoment, scopes: tuple[str, ...]) -> Iterator[Doubt]:
         for started in agent.scopes[key].started.values() if key in agent.scopes else ():
             identity = {name: getattr(started, name) for name in OfCall.__struct_fields__}
             yield Doubt(**identity, id="", why="unreached")
+
+
+def _warnings(theirs: Plan, *before: Plan | None) -> list[str]:
+    """Of new list items that have no checkbox, though those around them do."""
+    known = {text for plan in before if plan is not None for text in plan.without_checkbox()}
+    new = [(text, line) for text, line in theirs.without_checkbox().items() if text not in known]
+    return [
+        f"line {line}: {_quoted(text)} has no checkbox, so it is text and not an item; write {_quoted(_boxed(text))}"
+        for text, line in new[:_TOLD]
+    ]
+
+
+def _boxed(text: str) -> str:
+    bullet, _, rest = text.partition(" ")
+    return f"{bullet} [ ] {rest.strip()}"
 
 
 def _say(agent: AgentMoment, done: Changes) -> Iterator[str]:
@@ -238,5 +260,6 @@ def _steps_so_far(agent: AgentMoment, task: Task) -> str:
     if scope is None or not (scope.done or scope.started):
         return ""
     count = len(scope.done)
-    doubt = "; whether what it had begun has happened, you are asked" if scope.started else ""
-    return f"; what its {count} step{'' if count == 1 else 's'} had come to is left{doubt}"
+    kept = f"; what its {count} finished step{'' if count == 1 else 's'} returned no longer counts"
+    doubt = "; you are asked whether what it had begun has happened" if scope.started else ""
+    return (kept if count else "") + doubt

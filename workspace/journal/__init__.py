@@ -4,6 +4,7 @@
     reading.py    finds what is good, cuts off a torn tail, refuses damage that no crash explains, and mends
     writing.py    `Journal` collects records and writes all that wait as one group
     appended.py   where a group goes if files can grow: to the end of the segment
+    merging.py    what many short openings have left there, put into one
     objects.py    where it goes if they can't: into an object of its own, created exclusively
     fencing.py    how the writer of such objects keeps every earlier one out
 
@@ -11,7 +12,7 @@ An invariant holds it together: when a segment exists, everything in those befor
 can be torn, and only in its last group.
 """
 
-from .naming import FOLDER, first_of, segment_path, segments
+from .naming import FOLDER, first_of, segment_path, segments, sizes
 from .reading import Tail, expected, mend, read
 from .writing import RECORD_BYTES, Journal
 
@@ -26,4 +27,5 @@ __all__ = [
     "read",
     "segment_path",
     "segments",
+    "sizes",
 ]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ..errors import Damaged
 from ..record import Line
 from ..store import Log, Store
+from .merging import merge
 from .naming import segment_path
 
 SEGMENT_BYTES = 4 << 20
@@ -38,7 +39,8 @@ class AppendedSegments:
             ) from error  # fmt: skip
 
     def roll_up(self) -> None:
-        """There is nothing to roll up: a segment is one file already."""
+        """A segment is one file already; those of earlier openings may be many."""
+        merge(self._store)
 
     def close(self) -> None:
         if self._log is not None:

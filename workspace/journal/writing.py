@@ -73,6 +73,11 @@ class Journal:
         self._sleepers: list[_Sleeper] = []
         self._failed: SatchelError | None = None
 
+    @property
+    def next_seq(self) -> int:
+        """The seq of the record that is added next."""
+        return self._next_seq
+
     def add(self, record: AnyRecord) -> int:
         """Put `record` into the next group and return its seq."""
         if self._failed:

@@ -5,7 +5,7 @@
     calls.py       steps and effects
     work.py        scopes, the plan, sub-agents, the inbox
     questions.py   what only a person can settle
-    edits.py       what a person has changed
+    edits.py       what people change
     pauses.py      pauses
     line.py        the line around a record
 
@@ -13,12 +13,12 @@ A line is one JSON object: `seq`, `commit` (the first seq of the group it was wr
 and that type's fields, and last `crc`, the CRC-32 of the line without it.
 """
 
-from .base import NOTHING, Failure, Key, OfCall, Patch, Record
+from .base import NOTHING, Count, Failure, Key, OfCall, Patch, Record
 from .calls import PartialPromoted, StepCompleted, StepFailed, StepProgress, StepStarted
-from .edits import Edited, StepEdit
+from .edits import Edited, Rewound, StepEdit
 from .line import AnyRecord, BadLine, Epoch, Line, encode, now, parse, time_text
-from .pauses import Forced, Mode, Paused, PauseRequested, Resume, Resumed
-from .process import FORMAT, Closed, Configured, EndStatus, Fenced, Opened, Resource, Spent
+from .pauses import Forced, Mode, Paused, PauseLate, PauseRequested, Resume, Resumed
+from .process import FORMAT, Closed, Configured, EndStatus, Fenced, Occasion, Opened, Resource, Saved, Spent
 from .questions import ApprovalAnswered, ApprovalAsked, Doubt, Resolved
 from .work import (
     AgentBegun,
@@ -45,6 +45,7 @@ __all__ = [
     "BadLine",
     "Closed",
     "Configured",
+    "Count",
     "Doubt",
     "Edited",
     "EndStatus",
@@ -57,11 +58,13 @@ __all__ = [
     "Message",
     "Migrated",
     "Mode",
+    "Occasion",
     "OfCall",
     "Opened",
     "Output",
     "PartialPromoted",
     "Patch",
+    "PauseLate",
     "PauseRequested",
     "Paused",
     "PlanChanged",
@@ -70,6 +73,8 @@ __all__ = [
     "Resource",
     "Resume",
     "Resumed",
+    "Rewound",
+    "Saved",
     "ScopeBegun",
     "ScopeCommitted",
     "ScopeFailed",

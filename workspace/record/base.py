@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from msgspec import Raw, Struct
+from typing import Annotated
+
+from msgspec import Meta, Raw, Struct
+
+Count = Annotated[int, Meta(ge=0)]
 
 NOTHING = Raw(b"")
 """A result that is not in the record itself."""

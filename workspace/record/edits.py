@@ -1,4 +1,4 @@
-"""The record of a person's edit of a readable file."""
+"""Records of what people change: a readable file, or how far the run is."""
 
 from __future__ import annotations
 
@@ -37,3 +37,11 @@ class Edited(Record, frozen=True, kw_only=True, tag="edited"):
     dropped: tuple[str, ...] = ()  # scopes that had begun and won't be entered any more
     step: StepEdit | None = None
     says: tuple[str, ...] = ()  # the same in words
+
+
+class Rewound(Record, frozen=True, kw_only=True, tag="rewound"):
+    """The run went back to record `to`, as the checkpoint `file` has it. The records behind this one say how."""
+
+    to: int
+    file: str
+    by: str

@@ -11,9 +11,9 @@ from msgspec import Meta, Struct
 
 from ..errors import NewerFormat
 from .calls import PartialPromoted, StepCompleted, StepFailed, StepProgress, StepStarted
-from .edits import Edited
-from .pauses import Forced, Paused, PauseRequested, Resumed
-from .process import FORMAT, Closed, Configured, Fenced, Opened, Resource, Spent
+from .edits import Edited, Rewound
+from .pauses import Forced, Paused, PauseLate, PauseRequested, Resumed
+from .process import FORMAT, Closed, Configured, Fenced, Opened, Resource, Saved, Spent
 from .questions import ApprovalAnswered, ApprovalAsked, Doubt, Resolved
 from .work import (
     AgentBegun,
@@ -34,8 +34,8 @@ Epoch = Annotated[int, Meta(ge=0, lt=10**8)]
 AnyRecord = (
     Opened | Closed | StepStarted | StepCompleted | StepFailed | StepProgress | ScopeBegun | ScopeFailed
     | ScopeCommitted | PlanChanged | Message | Doubt | Resolved | PartialPromoted | AgentBegun | AgentEnded | Edited
-    | PauseRequested | Forced | Paused | Resumed | ApprovalAsked | ApprovalAnswered | TaskTaken | TaskDone | Spent
-    | Resource | Configured | Migrated | Fenced
+    | PauseRequested | PauseLate | Forced | Paused | Resumed | ApprovalAsked | ApprovalAnswered | TaskTaken | TaskDone
+    | Spent | Resource | Configured | Migrated | Fenced | Saved | Rewound
 )  # fmt: skip
 
 

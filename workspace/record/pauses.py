@@ -1,4 +1,4 @@
-"""Records of a pause: asked for, forced, in force, and over."""
+"""Records of a pause: asked for, too late, forced, in force, and over."""
 
 from __future__ import annotations
 
@@ -21,6 +21,14 @@ class PauseRequested(Record, frozen=True, kw_only=True, tag="pause.requested"):
     mode: Mode = "drain"
     resume: Resume = "continue"
     until: str = ""  # when the pause is expected to be over: UTC, ISO 8601
+
+
+class PauseLate(Record, frozen=True, kw_only=True, tag="pause.late"):
+    """The run completed before it noticed that it was to stop. Nothing came of that wish."""
+
+    reason: str
+    by: str
+    mode: Mode = "drain"
 
 
 class Forced(Record, frozen=True, kw_only=True, tag="forced"):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from msgspec import field
+
 from .base import Failure, Record
 
 FORMAT = 1
@@ -21,9 +23,10 @@ class Opened(Record, frozen=True, kw_only=True, tag="opened"):
     host: str
     pid: int
     url: str = ""  # where the workspace lay; see moving
-    why: Literal["run", "recover", "merge", "pause", "answer"]
+    why: Literal["run", "recover", "merge", "pause", "forced", "answer"]
     found: Literal["new", "clean", "crash", "files"]  # files: the journal was gone, and the readable files had to do
     definition: dict[str, object] | None = None  # what workspace.yaml says, at the first opening; later see `edited`
+    checkpoint: str = ""  # the file that was loaded; empty: the journal was read from its beginning
 
 
 class Fenced(Record, frozen=True, kw_only=True, tag="fenced"):
@@ -43,6 +46,21 @@ class Closed(Record, frozen=True, kw_only=True, tag="closed"):
     error: Failure | None = None
     until: str = ""  # when a sleeping run is to wake: UTC, ISO 8601
     pause_file: str = ""  # the version of pause.yaml, if it says of the pause in force what the journal says
+    untaken: dict[str, str] = field(default_factory=dict)  # see `inbox.untaken`
+    checkpoint: str = ""  # that of this stop: written right after this record; at a pause, right before it
+
+
+Occasion = Literal["start", "growth", "time", "item", "milestone", "edit", "stop"]
+"""What a checkpoint was written for."""
+
+
+class Saved(Record, frozen=True, kw_only=True, tag="checkpoint.saved"):
+    """A checkpoint was written, and is durable. The last one of a process is named in its `closed`."""
+
+    file: str
+    why: Occasion
+    bytes: int
+    sha256: str
 
 
 class Resource(Record, frozen=True, kw_only=True, tag="resource"):

@@ -23,9 +23,12 @@ class ScopeFailed(Record, frozen=True, kw_only=True, tag="scope.failed"):
     error: Failure
 
 
-class Output(Struct, frozen=True):
+class Output(Struct, frozen=True, omit_defaults=True):
+    """A file in outputs/ as it was written. `version` is the storage's: while it is the same, so is the file."""
+
     sha256: str
     bytes: int
+    version: str = ""
 
 
 class ScopeCommitted(Record, frozen=True, kw_only=True, tag="scope.committed"):
@@ -76,14 +79,19 @@ class AgentEnded(Record, frozen=True, kw_only=True, tag="agent.ended"):
 class TaskTaken(Record, frozen=True, kw_only=True, tag="task.taken"):
     """A file of inbox/ was given to the agent, in `scope`; again, if that scope has ended without it.
 
-    With `handed_to` it is not the agent's: it lies there under a hidden name, and only needs to be given its own.
+    With `handed_to` it is not the agent's: it lies there under a hidden name, and only needs to be given its own. A
+    firing says its `schedule` and when it was `due` in place of a content; `unopened`: nobody has done anything for it,
+    it is settled because the agent has completed without opening its inbox.
     """
 
     id: str
     scope: str
     file: str
     sha256: str
-    kind: Literal["task", "message"] = "task"
+    kind: Literal["task", "message", "schedule"] = "task"
+    schedule: str = ""
+    due: str = ""
+    unopened: bool = False
     handed_to: str = ""
     content: Raw = NOTHING  # JSON: the text, or what the YAML says
     blob: str = ""

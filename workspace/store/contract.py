@@ -102,6 +102,9 @@ class Store(Protocol):
     def version(self, path: str) -> Version | None:
         """The file's version, or None if there is no such file."""
 
+    def has_writer(self, path: str) -> bool | None:
+        """Whether a program has the file open for writing. None if that can't be told here."""
+
     def trace(self, path: str) -> Trace:
         """Who has written a file last, for people; nothing may depend on it."""
 
@@ -122,7 +125,8 @@ class Store(Protocol):
 
     def watch(self, folders: Sequence[str], hint: Callable[[], None]) -> AbstractContextManager[object]:
         """While the body runs, call `hint` (in any thread) when something directly in one of `folders` may have
-        changed. Only a hint: whoever waits for changes looks by themselves now and then."""
+        changed. Only a hint: its receiver looks for changes now and then without it. It may still be called for a
+        moment after the body has ended."""
 
     def create(self, path: str, data: bytes) -> None:
         """Like `replace` with `sync="all"`, but FileExistsError if the name is taken, by whoever was first."""
@@ -159,6 +163,10 @@ class Store(Protocol):
 
     def lock(self) -> AbstractContextManager[None]:
         """Hold the workspace against other processes. LeaseHeld at once if another one has it."""
+
+    def try_lock(self, path: str) -> None:
+        """Where `abilities.lock`: StorageFailed if this file can't be locked, though no process has locked it. The lock
+        is shared and released at once."""
 
 
 class FileChanged(Exception):

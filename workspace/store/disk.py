@@ -6,11 +6,11 @@ fsspec's local file system neither syncs nor creates exclusively, so this is wri
 from __future__ import annotations
 
 import errno
-import getpass
 import hashlib
 import itertools
 import os
 import socket
+import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
@@ -18,14 +18,17 @@ from urllib.parse import quote
 
 from ..errors import LeaseHeld, UsageError
 from ..names import check_path, is_name
+from .access import Access, access_in, user_name
 from .contract import DISK, Abilities, Content, Entry, Exchanged, FileChanged, Log, Sync, Trace, Version
-from .diskerrors import failed, failing, invalid, reading
+from .diskerrors import failed, failing, invalid, locking, reading
+from .disklog import DiskLog
 from .syscalls import Syscalls
 
 READ_LIMIT = 64 << 20
 TEMPORARY = ".satchel/tmp"
 DISPLACED = ".satchel/displaced"
 LOCK = ".satchel/lock"
+_OURS = ".satchel/schemas/state.json"  # is only ever replaced, so no program has it open for writing
 _LONGEST_NAME = 160
 
 _numbers = itertools.count()
@@ -37,6 +40,7 @@ class DiskStore:
     def __init__(self, root: str | os.PathLike[str], syscalls: Syscalls | None = None):
         self._os = syscalls or Syscalls()
         self._root = self._os.resolve(os.path.expanduser(os.fspath(root)))
+        self._access: Access | None = None
         self._folders: dict[str, bool] = {}  # those that exist and don't lead out; is the name durable?
 
     @property
@@ -77,13 +81,18 @@ class DiskStore:
         except OSError as error:
             raise failed("can't be looked at", path, error) from error
 
+    def has_writer(self, path: str) -> bool | None:
+        """A network file system may say of every file that it has one: not believed if it says so of our own."""
+        found = self._os.has_writer(self._inside(path))
+        return None if found and path != _OURS and self._os.has_writer(self._inside(_OURS)) else found
+
     def trace(self, path: str) -> Trace:
         try:
             status = self._os.stat(self._inside(path))
         except OSError:
             return Trace("", "")
         saved = datetime.fromtimestamp(status.st_mtime, UTC).isoformat(timespec="seconds")
-        return Trace(f"{_user(status.st_uid)}@{socket.gethostname()}", saved.replace("+00:00", "Z"))
+        return Trace(f"{user_name(status.st_uid)}@{socket.gethostname()}", saved.replace("+00:00", "Z"))
 
     def list(self, folder: str) -> Iterator[Entry]:
         for name, is_folder, size in self._scan(folder):
@@ -112,7 +121,7 @@ class DiskStore:
         target = self._inside(path)
         with failing("can't be written", path):
             self._make_folder(os.path.dirname(path), durable=sync == "all")
-            with self._temporary(data, sync) as temporary:
+            with self._temporary(data, sync, target) as temporary:
                 if if_version is not None and self.version(path) != if_version:
                     raise FileChanged(path)
                 version = _version(self._os.stat(temporary))
@@ -127,7 +136,7 @@ class DiskStore:
         with failing("can't be written", path):
             self._make_folder(os.path.dirname(path), durable=False)
             self._make_folder(DISPLACED, durable=False)
-            with self._temporary(data, "data") as temporary:
+            with self._temporary(data, "data", target) as temporary:
                 if self.version(path) != if_version:
                     raise FileChanged(path)
                 version = _version(self._os.stat(temporary))
@@ -177,8 +186,8 @@ class DiskStore:
         target = self._inside(path)
         with failing("can't be written", path):
             self._make_folder(os.path.dirname(path), durable=True)
-            fd = self._os.open_new(target)
-            log = DiskLog(self._os, fd, path)
+            fd = self._open_new(target)
+            log = DiskLog(self._os, fd, path, os.path.dirname(target))
             try:
                 log.append(data)
                 self._os.sync_folder(os.path.dirname(target))
@@ -191,7 +200,7 @@ class DiskStore:
         target = self._inside(path)
         with failing("can't be appended to", path):
             self._make_folder(os.path.dirname(path), durable=durable)
-            fd = self._os.open_append(target)
+            fd = self._open_append(target)
             try:
                 if data:
                     self._os.write(fd, data)
@@ -248,8 +257,10 @@ class DiskStore:
     def lock(self) -> Iterator[None]:
         from filelock import Timeout
 
-        with failing("can't be locked", LOCK):
+        with locking(LOCK):
             self._make_folder(os.path.dirname(LOCK), durable=True)
+            with suppress(FileExistsError):
+                self._os.close(self._open_new(self._inside(LOCK)))
             lock = self._os.lock(self._inside(LOCK))
             try:
                 lock.__enter__()
@@ -260,11 +271,16 @@ class DiskStore:
         finally:
             lock.__exit__(None, None, None)
 
+    def try_lock(self, path: str) -> None:
+        with locking(path):
+            self._os.try_lock(self._inside(path))
+
     @contextmanager
-    def _temporary(self, data: bytes, sync: Sync) -> Iterator[str]:
-        """A file with `data`, to be renamed or linked by the body. Removed if the body fails."""
+    def _temporary(self, data: bytes, sync: Sync, target: str = "") -> Iterator[str]:
+        """A file with `data`, to be renamed or linked by the body. Removed if the body fails. One that is to replace
+        the file `target` has its mode, which a person may have set."""
         self._make_folder(TEMPORARY, durable=False)  # what is in it after a crash is rubbish anyway
-        path, fd = self._open_temporary()
+        path, fd = self._open_temporary(target)
         try:
             try:
                 self._os.write(fd, data)
@@ -278,27 +294,63 @@ class DiskStore:
                 self._os.unlink(path)
             raise
 
-    def _open_temporary(self) -> tuple[str, int]:
+    def _open_temporary(self, target: str) -> tuple[str, int]:
+        mode = None
+        if target:
+            with suppress(OSError):
+                there = self._os.stat(target)
+                mode = stat.S_IMODE(there.st_mode) if stat.S_ISREG(there.st_mode) else None
         while True:
             path = f"{self._root}/{TEMPORARY}/{os.getpid()}-{next(_numbers)}"
             with suppress(FileExistsError):  # a process with this number, in another container
-                return path, self._os.open_new(path)
+                return path, self._open_new(path, mode)
+
+    def _open_append(self, full: str) -> int:
+        while True:
+            with suppress(FileNotFoundError):
+                return self._os.open_append(full)
+            with suppress(FileExistsError):  # another writer was first
+                return self._open_new(full)
+
+    def _open_new(self, full: str, mode: int | None = None) -> int:
+        fd = self._os.open_new(full)
+        access = self._given()
+        try:
+            self._os.give(fd, access.file if mode is None else mode, access.owner)
+        except BaseException:
+            self._os.close(fd)
+            raise
+        return fd
+
+    def _given(self) -> Access:
+        if self._access is None:
+            self._access = access_in(self._os.stat(self._root))
+        return self._access
 
     # Folders, and the way out of them
 
     def _inside(self, path: str) -> str:
         """The absolute path, once its folder was seen not to be a symbolic link out of the workspace."""
         check_path(path)
-        folder = os.path.dirname(path)
-        full = f"{self._root}/{path}"
+        folder = path.rpartition("/")[0]
         if folder not in self._folders:
-            resolved = self._os.resolve(f"{self._root}/{folder}" if folder else self._root)
+            self._check_folder(folder)
+        return f"{self._root}/{path}"
+
+    def _check_folder(self, folder: str) -> None:
+        """UsageError for one that leads out. The root has been resolved, so only what is below it can be a link."""
+        at = self._root
+        for name in filter(None, folder.split("/")):
+            at = f"{at}/{name}"
+            if not self._os.is_link(at):
+                continue
+            resolved = self._os.resolve(f"{self._root}/{folder}")
             if resolved != self._root and not resolved.startswith(f"{self._root}/"):
                 raise UsageError(
-                    "leads out of the workspace", path=path, why=f"{folder} is a link to {resolved}",
+                    "leads out of the workspace", path=folder, why=f"{folder} is a link to {resolved}",
                     remedy="replace the link by a folder",
                 )  # fmt: skip
-        return full
+            return
 
     def _make_folder(self, folder: str, *, durable: bool) -> None:
         """Make a folder and those above it. A folder's name may have been made by a process that died before it
@@ -309,36 +361,12 @@ class DiskStore:
         full = self._inside(folder)
         with suppress(FileExistsError):
             self._os.mkdir(full)
+            access = self._given()
+            self._os.give_folder(full, access.folder, access.owner)
         self._inside(f"{folder}/x")  # what was there already may be a link
         if durable:
             self._os.sync_folder(os.path.dirname(full))
         self._folders[folder] = durable
-
-
-class DiskLog:
-    """A `Log` on an open file descriptor."""
-
-    def __init__(self, syscalls: Syscalls, fd: int, path: str):
-        self._os, self._fd, self._path = syscalls, fd, path
-
-    def append(self, data: bytes) -> None:
-        try:
-            self._os.write(self._fd, data)
-            self._os.sync_data(self._fd)
-            if not self._os.has_name(self._fd):  # whoever opens a workspace replaces or removes the last log
-                raise LeaseHeld(
-                    "was replaced while this process was writing it", path=self._path,
-                    why="the lock was deleted, and another process has taken the workspace",
-                    remedy="see `satchel status`; nothing that was acknowledged before is lost",
-                )  # fmt: skip
-        except OSError as error:
-            raise failed("can't be appended to", self._path, error) from error
-
-    def close(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            with suppress(OSError):  # all that was acknowledged is durable already
-                self._os.close(fd)
 
 
 def displaced_name(path: str) -> str:
@@ -350,14 +378,3 @@ def displaced_name(path: str) -> str:
 
 def _version(status: os.stat_result) -> Version:
     return f"{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"
-
-
-def _user(number: int) -> str:
-    try:
-        import pwd
-    except ImportError:  # Windows
-        return getpass.getuser()
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return str(number)

@@ -8,7 +8,10 @@ from contextlib import contextmanager
 
 from ...schemas import Problem
 from ..errors import InvalidFile, StorageFailed
+from . import access
 from .contract import FileChanged
+
+_WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 def _reason(error: OSError) -> str:
@@ -23,7 +26,9 @@ def failed(what: str, path: str, error: OSError) -> StorageFailed:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         remedy = "free some space, then run `satchel resume`: nothing that was finished is lost"
     elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        remedy = "make the folder writable for this user"
+        remedy = access.remedy(error)
+    elif error.errno == errno.ENOENT:
+        remedy = "if the workspace was renamed, moved or removed while it was running, start it where it lies now"
     else:
         remedy = "check the disk, then run `satchel resume`: it trusts nothing it can't read back and write anew"
     return StorageFailed(what, path=path, why=_reason(error), remedy=remedy)
@@ -53,3 +58,14 @@ def failing(what: str, path: str) -> Iterator[None]:
         raise
     except OSError as error:
         raise failed(what, path, error) from error
+
+
+@contextmanager
+def locking(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _WITHOUT_LOCKS:
+            raise failed("can't be locked", path, error) from error
+        remedy = "use a file system that has locks (a local disk, or NFS with its lock service), or a bucket"
+        raise StorageFailed("can't be locked", path=path, why=_reason(error), remedy=remedy) from error

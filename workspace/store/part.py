@@ -45,6 +45,9 @@ class Part:
     def version(self, path: str) -> Version | None:
         return self._whole.version(self._in(path))
 
+    def has_writer(self, path: str) -> bool | None:
+        return self._whole.has_writer(self._in(path))
+
     def trace(self, path: str) -> Trace:
         return self._whole.trace(self._in(path))
 
@@ -92,6 +95,9 @@ class Part:
 
     def lock(self) -> AbstractContextManager[None]:
         return self._whole.lock()
+
+    def try_lock(self, path: str) -> None:
+        self._whole.try_lock(self._in(path))
 
     def _in(self, path: str) -> str:
         return self._prefix + check_path(path)

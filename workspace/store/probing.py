@@ -1,4 +1,5 @@
-"""Whether a bucket keeps two writers apart: some servers take conditional writes for plain ones and answer 200."""
+"""Whether a storage keeps two writers apart. Some servers take conditional writes for plain ones and answer 200, and
+some file systems know no locks."""
 
 from __future__ import annotations
 
@@ -6,9 +7,24 @@ from contextlib import suppress
 from uuid import uuid4
 
 from ..errors import SatchelError, UsageError
+from ..names import DEFINITION
 from .contract import FileChanged, Store
 
 PROBE = ".satchel/probe-"
+
+
+def check_lock(store: Store) -> None:
+    """StorageFailed if files can't be locked there. Tried with workspace.yaml, which no process locks and which stays
+    as it is; in a folder without one, with a file that is removed again."""
+    if store.version(DEFINITION) is not None:
+        store.try_lock(DEFINITION)
+        return
+    path = f"{PROBE}{uuid4().hex[:12]}"
+    store.create(path, b"")
+    try:
+        store.try_lock(path)
+    finally:
+        store.remove(path)
 
 
 def check_conditional_puts(store: Store) -> None:

@@ -64,6 +64,10 @@ class RemoteStore:
         known = self._view.get(path)
         return known.version if known else None
 
+    def has_writer(self, path: str) -> bool | None:
+        check_path(path)
+        return None
+
     def trace(self, path: str) -> Trace:
         """Nobody's name is kept, only when it was."""
         known = self._view.get(path)
@@ -95,6 +99,9 @@ class RemoteStore:
 
     def lock(self) -> AbstractContextManager[None]:
         raise AgentError("can't be locked", path=self._url, remedy="the journal fences other writers instead")
+
+    def try_lock(self, path: str) -> None:
+        raise AgentError("can't be locked", path=path, remedy="the journal fences other writers instead")
 
     def _kept(self, path: str, limit: int) -> Content | None:
         """The file as it was read or written before, if the listing knows no newer version. InvalidFile if it is known

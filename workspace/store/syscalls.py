@@ -11,10 +11,12 @@ import errno
 import functools
 import logging
 import os
+import signal
 import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from threading import Thread
 from typing import BinaryIO
 
 _AT_FDCWD = -100
@@ -29,12 +31,26 @@ class Syscalls:
     """The real ones. Paths are absolute; errors are the OSErrors of the calls."""
 
     def open_new(self, path: str) -> int:
-        """A file that did not exist, for appending. FileExistsError if it did."""
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | _NOFOLLOW | _CLOEXEC, 0o644)
+        """A private file that did not exist, for appending. FileExistsError if it did."""
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | _NOFOLLOW | _CLOEXEC, 0o600)
 
     def open_append(self, path: str) -> int:
-        """A file to write to the end of; made if need be. ELOOP for a symbolic link."""
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _NOFOLLOW | _CLOEXEC | _NONBLOCK, 0o644)
+        """A file to write to the end of. FileNotFoundError if there is none, ELOOP for a symbolic link."""
+        return os.open(path, os.O_WRONLY | os.O_APPEND | _NOFOLLOW | _CLOEXEC | _NONBLOCK)
+
+    def give(self, fd: int, mode: int, owner: tuple[int, int] | None) -> None:
+        """Let a file that was just made be for those whom it is for. `owner`: user and group, if it changes hands."""
+        if owner is not None:
+            os.fchown(fd, *owner)
+        if mode != 0o600:
+            os.fchmod(fd, mode)
+
+    def give_folder(self, path: str, mode: int, owner: tuple[int, int] | None) -> None:
+        """The same of a folder."""
+        if owner is not None:
+            os.chown(path, *owner, follow_symlinks=False)
+        if mode != 0o700:
+            os.chmod(path, mode)
 
     def write(self, fd: int, data: bytes) -> None:
         while (written := os.write(fd, data)) < len(data):
@@ -84,7 +100,8 @@ class Syscalls:
         os.unlink(path)
 
     def mkdir(self, path: str) -> None:
-        os.mkdir(path)
+        """A private folder."""
+        os.mkdir(path, 0o700)
 
     def rmdir(self, path: str) -> None:
         os.rmdir(path)
@@ -104,6 +121,11 @@ class Syscalls:
     def stat(self, path: str) -> os.stat_result:
         return os.lstat(path)
 
+    def has_writer(self, path: str) -> bool | None:
+        """Whether any process has a file open for writing. None where that can't be told: only Linux can, and only of
+        a file that is one's own. What is no regular file has no writer."""
+        return _has_writer(path)
+
     def scan(self, path: str) -> list[tuple[str, bool, int]]:
         """(name, is a folder, bytes) of what lies in a folder; symbolic links are neither followed nor hidden."""
         with os.scandir(path) as entries:
@@ -112,19 +134,58 @@ class Syscalls:
                 for entry in entries
             ]
 
+    def is_link(self, path: str) -> bool:
+        """Whether this name, not what it may lead to, is a symbolic link."""
+        return os.path.islink(path)
+
     def resolve(self, path: str) -> str:
         return os.path.realpath(path)
 
     def watch(self, paths: Sequence[str], hint: Callable[[], None]) -> AbstractContextManager[object]:
         """Call `hint`, in another thread, when something directly in one of these folders may have changed. Not
-        guaranteed to: events are lost past the system's limits, and some file systems have none."""
+        guaranteed to: events are lost past the system's limits, and some file systems have none. It may still be called
+        for a moment after the body has ended."""
         return _watching(paths, hint)
 
     def lock(self, path: str) -> AbstractContextManager[object]:
         """Held until it is left or the process dies. filelock.Timeout if another process holds it."""
         from filelock import FileLock  # takes 9 ms to import, and looking at a workspace needs no lock
 
-        return FileLock(path, timeout=0)
+        return FileLock(path, timeout=0, fallback_to_soft=False)  # a file that only exists keeps no process out
+
+    def try_lock(self, path: str) -> None:
+        """OSError if a file can't be locked. Tried with a lock that can be shared, and is released at once."""
+        import fcntl
+
+        with _open_file(path) as (file, _), suppress(BlockingIOError):  # it is locked by another process
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+
+def _has_writer(path: str) -> bool | None:
+    """Asks the kernel for a read lease, which it grants if no process has the file open for writing, and gives it back.
+
+    A process that opens the file for writing meanwhile is held up for these microseconds, and we get a signal: SIGURG,
+    which is ignored by default. It must be named before the lease is asked for, since SIGIO would kill this process.
+    """
+    if sys.platform != "linux":
+        return None
+    import fcntl
+
+    try:
+        fd = os.open(path, os.O_RDONLY | _NOFOLLOW | _CLOEXEC | _NONBLOCK)
+    except OSError as error:
+        return {errno.ELOOP: False, errno.EAGAIN: True}.get(error.errno or 0)  # a symbolic link; another's write lease
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return False
+        fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        return False
+    except OSError as error:
+        return True if error.errno == errno.EAGAIN else None
+    finally:
+        os.close(fd)
 
 
 def _exchange(one: str, other: str) -> bool:
@@ -150,17 +211,20 @@ def _renameat2() -> Callable[..., int] | None:
 
 @contextmanager
 def _watching(paths: Sequence[str], hint: Callable[[], None]) -> Iterator[None]:
-    from watchdog.events import FileSystemEvent, FileSystemEventHandler
+    from watchdog import events
     from watchdog.observers import Observer
 
     # It tells on stderr that it was stopped while an event came, which is no news.
     logging.getLogger("watchdog").setLevel(logging.CRITICAL)
 
-    class Handler(FileSystemEventHandler):
-        def on_any_event(self, event: FileSystemEvent) -> None:
-            if event.event_type not in ("opened", "closed_no_write"):
-                hint()
+    class Handler(events.FileSystemEventHandler):
+        def on_any_event(self, event: events.FileSystemEvent) -> None:
+            hint()
 
+    changes = [
+        events.FileCreatedEvent, events.FileModifiedEvent, events.FileClosedEvent, events.FileMovedEvent,
+        events.FileDeletedEvent,
+    ]  # fmt: skip
     try:
         observer = Observer()
     except OSError:  # no more of them on this machine
@@ -170,13 +234,13 @@ def _watching(paths: Sequence[str], hint: Callable[[], None]) -> Iterator[None]:
         with suppress(OSError):  # no more watches, or a folder is gone
             for path in paths:
                 if os.path.isdir(path):
-                    observer.schedule(Handler(), path)
+                    observer.schedule(Handler(), path, event_filter=changes)
             observer.start()
         yield
     finally:
-        observer.stop()
-        if observer.is_alive():
-            observer.join()
+        # Stopping waits for threads that sleep half a second whenever a file is moved out of a folder, which is what
+        # an exchange does with the old one. The end of a run must not wait for them.
+        Thread(target=observer.stop, name="satchel-unwatch", daemon=True).start()
 
 
 @contextmanager

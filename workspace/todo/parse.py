@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,6 +21,14 @@ read. A bound is needed against recursion; it also bounds the time that hostile 
 _LIKE_A_CHECKBOX = re.compile(r"\[(?:[ \t]{0,2}[^\s\]0-9]?[ \t]{0,2}\](?=\s|\Z)|[ xX/-]\](?![\s(\[:]|\Z))")
 
 
+_BULLETS = "–—−•·●◦‣▪"  # what people and editors type for a list, and Markdown does not know
+_NEAR = re.compile(
+    rf"[ \t>]*(?:(?:[-*+]|[{_BULLETS}][ \t]*)\[(?P<mark>[ xX/-]?)\](?=[ \t\w])"
+    rf"|(?:[-*+{_BULLETS}][ \t]*)?(?P<box>[☐☑☒]))[ \t]*(?P<rest>\S.*)"
+)
+"""A line that a person took for an item, and that Markdown takes for text."""
+
+
 class Block(NamedTuple):
     """One block of the text. Containers have no lines here (-1): they grow when something is put into them."""
 
@@ -31,16 +39,19 @@ class Block(NamedTuple):
 
 
 class Suspect(NamedTuple):
-    """A list item that is not a task but may have been meant as one. `column` is that of its `[`, or -1: too deep."""
+    """A line that is not a task but may have been meant as one. `column` is that of its `[`, or -1: too deep. `meant`
+    is how it would be one, if it is no list item as Markdown writes them."""
 
     line: int
     column: int
+    meant: str = ""
 
 
 class Parsed(NamedTuple):
     rows: list[Row]
     blocks: list[Block]
     suspects: list[Suspect]
+    plain: list[int]  # the lines of list items without a checkbox, in lists that have items with one
 
 
 def parse(lines: Sequence[str]) -> Parsed:
@@ -48,16 +59,26 @@ def parse(lines: Sequence[str]) -> Parsed:
     tokens: list[Token] = []
     parser = _parser()
     parser.block.parse(_normal("".join(lines)), parser, {}, tokens)
-    parsed = Parsed([], [], [])
+    parsed = Parsed([], [], [], [])
     above = [-1]  # the nearest task around, for each list item that is open
+    lists: list[tuple[list[Row], list[int]]] = []  # those that are open: their tasks, and their other items
     for index, token in enumerate(tokens):
         if token.nesting < 0:
             if token.type == "list_item_close":
                 above.pop()
+            elif token.type.endswith("_list_close"):
+                tasks, others = lists.pop()
+                parsed.plain.extend(others if tasks else ())
             continue
-        if token.type == "inline" or token.map is None:
+        if token.map is None:
             continue
         start, end = token.map
+        if token.type == "inline":
+            if tokens[index - 1].type == "paragraph_open":
+                parsed.suspects.extend(_near(lines, start, end))
+            continue
+        if token.type.endswith("_list_open"):
+            lists.append(([], []))
         if token.type == "list_item_open":
             line = body(lines[start])
             column = _opening(line, start, tokens, index)
@@ -66,8 +87,11 @@ def parse(lines: Sequence[str]) -> Parsed:
                 above.append(len(parsed.rows))
                 last = (tokens[index + 1].map or (start, start + 1))[1] - 1
                 parsed.rows.append(Row(start, column + 1, parent, last, _trimmed(lines, last + 1, end, line, column)))
+                lists[-1][0].append(parsed.rows[-1])
             else:
                 above.append(parent)
+                if tokens[index + 1].type == "paragraph_open":
+                    lists[-1][1].append(start)
                 if column >= 0 and _LIKE_A_CHECKBOX.match(line, column):
                     parsed.suspects.append(Suspect(start, column))
         if token.type.endswith(("list_open", "item_open", "quote_open")):
@@ -77,6 +101,14 @@ def parse(lines: Sequence[str]) -> Parsed:
         else:
             parsed.blocks.append(Block(token.type, token.level, start, end))
     return parsed
+
+
+def _near(lines: Sequence[str], start: int, end: int) -> Iterator[Suspect]:
+    for number in range(start, min(end, len(lines))):
+        match = _NEAR.match(body(lines[number]))
+        if match is not None:
+            mark = match["mark"] or ("x" if match["box"] in ("☑", "☒") else " ")
+            yield Suspect(number, 0, f"- [{mark}] {match['rest'].rstrip()}")
 
 
 @cache

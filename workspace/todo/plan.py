@@ -16,7 +16,7 @@ from .problems import problems
 from .reading import Reading, fitting
 from .remaining import remaining
 from .splice import Splice
-from .task import FINISHED, Mark, Task, check_encodable, is_field_edit, one_line, with_id, with_mark
+from .task import FINISHED, Mark, Task, check_encodable, is_field_edit, is_milestone, one_line, with_id, with_mark
 
 
 class Progress(NamedTuple):
@@ -31,6 +31,7 @@ class _Layout(NamedTuple):
 
     blocks: list[Block]
     suspects: list[Suspect]
+    plain: list[int]
 
 
 class Plan:
@@ -121,6 +122,11 @@ class Plan:
         tree = self._now().tree
         return index is not None and index not in tree.children and not tree.is_settled(index)
 
+    def is_milestone(self, id: str) -> bool:
+        """Whether the item with this id, a leaf, says `milestone: true` in a line of its own."""
+        index = self._now().by_id(id)
+        return index is not None and is_milestone(self._lines, self._now().rows[index])
+
     @property
     def progress(self) -> Progress:
         tree = self._now().tree
@@ -133,6 +139,10 @@ class Plan:
     def problems(self) -> list[Problem]:
         """What a person may have meant but the plan can't honour, in the order of the text."""
         return problems(self._now(), self._laid_out().suspects)
+
+    def without_checkbox(self) -> dict[str, int]:
+        """List items among tasks that have no checkbox, so that they are text: their lines, with their numbers."""
+        return {splice.body(self._lines[line]).strip(): line + 1 for line in self._laid_out().plain}
 
     # Editing
 
@@ -236,14 +246,14 @@ class Plan:
     def _laid_out(self) -> _Layout:
         if self._layout is None:
             found = parse(self._lines)
-            self._layout = _Layout(found.blocks, found.suspects)
+            self._layout = _Layout(found.blocks, found.suspects, found.plain)
             if self._reading is None:
                 self._reading = Reading(self._lines, found.rows)
         return self._layout
 
     def _adopt(self, found: Parsed) -> None:
         self._reading = Reading(self._lines, found.rows)
-        self._layout = _Layout(found.blocks, found.suspects)
+        self._layout = _Layout(found.blocks, found.suspects, found.plain)
 
     def _index(self, task: Task) -> int:
         """Where a task is now: at its place if lines haven't come or gone since it was read, else where its id is."""

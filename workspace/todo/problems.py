@@ -48,6 +48,11 @@ def _slip(line: str, suspect: Suspect) -> Problem:
             "fewer",
             "move the items out: they, and what follows in their list, are not read",
         )
+    if suspect.meant:
+        return Problem(
+            place, f'"{line.strip()[:_SHOWN]}", which looks like an item and is text', f'"{suspect.meant[:_SHOWN]}"',
+            "write it so, or, if it is meant as text, put a backslash before the box",
+        )  # fmt: skip
     box = line[suspect.column : line.index("]", suspect.column) + 1]
     if len(box) == 3 and box[1] in MARKS:
         rest = line[suspect.column + len(box) :].lstrip()[:_SHOWN]

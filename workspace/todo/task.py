@@ -22,12 +22,16 @@ _CHECKBOX = re.compile(r"\[([ xX/-])\](?=[ \t\r\n]|\Z)")
 _HEAD = re.compile(r"(?P<lead>.*?)(?P<marker>[-+*]|[0-9]{1,9}[.)])(?P<gap>[ \t]+)", re.DOTALL)
 
 
+_MILESTONE = re.compile(r"(?:[-+*][ \t]+)?milestone:[ \t]*true", re.IGNORECASE)
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
     """A task-list item as it was when it was read. Later edits of the plan don't change it.
 
     `index` counts tasks, `line` counts lines, both from 0 in the order of the text; `parent` and `children` are
-    indexes. `text` is the item's first paragraph on one line, without checkbox and id.
+    indexes. `text` is the item's first paragraph on one line, without checkbox and id, and without a line of it that
+    only makes the item a milestone.
     """
 
     index: int
@@ -107,7 +111,14 @@ def read_text(lines: Sequence[str], row: Row) -> str:
         return text
     depth = first.count(">", 0, row.column)
     rest = (unquoted(body(line), depth).strip() for line in lines[row.line + 1 : row.last + 1])
-    return " ".join(part for part in (text, *rest) if part)
+    return " ".join(part for part in (text, *rest) if part and not _MILESTONE.fullmatch(part))
+
+
+def is_milestone(lines: Sequence[str], row: Row) -> bool:
+    """Whether a line of the item says `milestone: true`, and nothing else. It may stand in a list of its own."""
+    depth = lines[row.line].count(">", 0, row.column)
+    below = lines[row.line + 1 : row.end]
+    return any(_MILESTONE.fullmatch(unquoted(body(line), depth).strip()) for line in below)
 
 
 def with_mark(line: str, column: int, mark: Mark) -> str:

@@ -1,0 +1,69 @@
+"""What a process does after the pause that its run has just come to: it ends, or it waits for the end of a short pause.
+
+The run is paused like any other by then: its files are closed, its resources released, its lease is given up. Whoever
+types `satchel resume` meanwhile takes it, and this process ends. One that shares slots with others does not wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+
+from msgspec.structs import replace
+
+from ..workspace import pausefile, pausing
+from ..workspace.errors import SatchelError
+from ..workspace.looking import look
+from ..workspace.store import Store, Version
+from . import uplink
+from .context import Watch
+from .interruption import Interruption
+
+_LOOK = 0.1
+_REMOTE_LOOK = 4.0
+"""Seconds between two looks at pause.yaml. In a bucket each is a request."""
+
+
+async def resumes(store: Store, interruption: Interruption, watch: Watch | None) -> bool:
+    """Whether this process is to resume the run: `status: resume` was typed before it had stopped, or the pause was
+    expected to be shorter than `idle_below` and is over now."""
+    heard = interruption.count
+    is_told = False
+    while True:
+        seen = look(store)
+        pause = seen.moment.pause
+        if pause is None or not pause.paused_at or not seen.moment.clean or pause.mode != "drain" or pause.forced:
+            return False
+        wanted = pausing.wish(store, seen.moment)
+        if wanted is None or wanted.is_missing or wanted.mode != "drain":
+            return False
+        until = (wanted.file.until if wanted.file else "") or pause.until
+        if wanted.is_overruling or (is_told and until and datetime.fromisoformat(until) <= datetime.now(UTC)):
+            return True
+        if uplink.shares_slots() or not pausing.is_short(replace(pause, until=until), seen.definition.idle_below):
+            return False
+        if watch and not is_told:
+            watch.noticed("paused", f"{pausing.said(pause)}; it resumes by itself")
+        is_told = True
+        if not await _changed(store, wanted.version, until, interruption, heard):
+            return False
+
+
+async def _changed(
+    store: Store, version: Version | None, until: str, interruption: Interruption, heard: int
+) -> bool:  # fmt: skip
+    """Wait until pause.yaml is another version, or it is time. False if a signal came first."""
+    is_remote = store.abilities.remote
+    end = datetime.fromisoformat(until)
+    while (left := (end - datetime.now(UTC)).total_seconds()) > 0:
+        await asyncio.sleep(min(left, _REMOTE_LOOK if is_remote else _LOOK))
+        if interruption.count > heard:
+            return False
+        if is_remote:
+            try:
+                await asyncio.to_thread(store.refresh)
+            except SatchelError:
+                continue  # it does not answer now; the start at the end tells if that lasts
+        if store.version(pausefile.PATH) != version:
+            return True
+    return True

@@ -1,0 +1,291 @@
+"""Files that are only half saved: nothing of them is obeyed, and nothing that comes later is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from satchel import Run, agent
+from satchel.runtime.attention import Attention
+from satchel.runtime.context import Context
+from satchel.runtime.interruption import Interruption
+from satchel.workspace import inbox, pausing, settling
+from satchel.workspace.edits import Noticed, notice
+from satchel.workspace.errors import SatchelError
+from satchel.workspace.looking import look
+from satchel.workspace.opening import Workspace, opened
+from satchel.workspace.report import Report
+from satchel.workspace.settling import Unsettled, Waits
+from satchel.workspace.store import DiskStore, Syscalls
+
+from .folder import Place
+
+REAL = Waits()
+
+
+class Kernel(Syscalls):
+    """Says of every file of people that a program has it open for writing, or that none has."""
+
+    writer: bool | None = True
+
+    def has_writer(self, path: str) -> bool | None:
+        return False if ".satchel" in path else self.writer
+
+
+class Time:
+    """Sleeping takes no time."""
+
+    now = 0.0
+
+    def __init__(self) -> None:
+        self._began = time.time()
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def time(self) -> float:
+        return self._began + self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Time:
+    clock = Time()
+    monkeypatch.setattr(settling, "time", clock)
+    monkeypatch.setattr(settling, "WAITS", REAL)
+    return clock
+
+
+@pytest.fixture
+def kernel(stopped: Place) -> Kernel:
+    kernel = Kernel()
+    stopped.store = DiskStore(stopped.folder, kernel)
+    return kernel
+
+
+def boundaries(path: Path, data: bytes, clock: Time) -> Iterator[int]:
+    """Save one byte more each time, by the given clock. Yields how many there are."""
+    path.parent.mkdir(exist_ok=True)
+    with path.open("wb", buffering=0) as file:
+        for length in range(len(data)):
+            os.utime(path, (clock.time(),) * 2)
+            yield length
+            file.write(data[length : length + 1])
+        os.utime(path, (clock.time(),) * 2)
+
+
+# While nobody runs it
+
+EDITS: dict[str, tuple[tuple[str, str], str]] = {
+    "todo.md": (("- [ ] three", "- [-] three\n- [ ] four"), "the item 'four' is new"),
+    "state.json": (('"n": 1', '"n": 19'), "data.n is now 19"),
+    "steps/2-two/02-join.json": (('"TWO!"', '"TWO, said she"'), "join"),
+    "workspace.yaml": (("agent: agent.py:main\n", "agent: agent.py:main\nsettings: {a: 12}\n"), "settings.a is now 12"),
+}
+
+
+def noticed(place: Place) -> Noticed:
+    seen = look(place.store)
+    return notice(place.store, seen.moment, seen.definition, patience=0.5)
+
+
+@pytest.mark.parametrize("path", EDITS)
+def test_half_of_a_file_is_obeyed_by_an_opening(stopped: Place, kernel: Kernel, clock: Time, path: str) -> None:
+    (old, new), said = EDITS[path]
+    data = stopped.text(path).replace(old, new).encode()
+    for length in boundaries(stopped.folder / path, data, clock):
+        try:
+            found = noticed(stopped)
+        except SatchelError:
+            assert path == "workspace.yaml", "only this one can't be done without"
+            continue
+        assert not found.edits and not found.questions and path not in found.versions, length
+        if path == "workspace.yaml":
+            assert all("is being changed" in str(each.error) for each in found.refusals)
+        else:
+            assert not found.refusals and found.being_saved == [path], length
+    kernel.writer = False
+    found = noticed(stopped)
+    (edit,) = found.edits
+    assert edit.record.file == path and any(said in each for each in edit.record.says) and not found.refusals
+
+
+def test_half_of_pause_yaml_is_obeyed_by_a_start(stopped: Place, kernel: Kernel, clock: Time) -> None:
+    data = b"reason: let me look\nresume: await_instructions\ninstructions: delete all but the last three\n"
+    moment = stopped.moment
+    for _ in boundaries(stopped.folder / "pause.yaml", data, clock):
+        with pytest.raises(Unsettled):
+            pausing.wish(stopped.store, moment, 0.2)
+    kernel.writer = False
+    wanted = pausing.wish(stopped.store, moment)
+    assert wanted and wanted.file and wanted.file.instructions == "delete all but the last three"
+
+
+# While it is running
+
+
+@contextmanager
+def going(place: Place) -> Iterator[tuple[Workspace, Attention]]:
+    with opened(place.store, "run", Report()) as workspace:
+        context = Context(workspace, Interruption(), None)
+        try:
+            yield workspace, Attention(context)
+        finally:
+            context.threads.shutdown()
+
+
+@pytest.mark.parametrize("path", EDITS)
+def test_half_of_a_file_is_obeyed_by_a_run(stopped: Place, kernel: Kernel, clock: Time, path: str) -> None:
+    (old, new), said = EDITS[path]
+    data = stopped.text(path).replace(old, new).encode()
+    kernel.writer = False
+    with going(stopped) as (workspace, attention):
+        kernel.writer = True
+        for length in boundaries(stopped.folder / path, data, clock):
+            for _ in range(2):
+                assert not attention._changed(), length
+                attention.obey()
+                clock.now += 1
+        before = workspace.moment.seq
+        kernel.writer = False
+        assert not attention._changed() and workspace.moment.seq == before
+        clock.now += REAL.closed + 0.01
+        assert attention._changed()
+        attention.obey()
+        assert workspace.moment.seq > before
+    (edit,) = stopped.edited
+    assert any(said in each for each in edit.says)
+
+
+def test_half_of_pause_yaml_is_obeyed_by_a_run(stopped: Place, kernel: Kernel, clock: Time) -> None:
+    data = b"reason: let me look\nresume: await_instructions\n"
+    kernel.writer = False
+    with going(stopped) as (workspace, attention):
+        kernel.writer = True
+
+        async def save() -> None:
+            for length in boundaries(stopped.folder / "pause.yaml", data, clock):
+                for _ in range(2):
+                    await attention._look_at_pause()
+                    clock.now += 1
+                    assert workspace.moment.pause is None, length
+            kernel.writer = False
+            for _ in range(2):
+                await attention._look_at_pause()
+                clock.now += REAL.look + 0.01
+
+        asyncio.run(save())
+        assert workspace.moment.pause and workspace.moment.pause.resume == "await_instructions"
+
+
+def test_an_emergency_waits_until_the_file_is_closed(
+    stopped: Place, kernel: Kernel, clock: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed: list[int] = []
+    monkeypatch.setattr(
+        "satchel.runtime.attention.os", SimpleNamespace(kill=lambda *a: killed.append(a[1]), getpid=int)
+    )
+    kernel.writer = False
+    with going(stopped) as (_, attention):
+        kernel.writer = True
+        stopped.put("pause.yaml", "mode: emergency\n")
+        asyncio.run(attention._look_at_pause())
+        assert killed
+
+
+def test_a_file_that_stays_open_is_never_taken(stopped: Place, kernel: Kernel, clock: Time) -> None:
+    kernel.writer = False
+    with going(stopped) as (workspace, attention):
+        kernel.writer = True
+        stopped.edit("todo.md", ("- [ ] three", "- [ ] three\n- [ ] four"))
+        while clock.now < REAL.open - 0.5:
+            assert not attention._changed()
+            clock.now += 0.5
+        clock.now += 1
+        assert attention._changed()
+        attention.obey()
+        assert "- [ ] four" in workspace.moment.root.plan.text
+
+
+# Questions
+
+
+def question(place: Place) -> str:
+    @agent
+    async def asking(run: Run[Any]) -> None:
+        await run.ask("Delete it?", choices=["yes", "no"], wait_for=0)
+
+    place.agent = asking
+    assert place.run().status == "waiting"
+    return "approvals/a1.yaml"
+
+
+def test_half_of_an_answer_is_taken_or_refused(place: Place, clock: Time) -> None:
+    """`decision: yes` is the beginning of `decision: yesterday I said no`, which is no answer."""
+    kernel = Kernel()
+    path = question(place)
+    text = place.text(path).replace("decision:\n", "decision: no\n").replace("note:\n", "note: not before May\n")
+    data = text.encode()
+    place.store = DiskStore(place.folder, kernel)
+    kernel.writer = False
+    with opened(place.store, "answer", Report()) as workspace:
+        kernel.writer = True
+        for length in boundaries(place.folder / path, data, clock):
+            for _ in range(2):
+                assert workspace.desk.look(workspace.journal, may_wait=False) == [], length
+                workspace.desk.lay_out()
+                assert place.get(path) == data[:length]
+                clock.now += 1
+        kernel.writer = False
+        assert workspace.desk.look(workspace.journal, may_wait=False) == []
+        clock.now += REAL.closed + 0.01
+        (found,) = workspace.desk.look(workspace.journal, may_wait=False)
+        assert found.kind == "answered" and workspace.moment.answered["a1"].note == "not before May"
+
+
+def test_a_form_is_replaced_under_a_program_that_has_it_open(place: Place, clock: Time) -> None:
+    kernel = Kernel()
+    path = question(place)
+    data = place.text(path).replace("decision:\n", "decision: yesterday\n")
+    kernel.writer = False
+    place.store = DiskStore(place.folder, kernel)
+    with opened(place.store, "answer", Report()) as workspace:
+        kernel.writer = True
+        place.put(path, data)
+        for _ in range(80):
+            assert workspace.desk.look(workspace.journal, may_wait=False) == []
+            clock.now += 0.5
+        assert place.text(path) == data
+        kernel.writer = False
+        (found,) = workspace.desk.look(workspace.journal, may_wait=False)
+        assert found.kind == "refused" and "# not taken: " in place.text(path)
+
+
+# The inbox
+
+
+@pytest.mark.parametrize("name", ["a.md", "a.yaml"])
+def test_half_of_a_task_is_taken(stopped: Place, kernel: Kernel, clock: Time, name: str) -> None:
+    data = b"delete: all\nbut: the last three\n"
+    arrivals = inbox.Arrivals(stopped.store, stopped.moment)
+    path = f"inbox/{name}"
+    for length in boundaries(stopped.folder / path, data, clock):
+        for _ in range(2):
+            arrivals.look()
+            assert arrivals.offered == {} and arrivals.read(path) is None, length
+            clock.now += 1
+    kernel.writer = False
+    arrivals.look()
+    clock.now += REAL.closed + 0.01
+    arrivals.look()
+    assert [*arrivals.offered] == [path] and (found := arrivals.read(path)) and found.data == data

@@ -1,0 +1,36 @@
+"""What the fast tier tries of what has many cases: some of the pairs, and a tenth of the examples of a property.
+The slow tier tries all, the examples by `pytest --hypothesis-profile=full`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+FULL, _TENTH = "full", "tenth"
+
+
+def load() -> None:
+    """For conftest.py, before modules with properties are imported. pytest's option has the last word."""
+    unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.register_profile(FULL, unhurried, max_examples=100)
+    settings.register_profile(_TENTH, unhurried, max_examples=10)
+    settings.load_profile(_TENTH)
+
+
+def examples(full: int) -> settings:
+    """Settings of a property that is tried more or less often than 100 times."""
+    return settings(max_examples=full if settings.get_current_profile_name() == FULL else max(5, full // 10))
+
+
+def pairs(first: Iterable[Any], second: Iterable[Any], *, every: int) -> list[Any]:
+    """Parameters for all pairs. The fast tier tries one of `every`, in which each of `first` and
+    `second` comes if that is no more than `second` has."""
+    others = [*second]
+    return [
+        pytest.param(one, other, marks=() if (row + column) % every == 0 else pytest.mark.slow)
+        for row, one in enumerate(first)
+        for column, other in enumerate(others)
+    ]

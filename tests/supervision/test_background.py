@@ -1,0 +1,54 @@
+"""The log of a run in the background stays small, however long the run writes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from satchel.runtime.supervision import background
+from satchel.runtime.supervision.background import LOG, bound_log, open_log
+from satchel.runtime.supervision.supervisor import Order, Supervisor
+from satchel.workspace.store import DiskStore
+
+LIMIT = 1000
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DiskStore:
+    monkeypatch.setattr(background, "_LOG_LIMIT", LIMIT)
+    (tmp_path / "workspace.yaml").write_text("format: 1\nrun_id: log-1\nagent: agent.py:main\n")
+    return DiskStore(tmp_path)
+
+
+def test_a_log_outgrows_its_limit_while_a_run_writes(store: DiskStore, tmp_path: Path) -> None:
+    supervisor = Supervisor(store, Order(["run"], ["run"]), print)
+    log, old = tmp_path / LOG, tmp_path / f"{LOG}.old"
+    with open_log(store) as output:
+        for number in range(1000):
+            output.write(b"line %d\n" % number)
+            output.flush()
+            supervisor._glance = 0.0  # half a second has passed
+            supervisor.poll()
+            assert log.stat().st_size <= LIMIT
+    assert old.stat().st_size == LIMIT
+    assert (old.read_bytes() + log.read_bytes()).endswith(b"line 998\nline 999\n")
+
+
+def test_a_huge_log_of_an_earlier_run_is_not_kept_whole(store: DiskStore, tmp_path: Path) -> None:
+    open_log(store).close()
+    (tmp_path / LOG).write_bytes(b"x" * 50_000 + b"the end\n")
+    open_log(store).close()
+    assert (tmp_path / LOG).read_bytes() == b""
+    assert (tmp_path / f"{LOG}.old").read_bytes()[-8:] == b"the end\n"
+    assert sorted(os.listdir(tmp_path / ".satchel")) == ["run.log", "run.log.old"]
+
+
+def test_a_link_in_place_of_the_log_is_left_alone(store: DiskStore, tmp_path: Path) -> None:
+    target = tmp_path / "mine.txt"
+    target.write_bytes(b"x" * 5000)
+    (tmp_path / ".satchel").mkdir()
+    (tmp_path / LOG).symlink_to(target)
+    bound_log(store)
+    assert target.stat().st_size == 5000

@@ -1,0 +1,223 @@
+"""`serve` over storage that fails: what failed for that goes on when there is room again, and what did not does not."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import warm
+
+from satchel.runtime.supervision import serving
+from satchel.runtime.uplink import _Lossy
+
+from .serve_in_process import Served
+from .supervised import make, wait_until
+
+COUNTING = """
+import pathlib
+from satchel import agent, step
+
+@step
+async def note(number: int) -> int:
+    print("number", number)
+    with pathlib.Path(__file__).with_name("noted").open("a") as file:
+        file.write(f"{number}\\n")
+    BETWEEN
+    return number
+
+@agent
+async def main(run):
+    run_on = [await note(number) for number in range(4)]
+"""
+
+FULL = """
+import errno, os, pathlib
+from satchel.workspace.store.syscalls import Syscalls
+
+def write(self, fd, data, real=Syscalls.write):
+    if pathlib.Path(FOLDER, "full").exists():
+        real(self, fd, data[: len(data) // 2])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    real(self, fd, data)
+
+Syscalls.write = write
+"""
+"""For the head of an agent.py: the disk is full while there is a file `full`."""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "runs").mkdir()
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def serve(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Served]]:
+    monkeypatch.setattr(serving, "_FIRST", 0.05)
+    monkeypatch.setattr(serving, "_LONGEST", 0.1)
+    monkeypatch.setattr(subprocess, "Popen", warm.Popen)
+    started: list[Served] = []
+
+    def start() -> Served:
+        started.append(Served(root))
+        return started[-1]
+
+    yield start
+    for served in started:
+        served.end()
+
+
+def noted(folder: Path) -> list[int]:
+    return [int(line) for line in (folder / "noted").read_text().split()]
+
+
+def status(folder: Path) -> str:
+    return str(json.loads((folder / "state.json").read_text())["status"])
+
+
+def test_a_full_disk_ends_a_run_for_good(root: Path, serve: Callable[[], Served]) -> None:
+    source = FULL.replace("FOLDER", repr(str(root / "a"))) + COUNTING.replace(
+        "BETWEEN", 'pathlib.Path(__file__).with_name("full").touch() if number == 2 else None'
+    )
+    folder = make(root / "a", source)
+    served = serve()
+    said = served.until_event("storage", "a")
+    assert "No space left on device" in said and "it is started again in" in said
+    assert "journal/" in said, "it is told what could not be written"
+    served.until_event("storage", "a")
+    (folder / "agent.py").write_text(source.replace("if number == 2", "if False"))
+    (folder / "full").unlink()
+    served.until_event("completed", "a")
+    assert noted(folder)[:3] == [0, 1, 2] and set(noted(folder)[3:]) == {2, 3} and status(folder) == "completed"
+
+
+def test_an_error_of_the_agent_is_tried_again(root: Path, serve: Callable[[], Served]) -> None:
+    """Also one that looks like the storage's."""
+    make(root / "a", COUNTING.replace("BETWEEN", "raise OSError(28, 'No space left on device')"))
+    served = serve()
+    assert "No space left on device" in served.until_event("failed", "a")
+    for _ in range(3):
+        served.turn()
+    assert served.events == []
+
+
+def test_what_was_refused_is_not_named(root: Path, serve: Callable[[], Served]) -> None:
+    make(root / "a", "x = 1\n")
+    served = serve()
+    assert "main" in served.until_event("refused", "a")
+
+
+@pytest.mark.parametrize("code", [0, 1, 3, 5])
+def test_an_agent_that_ends_its_process_has_completed(root: Path, serve: Callable[[], Served], code: int) -> None:
+    """It is a crash, whatever its exit code: with growing delays, and given up."""
+    make(root / "a", COUNTING.replace("BETWEEN", f"import os; os._exit({code})"))
+    served = serve()
+    assert f"died with exit code {code} after" in served.until_event("crashed", "a")
+    assert "giving up after 2 crashes" in served.until_event("failed", "a")
+    for _ in range(3):
+        served.turn()
+    assert served.events == []
+
+
+def test_a_log_that_can_not_be_written_ends_the_run(tmp_path: Path) -> None:
+    """It lies on the disk that is full; what the agent prints is nothing that it may fail for."""
+    with open("/dev/full", "wb") as full:
+        assert _Lossy(full.fileno(), "wb", closefd=False).write(b"abc") == 3
+    folder = make(tmp_path / "a", COUNTING.replace("BETWEEN", "pass"))
+    program = (
+        "import os, sys; from satchel.runtime.supervision.child import Child\n"
+        f"child = Child(['run', {str(folder)!r}], is_only=False, patience=None, output=open('/dev/full', 'wb'))\n"
+        "code = os.waitpid(child.pid, 0)\n"
+        "child._process.returncode = os.waitstatus_to_exitcode(code[1])\n"
+        "print(child.poll(), child.last_word)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "0 Word(code=0, text='')\n", done.stderr
+    assert status(folder) == "completed"
+
+
+def test_a_workspace_that_is_renamed_while_it_runs_is_lost(root: Path, serve: Callable[[], Served]) -> None:
+    """And when it gets its old name back, too."""
+    waiting = 'import asyncio; await asyncio.sleep(0 if (pathlib.Path(__file__).parent / "go").exists() else 0.1)'
+    source = COUNTING.replace("range(4)", "range(1000)").replace("BETWEEN", waiting)
+    folder = make(root / "a", source)
+    served = serve()
+    served.until(lambda: (folder / "noted").exists() and len(noted(folder)) > 1)
+    for before, after in (("a", "b"), ("b", "a")):
+        served.events.clear()
+        (root / before).rename(root / after)
+        served.until(lambda before=before: any(name == before for _, name in served.kinds))  # type: ignore[misc]
+        served.until_event("started", after)
+        (root / after / "noted").unlink()
+        wait_until(lambda after=after: (root / after / "noted").exists())  # type: ignore[misc]
+    (folder / "go").touch()
+    served.until_event("completed", "a")
+
+
+def test_a_folder_that_can_not_be_read_for_a_moment_is_given_up(
+    root: Path, serve: Callable[[], Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(root / "a", COUNTING.replace("BETWEEN", "pass"))
+
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(116, os.strerror(116))
+
+    served = serve()
+    with monkeypatch.context() as patched:
+        patched.setattr(serving, "judge", fails)
+        for _ in range(3):
+            served.turn()
+    assert served.events == [("storage", "a", f"can't be read (OSError: [Errno 116] {os.strerror(116)})")]
+    served.until_event("completed", "a")
+
+
+def test_a_full_disk_below_its_own_output_ends_serve(root: Path) -> None:
+    for name in "ab":
+        make(root / name, COUNTING.replace("BETWEEN", "pass"))
+    with open("/dev/full", "wb") as full:
+        words = [sys.executable, "-m", "satchel", "serve", "--once", "--json", root]
+        warm.run(words, stdout=full, stderr=subprocess.PIPE)
+    assert [status(root / name) for name in "ab"] == ["completed", "completed"]
+
+
+@pytest.mark.slow
+def test_a_real_full_disk_ends_its_runs_for_good(tmp_path: Path) -> None:
+    """The whole command, over a small file system of its own. What the agents print goes there, too."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", disk], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("mounting is not allowed")
+    try:
+        source = COUNTING.replace("range(4)", "range(400)").replace("BETWEEN", "print('x' * 100, flush=True)")
+        for name in "ab":  # what the agents write themselves lies elsewhere: else it would be they that fail
+            make(
+                disk / name,
+                source.replace('pathlib.Path(__file__).with_name("noted")', f"pathlib.Path({str(tmp_path / name)!r})"),
+            )
+        (disk / "ballast").write_bytes(bytes(800 << 10))
+        with (tmp_path / "said").open("w") as output:
+            process = subprocess.Popen([sys.executable, "-m", "satchel", "serve", "--json", disk], stdout=output)
+
+        def events() -> list[tuple[str, str]]:
+            rows = [json.loads(line) for line in (tmp_path / "said").read_text().splitlines()]
+            return [(row["event"], os.path.basename(row["folder"])) for row in rows]
+
+        try:
+            wait_until(lambda: {("storage", "a"), ("storage", "b")} <= {*events()}, process)
+            (disk / "ballast").unlink()
+            wait_until(lambda: {("completed", "a"), ("completed", "b")} <= {*events()}, process)
+            assert "failed" not in {kind for kind, _ in events()}
+            for name in "ab":
+                numbers = [int(line) for line in (tmp_path / name).read_text().split()]
+                assert sorted({*numbers}) == [*range(400)] and len(numbers) < 420
+        finally:
+            process.kill()
+            process.wait()
+    finally:
+        subprocess.run(["umount", "-l", disk], check=True)
