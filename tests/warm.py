@@ -48,6 +48,7 @@ class _Order(NamedTuple):
     own_session: bool
     descriptors: list[int]  # the numbers that the others have in the new process
     held: list[int]  # signals that wait until the new process lets them in
+    ignores_interrupt: bool  # as what `nohup` or a script's `&` has started does
 
 
 class Popen(subprocess.Popen[Any]):
@@ -68,7 +69,8 @@ class Popen(subprocess.Popen[Any]):
         standard = [fd if fd >= 0 else default for default, fd in enumerate((p2cread, c2pwrite, errwrite))]
         folder = os.path.abspath(os.fsdecode(cwd)) if cwd else os.getcwd()
         held = [*signal.pthread_sigmask(signal.SIG_BLOCK, [])]
-        order = _Order(words[1:], folder, environment, start_new_session, [int(fd) for fd in pass_fds], held)
+        ignores = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+        order = _Order(words[1:], folder, environment, start_new_session, [int(fd) for fd in pass_fds], held, ignores)
         self.pid = _start(order, standard)
         self._child_created = True
         self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)  # type: ignore[attr-defined]
@@ -239,7 +241,7 @@ def _take(order: _Order, descriptors: list[int]) -> None:
     os.environ.clear()
     os.environ.update(order.environment)
     time.tzset()
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.SIG_IGN if order.ignores_interrupt else signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_SETMASK, order.held)
     is_direct = bool(order.environment.get("PYTHONUNBUFFERED"))
     for fd, name, mode in ((0, "stdin", "rb"), (1, "stdout", "wb"), (2, "stderr", "wb")):

@@ -7,10 +7,12 @@ when another process tries to take the workspace (heartbeat.py); who has it the 
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -25,6 +27,10 @@ PATH = ".satchel/lease.json"
 
 _LATE = 2
 """A holder that has not beaten for so many times its ttl is not shown as one any more."""
+
+
+_DYING = 2.0
+"""Seconds at most that a process which was killed may need to let go of its lock."""
 
 
 class Process(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,18 +130,33 @@ def taken_over(path: str, why: str) -> LeaseHeld:
 @contextmanager
 def held(store: Store) -> Iterator[None]:
     """Hold the workspace by its lock, if there is one. LeaseHeld, saying who has it, if another process does."""
-    if not store.abilities.lock:
+    with ExitStack() as stack:
+        if store.abilities.lock:
+            _take_lock(store, stack)
         yield
-        return
-    try:
-        with store.lock():
-            yield
-    except LeaseHeld as error:
-        lease = read(store)
-        if error.why is None and lease is not None:
-            error.why = f"{lease.process} since {lease.since}"
-            error.remedy = "wait for it, or stop it first"
-        raise
+
+
+def _take_lock(store: Store, stack: ExitStack) -> None:
+    """A killed process can be gone for whoever looks and still have the lock: its other threads, or a process that it
+    was just starting, end a moment later. So that moment is waited for."""
+    end = time.monotonic() + _DYING
+    while True:
+        try:
+            stack.enter_context(store.lock())
+            return
+        except LeaseHeld as error:
+            lease = read(store)
+            if lease is None or error.why is not None:
+                raise
+            if not has_died(lease):
+                error.why = f"{lease.process} since {lease.since}"
+                error.remedy = "wait for it, or stop it first"
+                raise
+            if time.monotonic() > end:
+                error.why = f"{lease.process} has ended, but a process that it started still holds the lock"
+                error.remedy = f"end that process: `fuser {shlex.quote(store.url)}/.satchel/lock` names it"
+                raise
+        time.sleep(_DYING / 100)
 
 
 def process_started(pid: int) -> str:

@@ -81,8 +81,10 @@ def test_running_and_killed_look_the_same(make: Make, started: Started, cli: Cli
         time.sleep(0.02)
     out = cli("status", folder).stdout
     assert f"interrupted: process {process.pid} on " in out and "characters" in out and "satchel resume" in out
-    cli("recover", folder)
-    assert "interrupted: repaired after a crash, not running" in cli("status", folder).stdout
+    recovered = cli("recover", folder)
+    assert recovered.exit_code == 0, recovered.output
+    out = cli("status", folder).stdout
+    assert "interrupted: repaired after a crash, not running" in out
 
 
 def test_status_takes_the_lease(make: Make, started: Started) -> None:

@@ -81,7 +81,7 @@ def served(root: Path) -> Iterator[Served]:
         return process
 
     yield start
-    supervised.clean_up([path.parent for path in root.rglob("workspace.yaml")], processes)
+    supervised.clean_up([path.parent for path in root.glob("*/workspace.yaml")], processes)
     for process in processes:
         said.pop(process.pid).close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import multiprocessing
 import os
 import socket
@@ -47,6 +48,37 @@ def test_who_comes_second_is_told_who_was_first(store: DiskStore) -> None:
     assert lease.holder(store) is None, "a process that was killed holds nothing, whatever the file says"
     with lease.held(store):
         pass
+
+
+def test_a_lock_of_a_process_that_is_just_dying_refuses_the_next(
+    store: DiskStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is a zombie already, but a thread of it, or what it was just starting, has not closed the lock yet."""
+    with store.lock():
+        pass
+    planted(store, process_started="0")
+    dying = os.open(f"{store.url}/.satchel/lock", os.O_RDWR)
+    fcntl.flock(dying, fcntl.LOCK_EX)
+    waited: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waited.append(seconds)
+        if len(waited) == 3:
+            os.close(dying)
+
+    monkeypatch.setattr(lease.time, "sleep", sleep)
+    with lease.held(store):
+        assert len(waited) == 3
+
+
+def test_a_lock_that_outlives_its_process_is_waited_for_without_end(
+    store: DiskStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted(store, process_started="0")
+    monkeypatch.setattr(lease, "_DYING", 0.0)
+    with store.lock(), pytest.raises(LeaseHeld, match="started still holds the lock") as refused, lease.held(store):
+        pass
+    assert "fuser" in str(refused.value.remedy)
 
 
 def test_a_lease_comes_back_as_it_was_written(store: DiskStore) -> None:
