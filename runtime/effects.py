@@ -20,9 +20,9 @@ from typing import Any, Literal, TypeVar, cast, overload
 from msgspec import Raw
 
 from ..workspace import blobs
-from ..workspace.agentmoment import Answer, Kept
 from ..workspace.errors import NotDone, StorageFailed, UsageError
 from ..workspace.record import NOTHING, Key, StepCompleted, StepStarted
+from ..workspace.scopemoment import Answer, Kept
 from . import rechecking
 from .apart import Apart
 from .calls import KEY, Step, current_scope, run_parameter

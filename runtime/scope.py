@@ -16,9 +16,9 @@ from typing import Any, NoReturn
 from msgspec import Raw
 
 from ..workspace import blobs
-from ..workspace.agentmoment import Answer, Scope
 from ..workspace.errors import AgentError, UsageError
 from ..workspace.record import Key, Message, Output, StepCompleted, StepFailed, StepProgress, time_text
+from ..workspace.scopemoment import Answer, Scope
 from . import streaming
 from .calls import MODEL, Step
 from .codec import canonical, encode

@@ -19,7 +19,7 @@ from msgspec import Raw
 
 from .. import schemas
 from ..workspace import archive, blobs, inbox, jsontext, patch
-from ..workspace.agentmoment import ROOT, Kept
+from ..workspace.agentmoment import ROOT
 from ..workspace.errors import AgentError, Refused, UsageError
 from ..workspace.moment import scope_of_task
 from ..workspace.opening import publish
@@ -34,6 +34,7 @@ from ..workspace.record import (
     ScopeCommitted,
     ScopeFailed,
 )
+from ..workspace.scopemoment import Kept
 from ..workspace.todo import Plan, Splice, Task
 from . import leftover
 from .agent import Agent

@@ -9,9 +9,9 @@ from hashlib import blake2b
 from typing import Any
 
 from ..workspace import blobs
-from ..workspace.agentmoment import Kept
 from ..workspace.errors import AgentError, StorageFailed, UsageError
 from ..workspace.record import AgentBegun, AgentEnded
+from ..workspace.scopemoment import Kept
 from .agent import Agent
 from .calls import current_scope
 from .codec import Codec, canonical, encode

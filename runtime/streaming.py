@@ -8,9 +8,9 @@ from functools import partial as bind
 from typing import Any, Protocol
 
 from ..workspace import partial as partial_file
-from ..workspace.agentmoment import Scope
 from ..workspace.partial import PartialHead
 from ..workspace.record import Key, now
+from ..workspace.scopemoment import Scope
 from .calls import Step
 from .context import AgentContext, Context, Suspended
 from .failure import said

@@ -10,9 +10,9 @@ import re
 
 from msgspec import Raw
 
-from .agentmoment import Kept
 from .errors import Damaged
 from .record import StepCompleted
+from .scopemoment import Kept
 from .store import Store
 
 FOLDER = ".satchel/blobs"

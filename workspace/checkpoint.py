@@ -19,13 +19,14 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from .agentmoment import ROOT, Scope
+from .agentmoment import ROOT
 from .definition import Checkpoints
 from .errors import InvalidFile, NewerFormat
 from .moment import Moment
 from .names import slug
 from .packing import Shape, shape_of
 from .record import Count
+from .scopemoment import Scope
 from .store import Store
 from .todo import Plan
 

@@ -19,7 +19,6 @@ import msgspec
 
 from ..schemas import Problem, short
 from . import blobs, firing, settling, yamltext
-from .agentmoment import Kept
 from .archive import FOLDER, READ_LIMIT, bring_back, changed, put_away, sha_of
 from .edits.found import Refusal
 from .edits.keeping import reject
@@ -30,6 +29,7 @@ from .journal import Journal
 from .moment import Moment, scope_of_task
 from .names import slug
 from .record import TaskDone, TaskTaken
+from .scopemoment import Kept
 from .settling import BRIEF, Settling, Stage
 from .store import Content, Store, Version
 from .textfile import decode, place

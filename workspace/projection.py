@@ -15,10 +15,11 @@ import msgspec
 from msgspec import Raw
 
 from . import stamp
-from .agentmoment import ROOT, AgentMoment, Scope, folder_of_agent
+from .agentmoment import ROOT, AgentMoment, folder_of_agent
 from .moment import Moment, Status
 from .names import ID, slug
 from .record import OfCall, StepCompleted
+from .scopemoment import Scope
 from .store import Store
 
 STATE = "state.json"

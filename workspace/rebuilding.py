@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from . import jsontext, lease, messagefile, projection, stamp
-from .agentmoment import EVERY, ROOT, AgentMoment, Kept, Past, folder_of_agent
+from .agentmoment import EVERY, ROOT, AgentMoment, folder_of_agent
 from .checkpoint import MessagesAt
 from .errors import Conflicting, Damaged
 from .moment import Moment, Usage
+from .scopemoment import Kept, Past
 from .stamp import Stamp
 from .store import Store
 from .textfile import decode

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ...workspace import inbox, lease, pausing, record, tombstone
-from ...workspace.agentmoment import ROOT, Scope
+from ...workspace.agentmoment import ROOT
 from ...workspace.definition import Definition
 from ...workspace.edits import Noticed, notice, untaken
 from ...workspace.errors import SatchelError
@@ -21,6 +21,7 @@ from ...workspace.projection import TODO
 from ...workspace.rebuilding import begun
 from ...workspace.record import BadLine
 from ...workspace.saving import being_saved
+from ...workspace.scopemoment import Scope
 from ...workspace.settling import BRIEF
 from ...workspace.stamp import read_markdown
 from ...workspace.store import Store

@@ -27,12 +27,12 @@ from ...workspace import (
     salvage,
     yamltext,
 )
-from ...workspace.agentmoment import Kept
 from ...workspace.approvals import FOLDER
 from ...workspace.errors import Damaged, InvalidFile, NewerFormat, SatchelError
 from ...workspace.moment import Moment
 from ...workspace.names import SCHEMAS
 from ...workspace.record import StepCompleted
+from ...workspace.scopemoment import Kept
 from ...workspace.store import Store
 from .finding import Finding, of_error, of_problem
 

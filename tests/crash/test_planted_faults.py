@@ -12,11 +12,11 @@ import pytest
 
 from satchel.runtime.scope import ScopeRun
 from satchel.workspace import blobs, journal, opening, salvage
-from satchel.workspace.agentmoment import Kept
 from satchel.workspace.edits import todo
 from satchel.workspace.journal import Tail
 from satchel.workspace.record import Message, PartialPromoted, StepStarted
 from satchel.workspace.salvage import Leftover
+from satchel.workspace.scopemoment import Kept
 from satchel.workspace.store import DiskStore, Store, Sync
 from satchel.workspace.store.disklog import DiskLog
 

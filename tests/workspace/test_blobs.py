@@ -9,9 +9,9 @@ import pytest
 from msgspec import Raw
 
 from satchel.workspace import blobs
-from satchel.workspace.agentmoment import Kept
 from satchel.workspace.blobs import INLINE_BYTES
 from satchel.workspace.errors import Damaged, InvalidFile, SatchelError, StorageFailed
+from satchel.workspace.scopemoment import Kept
 from satchel.workspace.store import DiskStore, Syscalls
 
 LARGE = b'"' + b"x" * INLINE_BYTES + b'"'

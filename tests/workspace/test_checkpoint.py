@@ -18,7 +18,7 @@ from msgspec import Raw
 from properties import examples
 
 from satchel.workspace import checkpoint, patch, record, rewinding
-from satchel.workspace.agentmoment import ROOT, AgentMoment, Past, Scope
+from satchel.workspace.agentmoment import ROOT, AgentMoment
 from satchel.workspace.checkpoint import MessagesAt
 from satchel.workspace.definition import Checkpoints
 from satchel.workspace.errors import InvalidFile, NewerFormat
@@ -61,6 +61,7 @@ from satchel.workspace.record import (
     TaskDone,
     TaskTaken,
 )  # fmt: skip
+from satchel.workspace.scopemoment import Past, Scope
 from satchel.workspace.store import DiskStore
 from satchel.workspace.todo import Plan
 

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from satchel.workspace import projection, stamp
-from satchel.workspace.agentmoment import ROOT, AgentMoment, Scope
+from satchel.workspace.agentmoment import ROOT, AgentMoment
 from satchel.workspace.moment import Moment
 from satchel.workspace.names import ID, check_path
 from satchel.workspace.projection import folder_of
 from satchel.workspace.record import StepCompleted, StepStarted
+from satchel.workspace.scopemoment import Scope
 from satchel.workspace.todo import Plan
 
 ids = st.one_of(

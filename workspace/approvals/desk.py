@@ -16,12 +16,12 @@ import msgspec
 from msgspec import Raw
 
 from .. import blobs
-from ..agentmoment import Kept
 from ..edits import look as looking
 from ..errors import InvalidFile, Refused, SatchelError
 from ..journal import Journal
 from ..moment import Moment
 from ..record import NOTHING, ApprovalAnswered, Resolved
+from ..scopemoment import Kept
 from ..settling import Settling, Unsettled, until_settled
 from ..store import Content, FileChanged, Store, Version
 from . import form

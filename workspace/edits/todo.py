@@ -8,9 +8,10 @@ import re
 from collections.abc import Iterator
 
 from .. import projection, stamp
-from ..agentmoment import AgentMoment, Scope
+from ..agentmoment import AgentMoment
 from ..errors import InvalidFile, Refused
 from ..record import Doubt, Edited, OfCall, StepCompleted
+from ..scopemoment import Scope
 from ..stamp import Stamped
 from ..textfile import decode
 from ..todo import Changes, Plan, Task, between, changes, merge_plans
