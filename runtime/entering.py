@@ -20,7 +20,7 @@ from .context import Context, Suspension
 from .failure import describe, of_storage, said
 from .resources import Pool
 from .run import Run
-from .session import Session, publish_schemas
+from .session import Session
 
 _LISTED = 3
 
@@ -124,7 +124,7 @@ class Entering:
         """Call the agent, and wait until nothing of it is at work."""
         context = self._context
         session = Session(context, agent)
-        publish_schemas(session)
+        session.publish_schemas()
         context.agents = {"": session}
         context.offered, context.has_opened_inbox = inbox.offered(context.store, context.moment), False
         main = asyncio.create_task(self._call(session), name=session.recorded.path or "agent")

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
-import re
 import typing
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -17,12 +15,10 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Raw
 
-from .. import schemas
-from ..workspace import archive, blobs, inbox, jsontext, patch
+from ..workspace import archive, blobs, inbox, patch
 from ..workspace.agentmoment import ROOT
 from ..workspace.errors import AgentError, Refused, UsageError
 from ..workspace.moment import scope_of_task
-from ..workspace.opening import publish
 from ..workspace.projection import folder_of
 from ..workspace.projector import Files
 from ..workspace.record import (
@@ -36,7 +32,7 @@ from ..workspace.record import (
 )
 from ..workspace.scopemoment import Kept
 from ..workspace.todo import Plan, Splice, Task
-from . import leftover
+from . import leftover, publishing
 from .agent import Agent
 from .calls import current_scope
 from .codec import ANY, Codec, encode
@@ -51,10 +47,6 @@ FAILURES = 3
 
 _WAITS = (0.5, 2.0)
 """Seconds before an item that has failed is tried again, by the number of times it has."""
-
-
-_ELSEWHERE = re.compile(r'("\$ref": ")(?!data\.json)([a-z]+\.json)')
-"""A reference from one schema to another, the agent's own data apart."""
 
 
 class ItemFace(Protocol):
@@ -86,7 +78,7 @@ class Session(AgentContext):
         """Take state and plan from the moment; of a new agent, record what the state begins as, and of one that an
         earlier version of the agent has left, what its data have become."""
         if self.recorded.has_data and bring_up(self, self.agent.migrations, self.codec):
-            publish_schemas(self)
+            self.publish_schemas()
         if not self.recorded.has_data:
             data = _object(self.agent.initial_state(), "the state")
             whole: Patch = [{"op": "add", "path": "", "value": Raw(data)}]
@@ -99,6 +91,10 @@ class Session(AgentContext):
             if not self.path:  # something to go back to, before the first stop
                 self.context.workspace.checkpoint("start")
         self.rollback()
+
+    def publish_schemas(self) -> None:
+        """Let an editor find them."""
+        publishing.publish_schemas(self.store, self.agent, self.recorded, self.codec)
 
     async def call(self, *args: Any, **kwargs: Any) -> Any:
         """The agent's function, from the top to its end. Nothing of it is at work any more when this returns or
@@ -377,23 +373,3 @@ def result_codec(function: Callable[..., Any], name: str = "") -> Codec:
     except (NameError, TypeError):
         return ANY
     return Codec(kind, f"the result of {name or getattr(function, '__name__', 'the scope')}")
-
-
-def publish_schemas(session: Session) -> None:
-    """The schema of the agent's own data, and of the state.json it stands in, where an editor finds them. Data of an
-    earlier version keep theirs until they are migrated."""
-    if session.recorded.has_data and session.recorded.data_version != session.agent.version:
-        return
-    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "data.json", **session.codec.schema()}
-    publish(session.store, f"{session.folder}data", jsontext.dump(schema))
-    if session.path:
-        below = _of_sub_agent(schemas.schema("state"), session.folder)
-        publish(session.store, f"{session.folder}state", jsontext.dump(below))
-
-
-def _of_sub_agent(schema: dict[str, Any], folder: str) -> dict[str, Any]:
-    """The same, a few folders further down: what it refers to beside the data is at the top."""
-    up = "../" * folder.count("/")
-    text = _ELSEWHERE.sub(rf"\g<1>{up}\g<2>", json.dumps(schema))
-    found: dict[str, Any] = json.loads(text)
-    return found

@@ -18,7 +18,7 @@ from .codec import Codec, canonical, encode
 from .context import Suspended
 from .failure import describe
 from .scope import PREVIEW, ScopeRun, check_outside_steps
-from .session import Session, publish_schemas, result_codec
+from .session import Session, result_codec
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 
@@ -80,7 +80,7 @@ async def _run(
         context.watch.agent_begun(path)
     try:
         child = context.agents[path] = Session(context, agent, path, scope)
-        publish_schemas(child)
+        child.publish_schemas()
         result = await _outcome(child, args, kwargs)
         data = encode(result, f"the result of the agent {path}")
         codec.decode(data)  # refused here, not at every start after it has been recorded
