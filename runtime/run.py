@@ -13,7 +13,7 @@ import msgspec
 from ..workspace.errors import AgentError, UsageError
 from ..workspace.names import check_path
 from ..workspace.record import Output, Resume
-from . import budget, prompt
+from . import budget, prompt, todolist
 from .agent import Agent
 from .answer import Answer
 from .asking import Asking, ask
@@ -86,8 +86,10 @@ class Run(RunParameter, Generic[S]):
         self._session.state = value
 
     async def plan(self, title: str | None, items: Sequence[str]) -> None:
-        """Add a heading and open items to todo.md."""
-        await self._session.replan(lambda plan: plan.write(title, list(items)), "planned")
+        """Write a heading and open items into todo.md, once. A later call with equal arguments does nothing, whatever
+        people have made of the plan since. AgentError for another one while todo.md has items, a person's too: guard
+        the call with `if not run.todo.items:`, and add to a plan with `run.todo.add`."""
+        await todolist.write(self._session, title, items)
 
     @overload
     async def scope(self, name: str, function: Callable[..., Awaitable[T]], *args: Any) -> T: ...

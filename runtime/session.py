@@ -69,6 +69,7 @@ class Session(AgentContext):
         self.state: Any
         self._committed = b""  # the state of the last commit, as JSON
         self._splices: list[Splice] = []  # what the scope at work has changed in the plan
+        self._planned = ""  # what it has written as the plan, as a hash
 
     @property
     def files(self) -> Files:
@@ -163,8 +164,13 @@ class Session(AgentContext):
 
     # The plan
 
-    async def replan(self, edit: Callable[[Plan], list[Splice]], why: str) -> None:
-        """Change the plan: at once outside a scope, with its commit inside one."""
+    @property
+    def planned(self) -> str:
+        """The hash of what the agent has written as its plan; empty if it has not."""
+        return self._planned or self.recorded.planned
+
+    async def replan(self, edit: Callable[[Plan], list[Splice]], why: str, planned: str = "") -> None:
+        """Change the plan: at once outside a scope, with its commit inside one. `planned`: see there."""
         self.check_going_on()
         check_outside_steps("the plan was changed")
         if current_scope.get() is not (self.scope or self.root):
@@ -179,9 +185,12 @@ class Session(AgentContext):
             return
         if self.scope is not None:
             self._splices += splices
+            self._planned = planned or self._planned
             return
         outline = self.plan.outline() if _is_most_of(splices, self.plan) else []
-        self.journal.add(PlanChanged(agent=self.path, plan=tuple(splices), outline=outline, by="agent", why=why))
+        self.journal.add(
+            PlanChanged(agent=self.path, plan=tuple(splices), outline=outline, by="agent", why=why, planned=planned)
+        )
         self.journal.flush()
         self.projector.mark(self.files.todo)
 
@@ -301,7 +310,7 @@ class Session(AgentContext):
         finally:
             scope.ended = True
             self.scope = None
-            self._splices = []
+            self._splices, self._planned = [], ""
             current_scope.reset(token)
             self.context.at_boundary()
 
@@ -326,7 +335,7 @@ class Session(AgentContext):
         self.journal.add(
             ScopeCommitted(
                 agent=self.path, scope=scope.key, patch=change, plan=(*self._splices, *splices), result=kept.result,
-                blob=kept.blob, outputs=scope.outputs, cancelled=cancelled,
+                blob=kept.blob, outputs=scope.outputs, cancelled=cancelled, planned=self._planned,
             )
         )  # fmt: skip
         for done in inbox.done_with(scope.key, scope.tasks):

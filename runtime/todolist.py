@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from hashlib import blake2b
 from typing import Any, overload
 
 import msgspec
@@ -10,6 +11,7 @@ import msgspec
 from ..workspace import blobs
 from ..workspace.errors import AgentError, UsageError
 from ..workspace.todo import Plan, Splice, Task
+from .codec import canonical
 from .session import Session
 
 
@@ -116,6 +118,24 @@ class Todo:
             f"no item {word!r} in todo.md" if not by_text else f"several items read {word!r}",
             remedy="name it by its id, without the ^",
         )
+
+
+async def write(session: Session, title: str | None, items: Sequence[str]) -> None:
+    """Write the plan, once: an equal call at a re-entry does nothing. AgentError if there is another plan."""
+    texts = list(items)
+    planned = blake2b(canonical([title, texts], "the plan"), digest_size=8).hexdigest()
+
+    def edit(plan: Plan) -> list[Splice]:
+        if planned == session.planned:
+            return []
+        if len(plan):
+            raise AgentError(
+                "run.plan() would write a second plan", why="todo.md has items, the agent's or a person's",
+                remedy="call it behind `if not run.todo.items:`, and add to a plan with `await run.todo.add(text)`",
+            )  # fmt: skip
+        return plan.write(title, texts)
+
+    await session.replan(edit, "planned", planned)
 
 
 class _Items(Sequence[Task]):

@@ -62,6 +62,7 @@ class AgentMoment(Struct, kw_only=True):
     plan: Plan = field(default_factory=Plan)
     has_plan: bool = False
     adopted: str = ""  # SHA-256 of the plan that a person had written before the agent began
+    planned: str = ""  # the hash of the arguments of the last `run.plan`
     highest_id: Count = 0  # the highest number ever given to an item
     scopes: dict[str, Scope] = field(default_factory=lambda: {ROOT: Scope()})
     past: dict[str, Past] = {}  # of the scopes that have ended and had effects
@@ -171,6 +172,7 @@ class AgentMoment(Struct, kw_only=True):
     def committed(self, line: Line, record: ScopeCommitted) -> None:
         self._change_data(record.patch)
         self._replan(record.plan)
+        self.planned = record.planned or self.planned
         scope = self.scopes[record.scope]
         fresh = [message for message in scope.messages if message.commit == line.commit]
         self.messages += len(fresh)  # others are of a commit that was begun and given up
@@ -188,6 +190,7 @@ class AgentMoment(Struct, kw_only=True):
             self.adopted = hashlib.sha256(record.plan[0].text.encode()).hexdigest()
         self._replan(record.plan)
         self._outline(record.outline)
+        self.planned = record.planned or self.planned
         if record.by == "person" and self._has_work:
             self.result = None
 

@@ -204,7 +204,8 @@ class History:
     def plan(self) -> None:
         splices = self.agent.plan.copy().write("Plan ü", [f"do {self.calls}", "do\u2028it"])
         by = self.choose.choice(["agent", "person"])
-        self.group(PlanChanged(**self.of(), plan=tuple(splices), by=by, why="planned"))
+        planned = f"{self.calls:016x}" if by == "agent" else ""
+        self.group(PlanChanged(**self.of(), plan=tuple(splices), by=by, why="planned", planned=planned))
 
     # Calls
 

@@ -41,15 +41,18 @@ class ScopeCommitted(Record, frozen=True, kw_only=True, tag="scope.committed"):
     blob: str = ""
     outputs: dict[str, Output] = field(default_factory=dict)
     cancelled: str | None = None
+    planned: str = ""  # as in PlanChanged
 
 
 class PlanChanged(Record, frozen=True, kw_only=True, tag="plan.changed"):
-    """The plan is another one. `outline` is where the tasks are afterwards, if that was worth keeping."""
+    """The plan is another one. `outline` is where the tasks are afterwards, if that was worth keeping. `planned` is the
+    hash of the arguments of `run.plan`, if that has written it."""
 
     plan: tuple[Splice, ...]
     outline: list[list[int]] = field(default_factory=list)
     by: Literal["agent", "person", "runtime"]
     why: str = ""
+    planned: str = ""
 
 
 class Message(Record, frozen=True, kw_only=True, tag="message"):
