@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -530,14 +531,18 @@ def test_what_may_have_happened_is_not_settled_by_a_later_attempt_that_did_not(
 
 
 def test_a_failing_disk_after_an_effect_is_no_doubt_about_it(workspace: Path, calls: list[str]) -> None:
+    refused = threading.Event()
+
     class FullForSteps(Syscalls):
         def rename(self, source: str, target: str) -> None:
             if "/steps/" in target and calls:
+                refused.set()
                 raise OSError(errno.ENOSPC, "full")
             super().rename(source, target)
 
         def link(self, source: str, target: str) -> None:
             if "/steps/" in target and calls:
+                refused.set()
                 raise OSError(errno.ENOSPC, "full")
             super().link(source, target)
 
@@ -548,6 +553,7 @@ def test_a_failing_disk_after_an_effect_is_no_doubt_about_it(workspace: Path, ca
     @agent
     async def main(run: Run[Any]) -> None:
         await send()
+        await asyncio.to_thread(refused.wait, 20)  # a run that ends at once may need no file for it
 
     with pytest.raises(StorageFailed):
         run(DiskStore(workspace, FullForSteps()), main)
