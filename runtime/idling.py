@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 
-from msgspec.structs import replace
-
 from ..workspace import pausefile, pausing
 from ..workspace.errors import SatchelError
 from ..workspace.looking import look
@@ -37,10 +35,10 @@ async def resumes(store: Store, interruption: Interruption, watch: Watch | None)
         wanted = pausing.wish(store, seen.moment)
         if wanted is None or wanted.is_missing or wanted.mode != "drain":
             return False
-        until = (wanted.file.until if wanted.file else "") or pause.until
+        until = wanted.until
         if wanted.is_overruling or (is_told and until and datetime.fromisoformat(until) <= datetime.now(UTC)):
             return True
-        if uplink.shares_slots() or not pausing.is_short(replace(pause, until=until), seen.definition.idle_below):
+        if uplink.shares_slots() or not wanted.is_short(seen.definition.idle_below):
             return False
         if watch and not is_told:
             watch.noticed("paused", f"{pausing.said(pause)}; it resumes by itself")

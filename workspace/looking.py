@@ -77,9 +77,9 @@ def signature(store: Store) -> Signature:
     return Signature(store.version(DEFINITION), tuple(files))
 
 
-def look(store: Store, *, to_open: bool = False) -> Look:
+def look(store: Store, *, to_open: bool = False, described: Definition | None = None) -> Look:
     """The newest moment. InvalidFile, NewerFormat or Damaged if the workspace can't be opened as it is. `to_open`: what
-    an opening reads besides is fetched, too."""
+    an opening reads besides is fetched, too. `described` counts in place of what workspace.yaml says now."""
     having = _begin(partial(_have_definition, store)) if store.abilities.remote else None
     store.refresh()
     if having is not None:  # of the others the listing has told the names
@@ -88,13 +88,13 @@ def look(store: Store, *, to_open: bool = False) -> Look:
     for _ in range(_LOOKS):
         before = signature(store)
         try:
-            return _look(store, before)
+            return _look(store, before, described)
         except Damaged:
             store.refresh()
             if signature(store) == before:
                 raise
         # else its owner has gone on meanwhile: a checkpoint and what of the journal it needs were not of one moment
-    return _look(store, signature(store))
+    return _look(store, signature(store), described)
 
 
 def _begin(job: Callable[[], None]) -> threading.Thread:
@@ -122,8 +122,8 @@ def _shown(store: Store) -> list[str]:
     return [*islice(files, _SHOWN)]
 
 
-def _look(store: Store, before: Signature) -> Look:
-    described = define(store)
+def _look(store: Store, before: Signature, described: Definition | None) -> Look:
+    described = described or define(store)
     found, messages_at, complaints, loaded = checkpoint.newest(store)
     moment = found or Moment(run_id=described.run_id)
     if moment.run_id != described.run_id:

@@ -52,17 +52,26 @@ class Wish:
         return (self.file.mode if self.file else None) or (self.recorded.mode if self.recorded else "drain")
 
     @property
+    def until(self) -> str:
+        """When it is over by itself: UTC, ISO 8601. Empty: it is not."""
+        return (self.file.until if self.file else "") or (self.recorded.until if self.recorded else "")
+
+    @property
     def is_lifted(self) -> bool:
         """It is over without anybody's command."""
         if self.is_overruling:
             return True
-        reason, until = "", ""
-        if self.recorded is not None:
-            reason, until = self.recorded.reason, self.recorded.until
-        if self.file is not None:
-            reason, until = self.file.reason or reason, self.file.until or until
-        is_over = bool(until) and datetime.fromisoformat(until) <= datetime.now(UTC)
+        reason = (self.file.reason if self.file else "") or (self.recorded.reason if self.recorded else "")
+        is_over = bool(self.until) and datetime.fromisoformat(self.until) <= datetime.now(UTC)
         return self.mode == "drain" and (reason == SIGNAL or is_over)
+
+    def is_short(self, limit: float) -> bool:
+        """Whether it is expected to be over within so many seconds of its beginning: then the process stays."""
+        if not self.until:
+            return False
+        paused_at = self.recorded.paused_at if self.recorded else ""
+        begin = datetime.fromisoformat(paused_at) if paused_at else datetime.now(UTC)
+        return (datetime.fromisoformat(self.until) - begin).total_seconds() < limit
 
 
 def wish(store: Store, moment: Moment, patience: float = PATIENCE) -> Wish | None:
@@ -348,14 +357,6 @@ def requested(wanted: Wish) -> PauseRequested | None:
 def may_have_to_undo(moment: Moment) -> bool:
     """Whether a run that is to be cancelled has an agent that only running it can tell what that undoes."""
     return bool(moment.attempt and moment.config.get("on_cancel", True))
-
-
-def is_short(pause: Pause, limit: float) -> bool:
-    """Whether it is expected to be over within so many seconds of its beginning: then the process stays."""
-    if not pause.until:
-        return False
-    begin = datetime.fromisoformat(pause.paused_at) if pause.paused_at else datetime.now(UTC)
-    return (datetime.fromisoformat(pause.until) - begin).total_seconds() < limit
 
 
 def said(pause: Pause | PauseRequested) -> str:

@@ -13,12 +13,13 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from ...workspace import pausefile, pausing
+from ...workspace import pausefile
 from ...workspace.definition import Definition
 from ...workspace.errors import SatchelError
 from ...workspace.looking import define, look
 from ...workspace.moment import Moment
 from ...workspace.names import DEFINITION
+from ...workspace.pausing import Wish
 from ...workspace.record import PauseRequested
 from ...workspace.store import Store, Version
 from .. import budget, windows
@@ -127,22 +128,22 @@ class Deadline:
             return None
         return wanted
 
-    def _look_in_time(self, now: float) -> None:
-        """Look when a stop that is asked for now should be over."""
+    def _look_in_time(self, asked_at: float) -> None:
+        """Look when a stop that was asked for then should be over."""
         if self.patience is not None:
-            self._looks_at = min(self._looks_at, now + self.patience)
+            self._looks_at = min(self._looks_at, asked_at + self.patience)
 
     def _look_at_definition(self, now: float) -> None:
         version = self._store.version(DEFINITION)
         if version == self._version:
             return
-        self._version = version
+        is_another, self._version = self._version is not None, version
         try:
             self._definition = define(self._store)
         except SatchelError:
             return  # the child says what is wrong with it, and goes on with what it said before
-        if self._definition.windows or self._definition.budget.time is not None:
-            self._look_in_time(now)
+        if is_another or self._definition.windows or self._definition.budget.time is not None:
+            self._look_in_time(now if self._asked_at is None else self._asked_at)  # it may be less patient than before
 
     def _begin_look(self, now: float) -> Future[_Seen]:
         """Over a network in a thread of its own, so that signals are heard meanwhile."""
@@ -161,11 +162,12 @@ class Deadline:
         return future
 
     def _look(self, now: float) -> _Seen:
-        seen = look(self._store)
+        seen = look(self._store, described=self._definition)  # the last one that could be understood
         moment, file, at = seen.moment, self._pause.file, self._clock()
         is_file_wish = file is not None and not file.lets_go_on and not file.is_of(moment.lifted)
         if (pause := moment.pause) is not None:
-            stays = bool(pause.paused_at) and moment.clean and pausing.is_short(pause, seen.definition.idle_below)
+            is_short = Wish(pause, file).is_short(seen.definition.idle_below)
+            stays = bool(pause.paused_at) and moment.clean and is_short
             if stays or (file is not None and file.lets_go_on):
                 return _Seen(None)
             since_recorded = (at - datetime.fromisoformat(pause.requested_at)).total_seconds()
@@ -187,9 +189,11 @@ class Deadline:
         """What the clock wants of a child that has not asked for a pause itself. A window that was open when it started
         was overruled by a person."""
         limits = []
-        opened = windows.current(definition.windows, at)
-        if opened is not None and opened.begin > self.began and not windows.is_overruled(opened, moment):
-            return _Seen(Late(pause_for(opened), (at - opened.begin).total_seconds()))
+        # One by one, as the child does: one that was overruled may last longer than one that opens in it.
+        for window in definition.windows:
+            opened = windows.current([window], at)
+            if opened is not None and opened.begin > self.began and not windows.is_overruled(opened, moment):
+                return _Seen(Late(pause_for(opened), (at - opened.begin).total_seconds()))
         if (following := windows.next_opening(definition.windows, at)) is not None:
             limits.append(following.begin)
         if definition.budget.time is not None:

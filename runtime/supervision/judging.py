@@ -121,10 +121,9 @@ def _asked_by_signal(wanted: Wish) -> bool:
 def _paused(wanted: Wish, now: datetime) -> Verdict:
     if wanted.file is not None and wanted.file.status == "resume":
         return Verdict(True, why="pause.yaml says resume")
-    until = (wanted.file.until if wanted.file else "") or (wanted.recorded.until if wanted.recorded else "")
-    if wanted.is_missing or wanted.mode != "drain" or not until:
+    if wanted.is_missing or wanted.mode != "drain" or not wanted.until:
         return NEVER
-    return _after(datetime.fromisoformat(until), now, Verdict(True, why="its pause is over"))
+    return _after(datetime.fromisoformat(wanted.until), now, Verdict(True, why="its pause is over"))
 
 
 def _waiting(store: Store, seen: Look, now: datetime) -> Verdict:

@@ -156,6 +156,19 @@ def test_a_process_that_waits_for_the_end_of_a_short_pause_is_killed(run: Run) -
     assert run.after(6) is not None
 
 
+@with_options(extra="idle_below: 10m\n")
+def test_a_process_that_waits_until_a_time_that_was_typed_while_it_drained_is_killed(run: Run) -> None:
+    run.record(PauseRequested(reason="mine", by="ada"))
+    pausing.announce(run.store, run.moment.pause)  # type: ignore[arg-type]
+    run.after(1)
+    until = record.time_text(run.clock() + timedelta(minutes=5))
+    run.save((run.folder / "pause.yaml").read_text() + f"expected_until: {until}\n")
+    run.after(1)
+    run.record(record.Paused(), record.Closed(status="paused"))
+    pausing.restore(run.store, run.moment)
+    assert run.after(70) is None and run.after(1000) is None
+
+
 def test_a_process_that_does_not_end_after_a_pause_is_left(run: Run) -> None:
     run.record(PauseRequested(reason="mine", by="ada"), record.Paused())
     pausing.restore(run.store, run.moment)
@@ -184,6 +197,15 @@ def test_a_window_that_was_overruled_kills(run: Run, by: str) -> None:
     if by == "a person":
         run.record(PauseRequested(reason="maintenance", by="a window"), record.Paused(), record.Resumed(by="ada"))
     assert run.after(3600) is None and run.after(3600) is None
+
+
+@with_options(extra=WINDOW.replace("[", "[{cron: '0 20 * * *', duration: 20h}, "))
+def test_a_window_that_was_overruled_hides_one_that_opens_in_it(run: Run) -> None:
+    run.began = datetime(2030, 1, 1, 21, 59, tzinfo=UTC)
+    run.deadline = Deadline(run.store, run.glance, None, 5.0, run.seconds, run.clock)
+    assert run.after(70) is None and run.after(50) is None
+    late = run.after(10)
+    assert late is not None and late.request.reason == "maintenance"
 
 
 @with_options(extra="windows: [{cron: '0 99 * * *', duration: 6h}]\n")
@@ -244,8 +266,30 @@ def test_a_stop_that_is_to_be_extended_kills(run: Run) -> None:
     assert run.after(100) is None and run.after(1000) is None
 
 
+@pytest.mark.parametrize("before", ["60s, then: extend", "1h"])
+def test_a_time_limit_that_is_set_while_a_stop_takes_too_long_does_not_count(run: Run, before: str) -> None:
+    (run.folder / "workspace.yaml").write_text(HEAD.replace("60s", before))
+    run.after(1)
+    run.save("reason: mine\n")
+    assert run.after(100) is None
+    (run.folder / "workspace.yaml").write_text(HEAD)
+    assert run.after(1) is not None
+
+
+@pytest.mark.parametrize("text", [None, "format: 1\nagent: [\n"])
+def test_a_mistake_in_workspace_yaml_keeps_a_blocked_run_alive(run: Run, text: str | None) -> None:
+    """Its child goes on with what the file said before, too."""
+    (run.folder / "workspace.yaml").unlink()
+    if text:
+        (run.folder / "workspace.yaml").write_text(text)
+    run.save("reason: mine\n")
+    assert run.after(60) is None
+    late = run.after(6)
+    assert late is not None and late.request.reason == "mine"
+
+
 def test_a_workspace_that_can_not_be_read_ends_the_supervisor(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(store: Any) -> Any:
+    def fails(store: Any, **_: Any) -> Any:
         raise StorageFailed("can't be read", path="journal")
 
     run.save("reason: mine\n")
@@ -260,7 +304,7 @@ def test_a_look_over_a_network_is_waited_for(run: Run, monkeypatch: pytest.Monke
     far_away = Remote(run.folder)
     run.deadline = Deadline(far_away, run.glance, None, 5.0, 0.0, run.clock)
     may_look, look = threading.Event(), deadline.look
-    monkeypatch.setattr(deadline, "look", lambda store: may_look.wait(10) and look(store))
+    monkeypatch.setattr(deadline, "look", lambda *args, **kept: may_look.wait(10) and look(*args, **kept))
     run.save("reason: mine\n")
     assert run.glance.has_changed()
     run.deadline.pause_has_changed(0.0)
