@@ -13,7 +13,8 @@ import os
 import stat
 import threading
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -834,6 +835,26 @@ def test_any_failing_call_leaves_the_old_content_whole_and_no_temporary_file(
     else:
         pytest.fail("never succeeded")
     assert at > 2
+
+
+def test_a_file_that_goes_away_while_a_folder_is_listed_takes_all_others_along(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a journal whose segments are being merged seems to be gone, and an inbox to be empty."""
+    (folder / "f").mkdir()
+    for name in ("a", "b", "c"):
+        (folder / "f" / name).write_bytes(b"1")
+    entered = os.scandir
+
+    @contextmanager
+    def scandir(path: str) -> Iterator[Iterator[os.DirEntry[str]]]:
+        with entered(path) as entries:
+            found = [*entries]
+            (folder / "f/b").unlink()
+            yield iter(found)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert [*DiskStore(folder).list("f")] == [Entry("f/a", 1), Entry("f/c", 1)]
 
 
 def test_a_failing_sync_is_never_retried(folder: Path) -> None:

@@ -127,12 +127,15 @@ class Syscalls:
         return _has_writer(path)
 
     def scan(self, path: str) -> list[tuple[str, bool, int]]:
-        """(name, is a folder, bytes) of what lies in a folder; symbolic links are neither followed nor hidden."""
+        """(name, is a folder, bytes) of what lies in a folder; symbolic links are neither followed nor hidden. What
+        goes away meanwhile is left out."""
+        found = []
         with os.scandir(path) as entries:
-            return [
-                (entry.name, entry.is_dir(follow_symlinks=False), entry.stat(follow_symlinks=False).st_size)
-                for entry in entries
-            ]
+            for entry in entries:
+                with suppress(FileNotFoundError):
+                    size = entry.stat(follow_symlinks=False).st_size
+                    found.append((entry.name, entry.is_dir(follow_symlinks=False), size))
+        return found
 
     def is_link(self, path: str) -> bool:
         """Whether this name, not what it may lead to, is a symbolic link."""
