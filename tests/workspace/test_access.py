@@ -66,6 +66,34 @@ def test_a_folder_that_is_shared_with_a_group_shuts_it_out(folder: Path, mode: i
     assert {each & 0o777 for each in modes(folder, of_folders=True)} == {0o770}
 
 
+@pytest.mark.parametrize("mode", [0o2770, 0o770])
+@as_root
+def test_a_run_in_a_folder_of_a_group_leaves_files_of_another_group(folder: Path, mode: int) -> None:
+    os.chown(folder, -1, NOBODY)
+    folder.chmod(mode)
+    assert run(folder, main).status == "completed"
+    paths = [path for path in folder.rglob("*") if path.name != "workspace.yaml"]
+    assert {path.stat().st_gid for path in paths} == {NOBODY}
+    assert {path.stat().st_mode & stat.S_ISGID for path in paths if path.is_dir()} == {mode & stat.S_ISGID}
+
+
+@pytest.mark.parametrize("owner", [-1, NOBODY])
+def test_a_file_system_without_modes_and_owners_takes_no_file(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, owner: int
+) -> None:
+    """Such as a disk of Windows that Linux has mounted: every folder seems to be everybody's."""
+
+    def refuse(*args: object, **options: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    folder.chmod(0o777)
+    if os.geteuid() == 0:
+        os.chown(folder, owner, owner)
+    for name in ("chmod", "fchmod", "chown", "fchown"):
+        monkeypatch.setattr(os, name, refuse)
+    assert run(folder, main).status == "completed"
+
+
 def test_a_mode_that_a_person_set_is_lost_when_the_file_is_replaced(folder: Path) -> None:
     run(folder, main)
     (folder / "state.json").chmod(0o640)

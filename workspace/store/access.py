@@ -18,15 +18,16 @@ class Access(NamedTuple):
 
     file: int
     folder: int
-    owner: tuple[int, int] | None  # user, group
+    owner: tuple[int, int] | None  # user (-1: whoever makes them), group
 
 
 def access_in(folder: os.stat_result) -> Access:
     """For what is made in a workspace whose folder this is."""
     is_shared = bool(folder.st_mode & (stat.S_IWGRP | stat.S_ISGID))
     is_of_another = hasattr(os, "geteuid") and os.geteuid() == 0 and folder.st_uid != 0
-    owner = (folder.st_uid, folder.st_gid) if is_of_another else None
-    return Access(0o660, 0o770, owner) if is_shared else Access(0o600, 0o700, owner)
+    owner = (folder.st_uid if is_of_another else -1, folder.st_gid) if is_of_another or is_shared else None
+    inherited = folder.st_mode & stat.S_ISGID  # a chmod without it takes it away
+    return Access(0o660, 0o770 | inherited, owner) if is_shared else Access(0o600, 0o700, owner)
 
 
 def user_name(number: int) -> str:

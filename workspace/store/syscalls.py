@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from threading import Thread
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 _AT_FDCWD = -100
 _EXCHANGE = 2
@@ -39,18 +39,20 @@ class Syscalls:
         return os.open(path, os.O_WRONLY | os.O_APPEND | _NOFOLLOW | _CLOEXEC | _NONBLOCK)
 
     def give(self, fd: int, mode: int, owner: tuple[int, int] | None) -> None:
-        """Let a file that was just made be for those whom it is for. `owner`: user and group, if it changes hands."""
+        """Let a file that was just made be for those whom it is for. `owner`: user and group, if it changes hands.
+        Some file systems have neither modes nor owners, and nobody may give a group that is not theirs: then it stays
+        as it was made."""
         if owner is not None:
-            os.fchown(fd, *owner)
+            _try(os.fchown, fd, *owner)
         if mode != 0o600:
-            os.fchmod(fd, mode)
+            _try(os.fchmod, fd, mode)
 
     def give_folder(self, path: str, mode: int, owner: tuple[int, int] | None) -> None:
         """The same of a folder."""
         if owner is not None:
-            os.chown(path, *owner, follow_symlinks=False)
+            _try(os.chown, path, *owner, follow_symlinks=False)
         if mode != 0o700:
-            os.chmod(path, mode)
+            _try(os.chmod, path, mode)
 
     def write(self, fd: int, data: bytes) -> None:
         while (written := os.write(fd, data)) < len(data):
@@ -162,6 +164,14 @@ class Syscalls:
 
         with _open_file(path) as (file, _), suppress(BlockingIOError):  # it is locked by another process
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+
+def _try(change: Callable[..., None], *args: Any, **options: Any) -> None:
+    try:
+        change(*args, **options)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS):
+            raise
 
 
 def _has_writer(path: str) -> bool | None:
