@@ -52,6 +52,31 @@ def kill_sessions(leaders: Collection[int]) -> None:
                 os.kill(pid, signal.SIGKILL)
 
 
+def has_open(pid: int, path: str) -> bool | None:
+    """Whether a process has this very file open, which has no other name. None where the system does not tell.
+    PermissionError if the process is another user's."""
+    try:
+        wanted = os.lstat(path)
+        if wanted.st_nlink != 1:
+            return False  # a second name would let one folder claim the file of another
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            with suppress(FileNotFoundError):  # it has just closed this one
+                if os.path.samestat(os.stat(f"/proc/{pid}/fd/{name}"), wanted):
+                    return True
+    except FileNotFoundError:
+        return False if os.path.exists("/proc/self/fd") else None
+    return False
+
+
+def parent(pid: int) -> int | None:
+    """The process that has started it. None where the system does not tell."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except (OSError, IndexError):
+        return None
+
+
 def reap_orphans(is_ours: Callable[[int], bool]) -> None:
     """Collect the processes that have ended as children of this one and that it has not started. `is_ours` is asked
     about each pid; it collects one that this process has started, and keeps its exit code."""

@@ -5,6 +5,7 @@ Imports little: from the command to no process left there is a second.
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import time
@@ -20,6 +21,7 @@ from ...workspace.lease import Lease, Process
 from ...workspace.pausefile import PATH as PAUSE
 from ...workspace.record import now
 from ...workspace.store import FileChanged, Store
+from ...workspace.store.disk import LOCK
 from .. import fetching
 from . import processes
 
@@ -106,11 +108,15 @@ def _kill(store: Store) -> _Found:
     into the file that says emergency."""
     try:
         held = lease.read(store)
+        if held is None or held.host != socket.gethostname() or not _names_the_owner(store, held):
+            return _Found(held)
+    except PermissionError:
+        return _Found(held, refused=f"process {held.pid} belongs to another user" if held else "")
     except (SatchelError, OSError) as error:  # the others are stopped all the same
         return _Found(None, refused=str(error))
-    if held is None or held.host != socket.gethostname():
-        return _Found(held)
     supervisor, child = held.supervisor, Process(pid=held.pid, process_started=held.process_started)
+    if supervisor is not None and processes.parent(child.pid) not in (None, supervisor.pid):
+        supervisor = None
     killed: list[Process] = []
     leaders: list[int] = []
     refused = ""
@@ -126,8 +132,20 @@ def _kill(store: Store) -> _Found:
                 killed.append(process)
                 leaders += [process.pid] if leads else []
         except PermissionError:
-            refused = f"process {process.pid} belongs to somebody else"
+            refused = f"process {process.pid} belongs to another user"
     return _Found(held, tuple(killed), tuple(leaders), refused)
+
+
+def _names_the_owner(store: Store, held: Lease) -> bool:
+    """Whether the lease's process has this workspace. The lease alone proves nothing: it comes along with a copy of the
+    folder, and a stranger may have written it."""
+    if held.url != store.url:
+        return False
+    if not store.abilities.lock:
+        return True
+    with suppress(LeaseHeld), store.lock():
+        return False
+    return processes.has_open(held.pid, os.path.join(store.url, LOCK)) is not False
 
 
 def _outcome(store: Store, refused: str, found: _Found) -> Stopped:
@@ -137,7 +155,9 @@ def _outcome(store: Store, refused: str, found: _Found) -> Stopped:
     if store.abilities.remote:
         return _outcome_over_there(store, found, pids)
     give_up = time.monotonic() + _PATIENCE
-    while not _is_gone(store, found):
+    while (gone := _is_gone(store, found)) is not True:
+        if gone is not False:  # the others are stopped all the same
+            return Stopped(store.url, "failed", pids, str(gone))
         if found.lease is not None and found.lease.host != socket.gethostname():
             return Stopped(store.url, "elsewhere", (), f"{found.lease.process} has it")
         if time.monotonic() > give_up:
@@ -178,9 +198,9 @@ def _outcome_over_there(store: Store, found: _Found, pids: tuple[int, ...]) -> S
     return Stopped(store.url, "elsewhere", pids, f"{who} {sign}")
 
 
-def _is_gone(store: Store, found: _Found) -> bool:
+def _is_gone(store: Store, found: _Found) -> bool | Exception:
     """Nothing that was killed is there any more, and nobody holds the lock: no process whose lease we could not read,
-    none in a container whose numbers are others, none that has just begun."""
+    none in a container whose numbers are others, none that has just begun. An error if the lock can't be tried."""
     if any(processes.is_alive(process.pid, process.process_started) for process in found.killed):
         return False
     try:
@@ -188,6 +208,8 @@ def _is_gone(store: Store, found: _Found) -> bool:
             return True
     except LeaseHeld:
         return False
+    except (SatchelError, OSError) as error:
+        return error
 
 
 def _who_is_left(found: _Found) -> str:

@@ -8,8 +8,10 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from supervision import supervised
@@ -104,6 +106,86 @@ def test_a_process_that_got_the_number_later_is_killed(make: Make, cli: Cli) -> 
                 assert stranger.poll() is None
         finally:
             stranger.kill()
+
+
+@pytest.fixture
+def victims() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Starts processes that do nothing, and that a lease may name."""
+    with ExitStack() as started:
+
+        def start(**options: Any) -> subprocess.Popen[bytes]:
+            process = started.enter_context(subprocess.Popen(["sleep", "1000"], **options))
+            started.callback(process.kill)
+            return process
+
+        yield start
+
+
+def process_of(victim: subprocess.Popen[bytes]) -> lease.Process:
+    return lease.Process(pid=victim.pid, process_started=lease.process_started(victim.pid))
+
+
+def put_lease(folder: Path, child: lease.Process, supervisor: lease.Process | None = None, url: str = "") -> None:
+    mine = lease.Lease(
+        run_id="demo-1a2b", host=socket.gethostname(), pid=child.pid, process_started=child.process_started, epoch=1,
+        since="2026-01-01T00:00:00.000Z", url=url or str(folder), supervisor=supervisor,
+    )  # fmt: skip
+    DiskStore(folder).replace(lease.PATH, lease.encode(mine))
+
+
+def test_a_lease_without_a_lock_has_the_process_killed_that_it_names(
+    make: Make, cli: Cli, victims: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    """A copy of a running workspace's folder names the original's process, and a forged lease names any."""
+    folder, victim = make(), victims()
+    put_lease(folder, process_of(victim), process_of(victim))
+    result = cli("stop", folder)
+    assert result.exit_code == 0 and "nothing was running" in result.stdout
+    assert victim.poll() is None
+
+
+@pytest.mark.parametrize("opens", ["nothing", "a hard link", "the lock of another place"])
+def test_a_lock_that_is_held_has_a_process_killed_that_does_not_hold_it(
+    make: Make, cli: Cli, victims: Callable[..., subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch, opens: str
+) -> None:
+    monkeypatch.setattr("satchel.runtime.supervision.stopping._PATIENCE", 0.1)
+    folder = make()
+    with DiskStore(folder).lock():
+        lock = folder / ".satchel/lock"
+        if opens == "a hard link":
+            os.link(lock, folder / "linked")
+        with open(lock if opens != "nothing" else os.devnull) as file:
+            victim = victims(stdin=file)
+        put_lease(folder, process_of(victim), url="/somewhere/else" if opens == "the lock of another place" else "")
+        result = cli("stop", folder)
+    assert result.exit_code == 1 and "holds the lock" in result.stdout
+    assert victim.poll() is None
+
+
+def test_a_lease_has_any_process_killed_as_its_supervisor(
+    make: Make, cli: Cli, victims: Callable[..., subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("satchel.runtime.supervision.stopping._PATIENCE", 0.1)
+    folder = make()
+    with DiskStore(folder).lock():
+        with open(folder / ".satchel/lock") as file:
+            child = victims(stdin=file)
+        stranger = victims()
+        put_lease(folder, process_of(child), process_of(stranger))
+        result = cli("stop", folder, "--json")
+    assert data_of(result)[0]["killed"] == [child.pid]
+    assert child.wait(10) == -9 and stranger.poll() is None
+
+
+def test_a_lock_that_can_not_be_looked_at_keeps_the_others_running(
+    make: Make, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, other = make(name="all/a"), make(name="all/b")
+    (folder / ".satchel").mkdir()
+    (folder / ".satchel/lock").symlink_to("/nowhere")
+    result = cli("stop", "--all", folder.parent, "--json")
+    assert [each["how"] for each in data_of(result)] == ["failed", "idle"]
+    assert "mode: emergency" in (other / "pause.yaml").read_text()
 
 
 def test_a_lock_that_somebody_holds_is_taken_for_nobody(make: Make, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
