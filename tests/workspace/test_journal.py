@@ -603,9 +603,9 @@ def test_any_sequence_of_groups_survives_write_and_read(tmp_path_factory: Any, g
 # Merging what many short openings leave
 
 
-def short_openings(folder: Path, count: int, due: int = 1) -> DiskStore:
+def short_openings(folder: Path, count: int, due: int = 1, syscalls: Syscalls | None = None) -> DiskStore:
     """Each writes two records, and ends."""
-    store, before = DiskStore(folder), due
+    store, before = DiskStore(folder, syscalls), due
     for epoch in range(1, count + 1):
         writer = Journal(store, epoch=before + epoch, next_seq=due, on_durable=lambda lines: None)
         for number in (1, 2):
@@ -679,6 +679,73 @@ def test_a_merge_leaves_a_damaged_segment_as_it_is(tmp_path: Path) -> None:
     assert path.read_bytes() == damaged
     with pytest.raises(Damaged):
         journal.read(store, after=0)
+
+
+@pytest.mark.parametrize("kind", ["damaged", "link", "unreadable", "of a bucket"])
+def test_one_segment_that_can_not_be_merged_keeps_all_later_ones_from_it_or_a_run_from_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(merging, "MANY", 4)
+    short_openings(tmp_path, 3)
+    path = tmp_path / journal.segment_path(3)
+    if kind == "damaged":
+        path.write_bytes(b"!" + path.read_bytes())
+    elif kind == "link":
+        path.rename(tmp_path / "old.jsonl")
+        path.symlink_to(tmp_path / "old.jsonl")
+    elif kind == "of a bucket":
+        path.write_bytes(record.encode(Line(3, 3, "2026-11-01T00:00:00.000Z", 1, Fenced(nonce="n"))) + line(4, 4))
+
+    class Refusing(Syscalls):
+        def read(self, full: str, limit: int) -> tuple[bytes, os.stat_result]:
+            if kind == "unreadable" and full == str(path):
+                raise OSError(errno.EIO, os.strerror(errno.EIO), full)
+            return super().read(full, limit)
+
+    store = short_openings(tmp_path, 3 * merging.MANY, 7, syscalls=Refusing())
+    assert journal.segments(store)[:3] == [1, 3, 5] and len(journal.segments(store)) <= merging.MANY + 3
+    assert len(journal.read(store, after=4).lines) == 2 * (3 * merging.MANY + 1)
+
+
+def test_a_full_disk_fails_a_run_that_has_ended_since_nothing_can_be_merged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merging, "MANY", 4)
+
+    class Full(Syscalls):
+        def open_new(self, path: str) -> int:
+            if ".satchel/tmp" in path:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+            return super().open_new(path)
+
+    store = short_openings(tmp_path, merging.MANY + 5, syscalls=Full())
+    assert len(journal.segments(store)) == merging.MANY + 5
+    assert reasons(store) == WRITTEN[: 2 * merging.MANY + 10]
+
+
+def test_what_lies_where_records_are_repeated_and_says_something_else_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever has put it there, such as a program that synchronises folders."""
+    monkeypatch.setattr(merging, "MANY", 4)
+    store = short_openings(tmp_path, merging.MANY + 1)
+    assert journal.segments(store) == [1, 2 * merging.MANY + 1]
+    path = tmp_path / journal.segment_path(3)
+    path.write_bytes(line(3, 3, "theirs") + line(4, 3, "theirs"))
+    store = short_openings(tmp_path, merging.MANY, 2 * merging.MANY + 3)
+    assert path.exists() and reasons(store) == [*WRITTEN[: 2 * merging.MANY + 2], *WRITTEN[: 2 * merging.MANY]]
+
+
+def test_a_row_of_segments_without_end_is_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Crashes leave it: only a stop merges."""
+    monkeypatch.setattr(merging, "MANY", 10**6)
+    store = short_openings(tmp_path, 25)
+    monkeypatch.setattr(merging, "MANY", 4)
+    monkeypatch.setattr(merging, "SMALL_BYTES", 500)
+    merging.merge(store)
+    merged = max(entry.size for entry in store.list("journal"))
+    assert merging.SMALL_BYTES < merged <= merging.MANY * merging.SMALL_BYTES
+    assert reasons(store) == WRITTEN[:50]
 
 
 def test_large_segments_are_not_copied_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

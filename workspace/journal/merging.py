@@ -9,8 +9,10 @@ The newest segment is left alone: it alone may be torn, and an opening needs lit
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
+from ..errors import SatchelError, StorageFailed
 from ..record import BadLine, Fenced, parse
 from ..store import Store
 from .naming import segment_path, sizes
@@ -19,7 +21,7 @@ MANY = 16
 """So many small segments in a row are merged."""
 
 SMALL_BYTES = 1 << 20
-"""A segment that has grown to this is not merged again, so each record is copied a few times at most."""
+"""A segment that has grown to this is not merged again, so that no record is copied for ever."""
 
 
 class _Whole(NamedTuple):
@@ -33,7 +35,8 @@ class _Whole(NamedTuple):
 def merge(store: Store) -> None:
     """Merge the newest row of small segments if it is long. Only for the owner of the workspace.
 
-    Stops at a segment that is damaged, or that a bucket's journal has left: those stay as they are.
+    The row begins after a segment that can't be read, is damaged, or was left by a bucket's journal: those stay as they
+    are. So do all if the storage fails: a run that has ended well must not fail for want of order.
     """
     row = _small(sizes(store))
     if len(row) < MANY:
@@ -41,26 +44,33 @@ def merge(store: Store) -> None:
     whole: list[_Whole] = []
     for first in row:
         segment = _read(store, first)
-        if segment is None or (whole and segment.first > whole[-1].due):
+        if segment is None or (whole and segment.due < whole[-1].first):
             break
         whole.append(segment)
-    if len(whole) > 1:
-        _replace(store, whole)
+    if len(whole) >= MANY:
+        with suppress(StorageFailed):
+            _replace(store, whole[::-1])
 
 
 def _small(found: dict[int, int]) -> Sequence[int]:
-    """The longest row of small segments that ends before the newest segment, oldest first."""
+    """The longest row of small segments that ends before the newest segment, newest first, as far as memory holds it
+    easily."""
     row: list[int] = []
+    left = MANY * SMALL_BYTES
     for first in reversed([*found][:-1]):
-        if found[first] >= SMALL_BYTES:
+        left -= found[first]
+        if found[first] >= SMALL_BYTES or left < 0:
             break
         row.append(first)
-    return row[::-1]
+    return row
 
 
 def _read(store: Store, first: int) -> _Whole | None:
-    """None if a line is broken, or the segment holds other records than its name and length say."""
-    data = store.read(segment_path(first)).data
+    """None if it can't be read, a line is broken, or it holds other records than its name and length say."""
+    try:
+        data = store.read(segment_path(first)).data
+    except (SatchelError, FileNotFoundError):
+        return None
     rows = data.split(b"\n")
     if rows.pop():
         return None
@@ -80,7 +90,7 @@ def _replace(store: Store, whole: Sequence[_Whole]) -> None:
         if segment.first == due:  # else a merge was cut off, and the records are there already
             parts.append(segment.data)
             due = segment.due
-        elif segment.due > due:
+        elif segment.data not in b"".join(parts):
             return  # two histories overlap: nothing of that is to be mended here
     if len(parts) > 1:
         store.replace(segment_path(whole[0].first), b"".join(parts))
