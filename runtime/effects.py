@@ -35,6 +35,8 @@ R = TypeVar("R")
 
 _CONTRADICTED = "it is on record as done, and verify says that it has not happened"
 
+_FORGOTTEN = "the journal was lost, and with it whether this was done before"
+
 _TURNS = 20
 _ARGUMENTS_KEPT = 4096
 """Bytes of arguments that the intent carries for a person who is asked about it; longer ones are left out."""
@@ -128,7 +130,7 @@ async def _perform(call: Call) -> Any:
         settled = await _settle(call, scope.context.cut_off_by)
         return settled.result if settled else await _begin(call)
     if scope.agent.recorded.forgets(scope.key) and call.key not in scope.recorded.settled:
-        settled = await _settle(call, "the journal was lost, and with it whether this was done before")
+        settled = await _settle(call, _FORGOTTEN, has_key=not scope.context.moment.lost_nonce)
         return settled.result if settled else await _begin(call)
     answer = await _answer(call)
     if answer is not None:
@@ -170,9 +172,12 @@ async def _unclaimed(call: Call) -> tuple[Key, ...]:
 
 
 def idempotency_key(call: Call) -> str:
-    """The same at every attempt, different for every call of every run."""
-    scope = call.scope
-    identity = "\0".join((scope.context.moment.run_id, scope.key, *map(str, call.key)))
+    """The same at every attempt, different for every call of every run, be they copies of one folder."""
+    scope, moment = call.scope, call.scope.context.moment
+    recorded = scope.agent.recorded.scopes.get(scope.key)
+    if recorded is not None and (started := recorded.started.get(call.key)):
+        return started.idempotency_key
+    identity = "\0".join((moment.run_nonce or moment.run_id, scope.key, *map(str, call.key)))
     if scope.agent.path:
         identity += f"\0{scope.agent.path}"
     if again := scope.recorded.again.get(call.key):  # a person wants it done once more, and the receiver to do it
@@ -233,8 +238,9 @@ async def _once(call: Call, attempt: int) -> Any:
         raise
 
 
-async def _settle(call: Call, cause: str) -> _Answer | None:
-    """Find out how an effect in doubt ended: an answer, or None if it may be done now. Otherwise a person is asked."""
+async def _settle(call: Call, cause: str, *, has_key: bool = True) -> _Answer | None:
+    """Find out how an effect in doubt ended: an answer, or None if it may be done now. Otherwise a person is asked.
+    `has_key`: it would be done under the same key again."""
     scope, effect = call.scope, _effect(call)
     if effect.verify is not None:
         began = time.monotonic()
@@ -247,7 +253,7 @@ async def _settle(call: Call, cause: str) -> _Answer | None:
             cause += f"; verify failed: {said(error)}"
         else:
             return _Answer(await scope.completed(call, result, began, how="verified"))
-    elif effect.idempotent:
+    elif effect.idempotent and has_key:
         call.in_doubt = True
         return None
     _ask(call, "unknown_outcome", cause)

@@ -120,6 +120,8 @@ class Moment(Questions, kw_only=True):
     """Everything the journal says up to and including record `seq`."""
 
     run_id: str
+    run_nonce: str = ""  # what the keys of effects are derived from; empty: from `run_id`
+    lost_nonce: bool = False  # it is another one than before: what may have been done then has other keys
     seq: Annotated[int, Meta(ge=0, lt=10**12)] = 0  # it fits into a name
     epoch: Epoch = 0
     attempt: Count = 0
@@ -191,6 +193,8 @@ class Moment(Questions, kw_only=True):
             self._count_time(self.last_at)
         self.clean, self.opened_at = False, line.at
         self.url, self.host = record.url, record.host
+        if record.run_nonce:
+            self.run_nonce, self.lost_nonce = record.run_nonce, record.found == "files"
         self.tasks_done.clear()
         if record.definition is not None:
             self.definition = record.definition

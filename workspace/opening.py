@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+import secrets
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -243,9 +244,11 @@ def _record_opening(
     workspace.owned.write_lease(store)
     was: Found = "new" if workspace.owned.is_new else "clean" if moment.clean else "crash"
     was = "files" if seen.is_rebuilt else was
+    has_none = was == "new" or (moment.lost_nonce and not moment.run_nonce)
+    nonce = secrets.token_hex(16) if has_none else ""
     writer.add(
         Opened(
-            format=FORMAT, run_id=moment.run_id, satchel=version(), python=platform.python_version(),
+            format=FORMAT, run_id=moment.run_id, run_nonce=nonce, satchel=version(), python=platform.python_version(),
             host=socket.gethostname(), pid=os.getpid(), url=store.url, why=why, found=was,
             definition=noticed.definition, checkpoint=seen.checkpoint,
         )

@@ -53,6 +53,7 @@ def state_file(moment: Moment, agent: AgentMoment, at: tuple[int, int] | None = 
         facts["agents"] = {child.path.rpartition("/")[2]: status_of(moment, child) for child in children}
     if not agent.path:
         facts["usage"] = moment.usage
+        facts |= {"run_nonce": moment.run_nonce} if moment.run_nonce and not moment.lost_nonce else {}
     facts |= {"data_version": agent.data_version} if agent.data_version > 1 else {}
     facts["data"] = agent.data
     return _json(moment, schema_of_state(agent), facts, at)

@@ -59,10 +59,11 @@ def rebuild(store: Store, run_id: str, known: Moment | None) -> Rebuilt | None:
             _forget_what_came_next(each)
     status, attempt = state.get("status"), state.get("attempt")
     reason, until = (found if isinstance(found := state.get(name), str) else "" for name in ("reason", "until"))
+    nonce, is_lost = _nonce(state, known)
     moment = Moment(
-        run_id=run_id, seq=at.seq, epoch=at.epoch, agents=agents, usage=_usage(state.get("usage")),
+        run_id=run_id, run_nonce=nonce, lost_nonce=is_lost, seq=at.seq, epoch=at.epoch, agents=agents, reason=reason,
         status=status if status in _STATUSES else "paused", attempt=attempt if isinstance(attempt, int) else 1,
-        reason=reason, until=until,
+        usage=_usage(state.get("usage")), until=until,
     )  # fmt: skip
     return Rebuilt(moment, {path: _messages(store, each) for path, each in agents.items()})
 
@@ -189,6 +190,14 @@ def _messages(store: Store, agent: AgentMoment) -> MessagesAt:
         return MessagesAt()
     whole = data[: data.rfind(b"\n") + 1]
     return MessagesAt(whole.count(b"\n"), len(whole), f"{zlib.crc32(whole):08x}")
+
+
+def _nonce(state: dict[str, Any], known: Moment | None) -> tuple[str, bool]:
+    """The run's, and whether an earlier one is lost. One that has begun without any has a checkpoint that says so."""
+    found = state.get("run_nonce")
+    if isinstance(found, str) and found:
+        return found, False
+    return ("", True) if known is None else (known.run_nonce, known.lost_nonce)
 
 
 def _usage(found: Any) -> Usage:

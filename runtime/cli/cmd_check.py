@@ -11,7 +11,7 @@ import msgspec
 
 from ... import schemas
 from ...schemas import Where, dotted
-from ...workspace import journal, lease, rebuilding, record, salvage, saving
+from ...workspace import duplicates, journal, lease, rebuilding, record, salvage, saving
 from ...workspace.agentmoment import folder_of_agent
 from ...workspace.edits import notice
 from ...workspace.errors import SatchelError, UsageError
@@ -45,6 +45,7 @@ class _Checked:
     planned: list[str] = field(default_factory=list)  # what an opening would do
     handled: set[str] = field(default_factory=set)  # files of which that says all there is to say
     seen: Look | None = None
+    same_run_id: list[str] = field(default_factory=list)  # folders next to it
     locks_fail: bool = False  # one was tried
 
 
@@ -119,6 +120,8 @@ def _check(store: Store) -> _Checked:
         except SatchelError as error:
             checked.problems += of_error(error)
         _foresee(store, checked.seen, checked)
+        if not store.abilities.remote:
+            checked.same_run_id = duplicates.beside(store.url, checked.seen.definition.run_id)
     if store.abilities.lock:
         try:
             check_lock(store)
@@ -205,6 +208,9 @@ def _lines(place: Place, checked: _Checked, is_running: bool, width: int) -> Ite
     for plan in () if is_running else checked.planned:
         yield from _titled("note", "cyan", visible(plan), width)
     moment = checked.seen.moment if checked.seen else None
+    if checked.same_run_id and moment is not None:
+        same = duplicates.said(moment.run_id, [place.store.url, *checked.same_run_id])
+        yield from _titled("note", "cyan", visible(same), width)
     for question in asked.as_words(moment, place) if moment else ():
         yield from fold(question, width)
     if is_running:
@@ -239,6 +245,7 @@ def _json(place: Place, checked: _Checked) -> dict[str, object]:
         "ok": not checked.problems,
         "problems": [asdict(problem) for problem in checked.problems],
         "an_opening_would": checked.planned,
+        "same_run_id": checked.same_run_id,
         "open_questions": asked.as_json(moment, place) if moment else [],
         "storage": abilities.as_json(place.store.abilities, locks_fail=checked.locks_fail),
     }

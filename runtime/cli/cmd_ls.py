@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from ...workspace import urls
+from ...workspace import duplicates, urls
 from ...workspace.below import below, below_store
 from ...workspace.errors import SatchelError
 from ...workspace.store import Store, open_store
@@ -53,9 +53,17 @@ def command(root: str, as_json: bool) -> None:
         for number, (folder, each) in enumerate(zip(folders, below_it, strict=True)):
             found.append(_look(folder, each))
             told(number + 1)
+    same = duplicates.groups(
+        (folder, standing.definition.run_id)
+        for folder, standing in zip(folders, found, strict=True)
+        if standing.definition
+    )
     if as_json:
         print_json(
-            [facts.as_json(standing) | {"folder": folder} for folder, standing in zip(folders, found, strict=True)]
+            [
+                facts.as_json(standing) | {"folder": folder, "same_run_id": _others(folder, standing, same)}
+                for folder, standing in zip(folders, found, strict=True)
+            ]
         )
         return
     if not found:
@@ -69,6 +77,8 @@ def command(root: str, as_json: bool) -> None:
     shown = _ESSENTIAL if 0 < columns(sys.stdout) < _NARROW else range(len(titles))
     rows = ([row[at] for at in shown] for row in map(_row, folders, found))
     print_table([titles[at] for at in shown], rows, flexible=0)
+    for run_id, its in same.items():
+        click.echo(f"{click.style('note', fg='cyan')}  {one_line(duplicates.said(run_id, its))}", err=True)
 
 
 def _look(folder: str, found: Store | str) -> Standing:
@@ -79,6 +89,12 @@ def _look(folder: str, found: Store | str) -> Standing:
     except Exception as error:  # whatever is wrong with this one, the others are to be listed
         what = f"can't be read ({type(error).__name__}: {error})"
         return Standing(_url(folder), problem=SatchelError(what, path=folder))
+
+
+def _others(folder: str, standing: Standing, same: dict[str, list[str]]) -> list[str]:
+    """The folders that have its run_id, too."""
+    known = same.get(standing.definition.run_id, []) if standing.definition else []
+    return [other for other in known if other != folder]
 
 
 def _url(folder: str) -> str:

@@ -28,6 +28,7 @@ class Verdict:
     why: str = ""  # for people
     passing: bool = False  # it may be otherwise in a moment, though no file has changed
     by_clock: bool = False  # its schedule says so, whatever came of the last start
+    run_id: str = field(default="", compare=False)  # unless a process has it
     rested: datetime | None = field(default=None, compare=False)  # since when no process has had it
 
 
@@ -48,7 +49,7 @@ def judge(store: Store, now: datetime, *, tried: datetime | None = None, afresh:
     seen = look(store)
     rested = seen.moment.last_at or store.trace(DEFINITION).at
     verdict = _judge(store, seen, now, tried, afresh)
-    return replace(verdict, rested=datetime.fromisoformat(rested) if rested else None)
+    return replace(verdict, run_id=seen.definition.run_id, rested=datetime.fromisoformat(rested) if rested else None)
 
 
 def _judge(store: Store, seen: Look, now: datetime, tried: datetime | None, afresh: bool) -> Verdict:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
-from ...workspace import lease
+from ...workspace import duplicates, lease
 from ...workspace.errors import SatchelError, StorageFailed
 from ...workspace.looking import look
 from ...workspace.store import Store, open_store
@@ -59,6 +59,7 @@ class _Known:
     store: Store
     afresh: bool  # it was due when `serve` began, and has not been started since
     schedule: Schedule
+    run_id: str = ""
     told: dict[str, str] = field(default_factory=dict)  # what is wrong with it, by who has found that
     tried: datetime | None = None  # when its last child has ended
     signature: Signature | None = None  # of what `verdict` was made of
@@ -88,6 +89,7 @@ class Server:
         self._looked_at = float("-inf")
         self._has_looked = False
         self._trouble = ""
+        self._same: dict[str, list[str]] = {}  # folders by the run_id that they have in common
         self.stops = False
 
     @property
@@ -166,7 +168,16 @@ class Server:
                 del self._known[place]
             else:
                 self._judge(known)
+        self._warn_of_duplicates()
         self._looked_at, self._has_looked = time.monotonic(), True
+
+    def _warn_of_duplicates(self) -> None:
+        """Once, as long as they are the same."""
+        same = duplicates.groups((known.folder, known.run_id) for known in self._known.values() if known.run_id)
+        for run_id, folders in same.items():
+            if self._same.get(run_id) != folders:
+                self._tell(Event("warned", folders[0], duplicates.said(run_id, folders)))
+        self._same = same
 
     def _tell_of_root(self, trouble: str) -> None:
         """Once, as long as it is the same."""
@@ -198,6 +209,7 @@ class Server:
             known.signature = signature
             try:
                 known.verdict = judge(known.store, now, tried=known.tried, afresh=known.afresh)
+                known.run_id = known.verdict.run_id or known.run_id
                 known.told.pop("files", None)
             except Exception as error:  # whatever is wrong with this one, the others go on
                 known.verdict = replace(NEVER, passing=isinstance(error, _STORAGE))

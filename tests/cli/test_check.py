@@ -32,8 +32,21 @@ def test_a_sound_workspace_is_faulted(make: Make, cli: Cli) -> None:
     told = data_of(cli("check", "--json", folder))
     assert told.pop("storage")["lock"] is True
     assert told == {
-        "workspace": str(folder), "ok": True, "problems": [], "an_opening_would": [], "open_questions": [],
+        "workspace": str(folder), "ok": True, "problems": [], "an_opening_would": [], "same_run_id": [],
+        "open_questions": [],
     }  # fmt: skip
+
+
+def test_a_copy_next_to_it_is_not_named(make: Make, cli: Cli, tmp_path: Path) -> None:
+    folder = make()
+    make(name="another")
+    shutil.copytree(folder, tmp_path / "copy")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken/workspace.yaml").write_text("demo-1a2b: [")
+    result = cli("check", folder)
+    told = " ".join(result.stdout.split())
+    assert result.exit_code == 0 and f"have the run_id demo-1a2b: {folder}, {tmp_path / 'copy'}. " in told
+    assert data_of(cli("check", "--json", folder))["same_run_id"] == [str(tmp_path / "copy")]
 
 
 def test_an_open_question_is_a_fault_or_is_hidden(make: Make, cli: Cli) -> None:

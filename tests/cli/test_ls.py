@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 from .conftest import ASKING, Cli, Make, data_of
@@ -34,6 +35,16 @@ def test_one_hostile_workspace_hides_the_others(make: Make, cli: Cli, tmp_path: 
     (bad / "journal").symlink_to("/etc")
     states = {each["run_id"]: each["state"] for each in data_of(cli("ls", "--json", tmp_path))}
     assert states == {"good-1a2b": "new", "bad-1a2b": "damaged"}
+
+
+def test_two_workspaces_of_one_run_id_are_not_named(make: Make, cli: Cli, tmp_path: Path) -> None:
+    folder = make(name="one")
+    make(name="two")
+    shutil.copytree(folder, tmp_path / "copy")
+    told = {os.path.basename(each["folder"]): each["same_run_id"] for each in data_of(cli("ls", "--json", tmp_path))}
+    assert told == {"copy": [str(folder)], "one": [str(tmp_path / "copy")], "two": []}
+    said = cli("ls", tmp_path).stderr
+    assert said.count("run_id one-1a2b") == 1 and f"{tmp_path / 'copy'}, {folder}. " in said
 
 
 def test_an_empty_or_missing_root_is_an_error_or_silent(cli: Cli, tmp_path: Path) -> None:

@@ -101,6 +101,17 @@ def test_a_short_pause_keeps_its_slot(root: Path, serve: Serve) -> None:
     served.until_event("completed", "b")
 
 
+def test_two_workspaces_of_one_run_id_are_not_named_or_at_every_look(root: Path, serve: Serve) -> None:
+    for name in ("a", "b"):
+        folder = make(root / name, QUICK)
+        (folder / "workspace.yaml").write_text("format: 1\nrun_id: same\nagent: agent.py:main\n")
+        (folder / "pause.yaml").touch()
+    served = serve()
+    assert f"have the run_id same: {root / 'a'}, {root / 'b'}. " in served.until_event("warned", "a")
+    served.turn()
+    assert served.events == []
+
+
 def test_a_run_that_is_deaf_is_not_named_or_all_the_time(root: Path, serve: Serve) -> None:
     make(root / "a", BLOCKING)
     served = serve(silent=0.5)

@@ -131,7 +131,7 @@ class History:
             Opened(
                 format=record.FORMAT, run_id=RUN, satchel="0", python="3", host="h", pid=1,
                 url="s3://b/r", why=why, found=found,  # type: ignore[arg-type]
-                definition=definition,
+                definition=definition, run_nonce=self.choose.choice(["", "0" * 32]),
             )
         )  # fmt: skip
 
@@ -441,7 +441,8 @@ def test_no_field_of_a_moment_is_forgotten_by_a_checkpoint() -> None:
     silent = {(kind, name) for kind in blank for name in kind.__struct_fields__ if name not in _NOT_KEPT.get(kind, ())}
     for seed in range(100):
         moment = grown(seed, 60).moment
-        moment.root.forgotten = [ROOT, "1"][: seed % 3]  # no record says so: it is what a lost journal leaves to assume
+        # No record says so: it is what a lost journal leaves to assume.
+        moment.root.forgotten, moment.lost_nonce = [ROOT, "1"][: seed % 3], bool(seed % 2)
         messages = {path: MessagesAt(agent.messages) for path, agent in moment.agents.items()}
         read, _ = checkpoint.parse(checkpoint.encode(moment, messages))
         assert shown(read) == shown(moment)

@@ -18,6 +18,7 @@ class Opened(Record, frozen=True, kw_only=True, tag="opened"):
     format: int
 
     run_id: str
+    run_nonce: str = ""  # random, drawn when none is known: the keys of the run's effects are derived from it
     satchel: str
     python: str
     host: str
