@@ -1,7 +1,8 @@
 """Where the files of tasks that are done go: into `inbox/done/`, or `inbox/moved/` if they were handed on.
 
 A program may still have such a file open for writing. Then it goes into `inbox/open/` first, in a folder that is called
-after where it belongs and what it was as a task. So nothing that is written into it later is lost.
+after where it belongs and what it was as a task. So nothing that is written into it later is lost. The same is done
+with a file that could not be taken and is kept as rejected.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from .store import Store
 FOLDER = "inbox"
 READ_LIMIT = 1 << 30
 _OPEN = f"{FOLDER}/open"
+_REJECTED = "rejected"
 
 
 def put_away(store: Store, moment: Moment) -> None:
@@ -35,27 +37,45 @@ def put_away(store: Store, moment: Moment) -> None:
             continue
         if sha_of(store, task.file) != task.sha256:
             continue  # another task by now
-        name = task.file.rpartition("/")[2]
-        to = f"{FOLDER}/{task.to}/{name}"
-        if store.version(to) is not None and sha_of(store, to) != task.sha256:
-            stem, _, extension = name.rpartition(".")
-            to = f"{FOLDER}/{task.to}/{stem}.{id}.{extension}"
         with suppress(FileNotFoundError):
-            _move(store, task, to)
+            _move(store, task, id)
 
 
-def _move(store: Store, task: TaskFile, to: str) -> None:
-    aside = f"{_aside(task)}/{to.rpartition('/')[2]}"
+def _move(store: Store, task: TaskFile, id: str) -> None:
     if store.has_writer(task.file):
-        store.rename(task.file, aside)
+        _put_aside(store, task.file, _aside(task))
         return
+    to = _place(store, task.file, f"{FOLDER}/{task.to}", task.sha256, id)
     store.rename(task.file, to)
     if not appears_whole(store) and (store.has_writer(to) or sha_of(store, to) != task.sha256):
-        store.rename(to, aside)  # a program has opened it, or saved into it, while it was moved
+        _put_aside(store, to, _aside(task))  # a program has opened it, or saved into it, while it was moved
+
+
+def discard(store: Store, path: str, sha256: str) -> None:
+    """Remove a file of the inbox that is kept as rejected. What a program that still has it open writes into it yet is
+    a task."""
+    if store.has_writer(path):
+        _put_aside(store, path, f"{_OPEN}/{_REJECTED}-{sha256}")
+    else:
+        store.remove(path)
 
 
 def _aside(task: TaskFile) -> str:
     return f"{_OPEN}/{task.to}-{task.sha256}"
+
+
+def _put_aside(store: Store, path: str, folder: str) -> None:
+    store.rename(path, _place(store, path, folder))
+
+
+def _place(store: Store, path: str, folder: str, sha256: str = "", mark: str = "") -> str:
+    """Where a file goes in a folder: in the place of no other, unless that has these bytes, too. Of several with one
+    name the later ones have a `mark` in theirs."""
+    name = path.rpartition("/")[2]
+    while store.version(to := f"{folder}/{name}") is not None and not (sha256 and sha_of(store, to) == sha256):
+        stem, _, extension = name.rpartition(".")
+        name, mark = f"{stem}.{mark or secrets.token_hex(3)}.{extension}", ""
+    return to
 
 
 def bring_back(store: Store) -> None:
@@ -64,14 +84,14 @@ def bring_back(store: Store) -> None:
     if not has_open(store):
         return
     for path in changed(store):
-        name = path.rpartition("/")[2]
-        while store.version(f"{FOLDER}/{name}") is not None:
-            stem, _, extension = name.rpartition(".")
-            name = f"{stem}.{secrets.token_hex(3)}.{extension}"
-        store.rename(path, f"{FOLDER}/{name}")
+        store.rename(path, _place(store, path, FOLDER))
     for path, to, sha256 in _opened(store):
-        if not store.has_writer(path) and sha_of(store, path) == sha256:
-            store.rename(path, f"{FOLDER}/{to}/{path.rpartition('/')[2]}")
+        if store.has_writer(path) or sha_of(store, path) != sha256:
+            continue
+        if to == _REJECTED:
+            store.remove(path)
+        else:
+            store.rename(path, _place(store, path, f"{FOLDER}/{to}", sha256))
     store.tidy(_OPEN)
 
 

@@ -19,7 +19,7 @@ import msgspec
 
 from ..schemas import Problem, short
 from . import blobs, firing, settling, yamltext
-from .archive import FOLDER, READ_LIMIT, bring_back, changed, put_away, sha_of
+from .archive import FOLDER, READ_LIMIT, bring_back, changed, discard, put_away, sha_of
 from .edits.found import Refusal
 from .edits.keeping import reject
 from .edits.look import sha
@@ -42,7 +42,7 @@ Kind = Literal["task", "message", "schedule"]
 _TEXT = (".md",)
 _DATA = (".yaml", ".yml")
 _REJECTED = re.compile(r"\.rejected(-[0-9]+)?\.[^./]+\Z")
-_SENT = re.compile(r"inbox/[0-9]{8}T[0-9]{6}\.[0-9]{6}Z-[0-9a-f]{6}[-.]")
+_SENT = re.compile(r"inbox/([0-9]{8}T[0-9]{6})\.[0-9]{6}Z-[0-9a-f]{6}[-.]")
 
 
 class Said(NamedTuple):
@@ -148,6 +148,16 @@ def _kind(store: Store, path: str) -> Kind | None:
         return None
 
 
+def _is_as_sent(store: Store, path: str) -> bool:
+    """Whether nobody has saved a file, nor is about to, since it was sent: it was there as a whole from the first."""
+    match = _SENT.match(path)
+    if match is None or store.has_writer(path) or not (saved := store.trace(path).at):
+        return False
+    with suppress(ValueError):
+        return abs((datetime.fromisoformat(saved) - datetime.fromisoformat(f"{match[1]}Z")).total_seconds()) <= 1
+    return False
+
+
 class Arrivals:
     """Looks at the waiting files until they have settled: somebody may be in the middle of saving one."""
 
@@ -164,7 +174,7 @@ class Arrivals:
         versions: dict[str, Version] = {}
         for path in waiting(self._store, self._moment):
             if (version := self._store.version(path)) is not None:
-                stages[path] = "settled" if _SENT.match(path) else self._settling.stage(path, version)
+                stages[path] = "settled" if _is_as_sent(self._store, path) else self._settling.stage(path, version)
                 versions[path] = version
         self._settling.keep_only(stages)
         self.offered = {path: versions[path] for path, stage in stages.items() if stage == "settled"}
@@ -173,7 +183,7 @@ class Arrivals:
     def read(self, path: str) -> Found | None:
         """A file that has settled; None if it has changed again, or is gone. InvalidFile if it can't be taken."""
         try:
-            if _SENT.match(path):
+            if _is_as_sent(self._store, path):
                 found: Content | None = self._store.read(path, limit=LIMIT)
             else:
                 found = self._settling.read(path, limit=LIMIT)
@@ -250,7 +260,7 @@ def refuse(store: Store, error: InvalidFile) -> str:
         return ""
     kept = reject(store, Refusal(error.path or "", error, data), "and was moved out of the way")
     if store.version(error.path or "") == version:
-        store.remove(error.path or "")
+        discard(store, error.path or "", sha(data))
     return f"{error}. It is kept as {kept}"
 
 

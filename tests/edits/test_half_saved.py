@@ -274,7 +274,7 @@ def test_a_form_is_replaced_under_a_program_that_has_it_open(place: Place, clock
 # The inbox
 
 
-@pytest.mark.parametrize("name", ["a.md", "a.yaml"])
+@pytest.mark.parametrize("name", ["a.md", "a.yaml", "20261101T120000.000000Z-0a1b2c.md"])
 def test_half_of_a_task_is_taken(stopped: Place, kernel: Kernel, clock: Time, name: str) -> None:
     data = b"delete: all\nbut: the last three\n"
     arrivals = inbox.Arrivals(stopped.store, stopped.moment)
@@ -289,3 +289,29 @@ def test_half_of_a_task_is_taken(stopped: Place, kernel: Kernel, clock: Time, na
     clock.now += REAL.closed + 0.01
     arrivals.look()
     assert [*arrivals.offered] == [path] and (found := arrivals.read(path)) and found.data == data
+
+
+@pytest.mark.parametrize("writer", [False, None])
+def test_a_task_that_was_sent_is_waited_for(stopped: Place, kernel: Kernel, clock: Time, writer: bool | None) -> None:
+    """It is there as a whole from the first."""
+    kernel.writer = writer
+    path = inbox.send(stopped.store, b"delete all\n", "md")
+    arrivals = inbox.Arrivals(stopped.store, stopped.moment)
+    arrivals.look()
+    assert [*arrivals.offered] == [path] and (found := arrivals.read(path)) and found.data == b"delete all\n"
+
+
+def test_half_of_a_correction_to_a_task_that_was_sent_is_taken(stopped: Place, kernel: Kernel, clock: Time) -> None:
+    """Where nobody tells who has a file open."""
+    kernel.writer = None
+    path = inbox.send(stopped.store, b"delete all\n", "md")
+    arrivals = inbox.Arrivals(stopped.store, stopped.moment)
+    clock.now += 5
+    for _ in boundaries(stopped.folder / path, b"delete all but the last three\n", clock):
+        arrivals.look()
+        assert arrivals.offered == {} and arrivals.read(path) is None
+        clock.now += 1
+    arrivals.look()
+    clock.now += REAL.unknown + 0.01
+    arrivals.look()
+    assert [*arrivals.offered] == [path]
