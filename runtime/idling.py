@@ -24,10 +24,9 @@ _REMOTE_LOOK = 4.0
 
 async def resumes(store: Store, interruption: Interruption, watch: Watch | None) -> bool:
     """Whether this process is to resume the run: `status: resume` was typed before it had stopped, or the pause was
-    expected to be shorter than `idle_below` and is over now."""
-    heard = interruption.count
+    expected to be shorter than `idle_below` and is over now. Not after a signal, whenever that came."""
     is_told = False
-    while True:
+    while not interruption.count:
         seen = look(store)
         pause = seen.moment.pause
         if pause is None or not pause.paused_at or not seen.moment.clean or pause.mode != "drain" or pause.forced:
@@ -43,25 +42,22 @@ async def resumes(store: Store, interruption: Interruption, watch: Watch | None)
         if watch and not is_told:
             watch.noticed("paused", f"{pausing.said(pause)}; it resumes by itself")
         is_told = True
-        if not await _changed(store, wanted.version, until, interruption, heard):
-            return False
+        await _change(store, wanted.version, until, interruption)
+    return False
 
 
-async def _changed(
-    store: Store, version: Version | None, until: str, interruption: Interruption, heard: int
-) -> bool:  # fmt: skip
-    """Wait until pause.yaml is another version, or it is time. False if a signal came first."""
+async def _change(store: Store, version: Version | None, until: str, interruption: Interruption) -> None:
+    """Return when pause.yaml is another version, it is time, or a signal came."""
     is_remote = store.abilities.remote
     end = datetime.fromisoformat(until)
     while (left := (end - datetime.now(UTC)).total_seconds()) > 0:
         await asyncio.sleep(min(left, _REMOTE_LOOK if is_remote else _LOOK))
-        if interruption.count > heard:
-            return False
+        if interruption.count:
+            return
         if is_remote:
             try:
                 await asyncio.to_thread(store.refresh)
             except SatchelError:
                 continue  # it does not answer now; the start at the end tells if that lasts
         if store.version(pausefile.PATH) != version:
-            return True
-    return True
+            return

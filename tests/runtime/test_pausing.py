@@ -575,6 +575,24 @@ def test_a_signal_while_idling_is_not_heard(workspace: Path, calls: list[str]) -
     assert time.monotonic() - began < 30 and said(workspace)["status"] == "paused"
 
 
+@pytest.mark.parametrize("resumes", [False, True])
+def test_a_signal_on_the_way_to_a_short_pause_is_heard_at_its_end(
+    workspace: Path, calls: list[str], resumes: bool
+) -> None:
+    """Whoever sends it waits for the end of the process."""
+    end = datetime.now(UTC) + timedelta(seconds=3)
+
+    async def at_once() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        if resumes:
+            (workspace / PAUSE).write_text(text(workspace).replace("status: draining", "status: resume"))
+
+    main = making(workspace, calls, dropping(workspace, f"expected_until: {end.isoformat()}\n", at_once))
+    short(workspace)
+    assert run(workspace, main).status == "paused" and datetime.now(UTC) < end
+    assert len(records(workspace, Opened)) == 1 and said(workspace)["status"] in ("paused", "resume")
+
+
 _PROGRAM = """
 import asyncio, pathlib, sys
 from satchel import agent, run, step
