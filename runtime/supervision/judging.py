@@ -10,6 +10,7 @@ from ...workspace import archive, firing, inbox, lease, pausing
 from ...workspace.approvals import filled_in, open_questions
 from ...workspace.edits import Noticed, notice, untaken
 from ...workspace.errors import InvalidFile
+from ...workspace.lease import Lease
 from ...workspace.looking import Look, look
 from ...workspace.names import DEFINITION
 from ...workspace.pausefile import SIGNAL
@@ -27,6 +28,7 @@ class Verdict:
     at: datetime | None = None
     why: str = ""  # for people
     passing: bool = False  # it may be otherwise in a moment, though no file has changed
+    is_open: bool = False  # likewise, and until then nobody knows what it was when `serve` began
     by_clock: bool = False  # its schedule says so, whatever came of the last start
     run_id: str = field(default="", compare=False)  # unless a process has it
     rested: datetime | None = field(default=None, compare=False)  # since when no process has had it
@@ -44,12 +46,18 @@ def judge(store: Store, now: datetime, *, tried: datetime | None = None, afresh:
     on by itself. Later it is not, since who stops a run with a signal must not see it come back.
     """
     held = lease.holder(store)
-    if held is not None and held.host == socket.gethostname():
-        return Verdict(False, passing=True)  # of one elsewhere the lease may be left over: the lock decides
+    if held is not None and held.host == socket.gethostname():  # elsewhere it may be left over: the lock decides
+        return Verdict(False, passing=True, is_open=is_of_serve(held))
     seen = look(store)
     rested = seen.moment.last_at or store.trace(DEFINITION).at
     verdict = _judge(store, seen, now, tried, afresh)
     return replace(verdict, run_id=seen.definition.run_id, rested=datetime.fromisoformat(rested) if rested else None)
+
+
+def is_of_serve(held: Lease) -> bool:
+    """Whether no supervisor of its own looks after that process. If it is of a `serve` that has ended, it is told to
+    stop by that, which is no person's wish."""
+    return held.supervisor is None
 
 
 def _judge(store: Store, seen: Look, now: datetime, tried: datetime | None, afresh: bool) -> Verdict:
@@ -59,7 +67,7 @@ def _judge(store: Store, seen: Look, now: datetime, tried: datetime | None, afre
     try:
         wanted = pausing.wish(store, seen.moment, BRIEF)
     except Unsettled:
-        return Verdict(False, passing=True)
+        return Verdict(False, passing=True, is_open=True)
     if wanted is not None and not (afresh and wanted.is_lifted and _asked_by_signal(wanted)):
         return _paused(wanted, now)
     if seen.moment.seq == 0 and not seen.definition.schedule:

@@ -20,7 +20,7 @@ from ...workspace.looking import look
 from ...workspace.store import Store, open_store
 from ..limits import utc_now
 from .background import open_log
-from .judging import NEVER, Verdict, judge, questions
+from .judging import NEVER, Verdict, is_of_serve, judge, questions
 from .roots import FolderRoot, Root, Signature, UrlRoot
 from .schedule import Schedule
 from .signals import listening
@@ -57,7 +57,7 @@ class _Known:
 
     folder: str
     store: Store
-    afresh: bool  # it was due when `serve` began, and has not been started since
+    afresh: bool  # it was due when `serve` began, or that is not known yet; and it has not been started since
     schedule: Schedule
     run_id: str = ""
     told: dict[str, str] = field(default_factory=dict)  # what is wrong with it, by who has found that
@@ -212,14 +212,15 @@ class Server:
                 known.run_id = known.verdict.run_id or known.run_id
                 known.told.pop("files", None)
             except Exception as error:  # whatever is wrong with this one, the others go on
-                known.verdict = replace(NEVER, passing=isinstance(error, _STORAGE))
+                passing = isinstance(error, _STORAGE)
+                known.verdict = replace(NEVER, passing=passing, is_open=passing)
                 self._complain(known, "files", error)
         verdict = known.verdict
         is_settled = signature == known.settled and not verdict.by_clock
         is_due = verdict.starts and not is_settled and (verdict.at is None or verdict.at <= now)
         is_held = self._is_held(known) if is_due else False
         known.may_be_held = is_held is None
-        known.afresh = known.afresh and is_due
+        known.afresh = known.afresh and (is_due or verdict.is_open)
         if is_due and is_held is not False:
             known.due_since = 0.0  # who has it may be at work elsewhere; what a lease is left over of is due again
         elif is_due and not known.due_since:
@@ -257,7 +258,7 @@ class Server:
                 known.settled = known.signature
                 self._tell(Event("damaged", known.folder, str(error)))
             return
-        known.due_since, known.afresh = 0.0, False
+        known.due_since = 0.0
         self._tell(Event("started", known.folder, known.verdict.why))
 
     def _poll(self, known: _Known) -> None:
@@ -274,6 +275,7 @@ class Server:
         known.tried = self._clock()
         with suppress(SatchelError, OSError):
             self._root.refresh()  # with what the child has written
+        known.afresh = known.afresh and _has_not_gone_on(known, supervisor.code)
         code, text = supervisor.code, supervisor.why or supervisor.error or _told(known, supervisor.code)
         with suppress(OSError, SatchelError):
             known.settled = self._root.signature(known.folder) if code in (1, 2) else None
@@ -323,6 +325,13 @@ def _has_taken(known: _Known) -> bool:
     with suppress(SatchelError, OSError):
         known.taken = look(known.store).moment.tasks_taken
     return known.taken != before
+
+
+def _has_not_gone_on(known: _Known, code: int) -> bool:
+    """Whether a start came to nothing: it was refused, the storage failed, or a process of another `serve` has it."""
+    with suppress(SatchelError, OSError):
+        return code in (2, STORAGE) or (code == 6 and ((held := lease.read(known.store)) is None or is_of_serve(held)))
+    return True
 
 
 def _told(known: _Known, code: int) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TextIO
+from unittest import mock
 
 import pytest
 import warm
@@ -19,7 +20,14 @@ import warm
 import satchel
 from satchel.runtime.supervision.judging import Verdict, judge
 from satchel.runtime.supervision.serving import Server
-from satchel.workspace.errors import SatchelError
+from satchel.runtime.supervision.supervisor import Supervisor
+from satchel.workspace import pausing
+from satchel.workspace.errors import SatchelError, StorageFailed
+from satchel.workspace.opening import opened
+from satchel.workspace.pausefile import SIGNAL
+from satchel.workspace.record import PauseRequested
+from satchel.workspace.report import Report
+from satchel.workspace.settling import Unsettled
 from satchel.workspace.store import DiskStore
 
 from . import supervised
@@ -157,6 +165,60 @@ def test_a_restart_of_serve_leaves_runs_paused(root: Path, served: Served) -> No
     wait_until(lambda: len(seen(folder)) == 2, process)
 
 
+ENDING_SLOWLY = WAITING.replace(
+    "await asyncio.sleep(1000)",
+    """async with run.uninterrupted("end"):
+        while not pathlib.Path(os.environ.get("SEEN", "seen") + "-go").exists():
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(1000)""",
+)
+
+
+def test_a_run_that_outlives_its_serve_stays_paused_under_the_next(root: Path, served: Served) -> None:
+    """`serve` was killed, and its run, which is told to stop by that, still stops when the next `serve` begins."""
+    folder = make(root / "a", ENDING_SLOWLY)
+    process = served()
+    wait_until(lambda: seen(folder), process)
+    process.kill()
+    process.wait()
+    make(root / "b", QUICK)
+    process = served()
+    assert [next_event(process), next_event(process)] == [("started", "b"), ("completed", "b")]
+    (folder / "seen-go").touch()
+    wait_until(lambda: len(seen(folder)) == 2, process)
+
+
+@pytest.mark.parametrize(
+    "error", [StorageFailed("can't be read", path="journal"), Unsettled("pause.yaml", is_open=True)]
+)
+def test_a_run_that_can_not_be_judged_when_serve_begins_stays_paused(
+    root: Path, monkeypatch: pytest.MonkeyPatch, error: SatchelError
+) -> None:
+    stopped_by_signal(root / "a")
+    server = Server(str(root), 1, lambda event: None)
+    with monkeypatch.context() as broken:
+        broken.setattr(pausing, "wish", mock.Mock(side_effect=error))
+        server._look()
+    (known,) = server._known.values()
+    assert not known.due_since
+    server._look()
+    assert known.due_since
+
+
+@pytest.mark.parametrize(("code", "is_due"), [(8, True), (2, True), (6, True), (3, False), (1, False)])
+def test_a_run_whose_first_start_comes_to_nothing_stays_paused(root: Path, code: int, is_due: bool) -> None:
+    """Nothing has gone on with it yet: the storage failed, it was refused, or another `serve` still has it."""
+    folder = stopped_by_signal(root / "a")
+    server = Server(str(root), 1, lambda event: None)
+    server._look()
+    (known,) = server._known.values()
+    known.supervisor = mock.Mock(spec=Supervisor, code=code, why="", error="so it is")
+    server._poll(known)
+    (folder / "agent.py").write_text(QUICK + "\n")
+    server._look()
+    assert bool(known.due_since) == is_due
+
+
 def test_a_run_that_a_person_has_stopped_is_started(root: Path, served: Served) -> None:
     folder = make(root / "a", WAITING)
     run = supervised.satchel(folder, "run", folder)
@@ -292,6 +354,14 @@ def test_serve_runs_code_of_an_agent(root: Path, served: Served) -> None:
     assert [next_event(process), next_event(process)] == [("started", "a"), ("completed", "a")]
     assert int((root / "seen").read_text()) != process.pid
     assert "completed" in (folder / ".satchel/run.log").read_text()
+
+
+def stopped_by_signal(folder: Path) -> Path:
+    with opened(DiskStore(make(folder, QUICK)), "run", Report()) as workspace:
+        workspace.journal.add(PauseRequested(reason=SIGNAL, by="SIGTERM"))
+        pausing.settle(workspace)
+        workspace.close("paused", SIGNAL)
+    return folder
 
 
 def begun(folder: Path) -> Path:
