@@ -192,7 +192,7 @@ async def _run_once(start: Start) -> Outcome:
 
     with opening.opened(
         store, "run", report, seen=seen, check_data=_check_data(start, seen.moment), take_over=True, adopt=start.adopt,
-        add_more=end_pause,
+        add_more=end_pause, reaches_out=True,
     ) as opened:  # fmt: skip
         if opened.was_finished:
             if wanted is not None:
@@ -318,7 +318,7 @@ async def _stay(start: Start, seen: Look, wanted: Wish, request: PauseRequested 
     report = Report()
     if wanted.in_force and not wanted.is_missing and request is None:
         return await _left_whole(start, seen)
-    with opening.opened(start.store, "pause", report) as opened:
+    with opening.opened(start.store, "pause", report, reaches_out=True) as opened:
         if opened.was_finished and request is None:  # nothing is left that could be paused
             if wanted.mode == "drain":
                 pausing.lift(opened, wanted, "its end")
@@ -365,7 +365,8 @@ async def _left_whole(start: Start, seen: Look, report: Report | None = None, *,
     """As `_left`; what a kill has left undone when the run last stopped is done first."""
     report = report or Report()
     if not agreement.is_whole(start.store, seen) and await _is_free(start):
-        with suppress(LeaseHeld), opening.opened(start.store, "recover", report, adopt=start.adopt) as opened:
+        once = opening.opened(start.store, "recover", report, adopt=start.adopt, reaches_out=True)
+        with suppress(LeaseHeld), once as opened:
             pause = opened.moment.pause
             if pause is not None and pause.paused_at:
                 pausing.restore(start.store, opened.moment)

@@ -7,11 +7,12 @@ tells whether it was handed on: what has become of the file since does not matte
 
 from __future__ import annotations
 
-import os
+from contextlib import suppress
 
 from . import archive, inbox, urls
-from .archive import FOLDER
+from .archive import FOLDER, READ_LIMIT
 from .definition import Definition
+from .edits.look import sha
 from .errors import InvalidFile, SatchelError, UsageError
 from .inbox import Found
 from .journal import Journal
@@ -48,16 +49,32 @@ def redirect(
         report.add("done", f"{handed} {word} handed on to {definition.redirect_to}")
 
 
-def finish(store: Store, moment: Moment, journal: Journal, report: Report) -> None:
-    """Finish what a crash has interrupted."""
+def finish(store: Store, moment: Moment, journal: Journal, definition: Definition, report: Report) -> None:
+    """Finish what a crash has interrupted, where `redirect_to:` still says that it is to go: the journal may be a
+    stranger's, and does not decide what is written outside the workspace."""
     for task in [task for task in moment.tasks.values() if task.handed_to]:
         try:
-            _show(task.handed_to)
+            target, path = _as_handed_to(store, moment, definition, task)
+            _show(target, path)
         except _TargetFailed as error:
             report.add("wanted", f"{task.file} is half handed on, which is finished when it can be: {error}")
             continue
         _done(store, moment, journal, task.id, task.handed_to)
         report.add("done", f"{task.file} was being handed on; it is, as {task.handed_to}")
+
+
+def _as_handed_to(store: Store, moment: Moment, definition: Definition, task: TaskTaken) -> tuple[Store, str]:
+    """The store and the path in it that a task was being handed on to, if a hand-over of this run ends there."""
+    if not definition.redirect_to:
+        raise _TargetFailed(f"it was on its way to {task.handed_to}, and workspace.yaml has no `redirect_to` any more")
+    target, folder = _target(store, definition.redirect_to)
+    path = folder + _name(moment, task.id, task.sha256, task.file)
+    if task.handed_to != f"{target.url}/{path}":
+        raise _TargetFailed(f"it was on its way to {task.handed_to}, and `redirect_to` is {definition.redirect_to} now")
+    with suppress(FileNotFoundError):
+        if sha(target.read(_hidden(path), limit=READ_LIMIT).data) != task.sha256:
+            raise _TargetFailed(f"{target.url}/{_hidden(path)} is not the task that was taken")
+    return target, path
 
 
 class _TargetFailed(Exception):
@@ -79,29 +96,26 @@ def _hand_over(
     store: Store, moment: Moment, journal: Journal, found: Found, target: Store, folder: str
 ) -> None:  # fmt: skip
     id = f"t{moment.tasks_taken + 1}"
-    stem, _, extension = found.path.rpartition("/")[2].rpartition(".")
-    name = f"{stem[:100]}.{moment.run_id}-{id}-{found.sha256[:8]}.{extension}"  # no other task has it, of any run
+    path = folder + _name(moment, id, found.sha256, found.path)
     try:
-        target.replace(folder + _hidden(name), found.data)
+        target.replace(_hidden(path), found.data)
     except SatchelError as error:
         raise _TargetFailed(str(error)) from error
-    to = f"{target.url}/{folder}{name}"
+    to = f"{target.url}/{path}"
     archive.put_away(store, moment)
     journal.add(TaskTaken(id=id, scope="", file=found.path, sha256=found.sha256, handed_to=to))
     journal.flush()
-    _show(to)
+    _show(target, path)
     _done(store, moment, journal, id, to)
 
 
-def _show(path: str) -> None:
+def _show(target: Store, path: str) -> None:
     """Give a file that lies there under its hidden name its own."""
-    folder, name = os.path.split(path)
     try:
-        target = open_store(folder)
-        if target.version(_hidden(name)) is not None:
-            target.rename(_hidden(name), name)
+        if target.version(_hidden(path)) is not None:
+            target.rename(_hidden(path), path)
         else:
-            target.settle("")  # it may have got its name a moment before a kill
+            target.settle(path.rpartition("/")[0])  # it may have got its name a moment before a kill
     except (SatchelError, FileNotFoundError) as error:
         raise _TargetFailed(str(error)) from error
 
@@ -112,5 +126,12 @@ def _done(store: Store, moment: Moment, journal: Journal, id: str, to: str) -> N
     archive.put_away(store, moment)
 
 
-def _hidden(name: str) -> str:
-    return f".{name}.part"
+def _name(moment: Moment, id: str, sha256: str, file: str) -> str:
+    """What the file of a task is called over there: no other task has this name, of any run."""
+    stem, _, extension = file.rpartition("/")[2].rpartition(".")
+    return f"{stem[:100]}.{moment.run_id}-{id}-{sha256[:8]}.{extension}"
+
+
+def _hidden(path: str) -> str:
+    folder, slash, name = path.rpartition("/")
+    return f"{folder}{slash}.{name}.part"

@@ -68,6 +68,7 @@ class Workspace:
         self.was_finished = False  # it had completed, and nothing of its plan is left to do
         self._report_file = ReportDocument(report, store, self.behind)
         self.due = Due(store.abilities.remote)
+        self.reaches_out = False  # see `opened`
 
     def checkpoint_if_due(self, *, item: str = "") -> None:
         """As workspace.yaml says and the journal has grown; `item` is the one that was committed just now."""
@@ -162,19 +163,21 @@ AddMore = Callable[[Workspace], None]
 def opened(
     store: Store, why: Why, report: Report, *, seen: Look | None = None,
     choices: Mapping[str, Side] | None = None, check_data: CheckData | None = None, take_over: bool = False,
-    adopt: bool = False, add_more: AddMore | None = None,
+    adopt: bool = False, add_more: AddMore | None = None, reaches_out: bool = False,
 ) -> Iterator[Workspace]:  # fmt: skip
     """Open for the body. The body calls `close`; leaving without it is what a crash is, and is repaired as one.
 
     `seen` is a look at it that was taken just now, if there is one. `take_over`: see `owned`;
     `adopt`: see moving/adoption.py; `add_more` adds what else is to be on record together with the opening.
+    `reaches_out`: a run is to go on, so its tasks may be handed on to where workspace.yaml says. Without it nothing is
+    written outside the workspace and no other storage is asked for anything, whatever a stranger's files say.
 
     Edits by people are merged, recorded and reported. Refused or InvalidFile for one that can't be honoured,
     Conflicting for one that a person has to decide about, by `choices`; see edits/notice.py for these and `check_data`.
     To `merge`, what nobody has settled yet is left as it is, and asked about again by the next opening.
     """
     seen = seen or look(store, to_open=True)  # refuse before anything is touched
-    adopted = judge(store, seen.moment, seen.moment.url, seen.moment.host, adopt=adopt)
+    adopted = judge(store, seen.moment, seen.moment.url, seen.moment.host, adopt=adopt, reaches_out=reaches_out)
     with owned(store, seen, take_over=take_over) as mine:
         seen = mine.seen
         _clear_temporary(store)
@@ -202,7 +205,7 @@ def opened(
         archive.put_away(store, seen.moment)
         leftovers = list(salvage.leftovers(store, seen.moment))
         workspace = Workspace(store, seen.definition, seen.moment, report)
-        workspace.owned = mine
+        workspace.owned, workspace.reaches_out = mine, reaches_out
         workspace.due, workspace.has_edits = _due(store, seen), bool(noticed.edits)
         _restore_messages(workspace, seen)
         workspace.journal = Journal(
@@ -277,7 +280,8 @@ def _settle_tasks(workspace: Workspace) -> None:
     writer.flush()
     archive.put_away(store, moment)
     inbox.put_away_fired(store, moment)
-    handover.finish(store, moment, writer, workspace.report)
+    if workspace.reaches_out:
+        handover.finish(store, moment, writer, workspace.definition, workspace.report)
 
 
 def _salvage(workspace: Workspace, why: Why, leftovers: list[Leftover], add_more: AddMore | None) -> None:

@@ -119,7 +119,8 @@ def settle(workspace: Workspace, *, forced: bool = False, error: Failure | None 
     """The run has come to rest: record it, write checkpoint, files and pause.yaml, and read back what going on depends
     on. Damaged if it does not say what was written; then nothing is released, as after a crash."""
     store, moment = workspace.store, workspace.moment
-    handover.redirect(store, moment, workspace.journal, workspace.definition, workspace.report)
+    if workspace.reaches_out:
+        handover.redirect(store, moment, workspace.journal, workspace.definition, workspace.report)
     workspace.journal.add(Paused(forced=forced, error=error))
     workspace.journal.flush()
     path = workspace.checkpoint("stop")

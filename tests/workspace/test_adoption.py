@@ -7,13 +7,15 @@ import socket
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from servers import BUCKET, Server
 
-from satchel.workspace import moving, movingfile
+from satchel.workspace import moving, movingfile, record
 from satchel.workspace.errors import UsageError
 from satchel.workspace.looking import look
 from satchel.workspace.moving.adoption import Adoption, judge
-from satchel.workspace.opening import opened
+from satchel.workspace.opening import Why, opened
+from satchel.workspace.record import Line, Opened
 from satchel.workspace.report import Report
 from satchel.workspace.store import DiskStore, Store
 
@@ -25,6 +27,9 @@ async def main(run):
     pass
 """
 HERE = socket.gethostname()
+OPENED = Opened(
+    format=1, run_id="copied-1", satchel="0", python="3", host=HERE, pid=1, url="", why="run", found="clean"
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -145,6 +150,26 @@ def test_a_stranger_s_journal_makes_this_machine_talk_to_an_address(
     assert judged(closed, url).is_new_home
     crash(closed)
     asked(closed, url)
+
+
+@pytest.mark.parametrize("why", ["recover", "pause", "answer"])
+def test_a_stranger_s_journal_makes_a_command_send_signed_requests(
+    why: Why, closed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that was carried from a bucket looks there; a command that runs nothing does not."""
+    opened_places: list[str] = []
+    monkeypatch.setattr("satchel.workspace.moving.adoption.open_store", opened_places.append)
+    crash(closed)
+    line = Line(9, 9, "2026-11-01T00:00:00.000Z", 9, replace(OPENED, url="s3://bucket/theirs"))
+    journal = max((closed / "journal").iterdir())
+    line = replace(line, seq=look(DiskStore(closed)).moment.seq + 1)
+    journal.write_bytes(journal.read_bytes() + record.encode(replace(line, commit=line.seq)))
+    with pytest.raises(UsageError, match="can't be seen from here"), opened(DiskStore(closed), why, Report()):
+        pass
+    assert not opened_places
+    with pytest.raises(UsageError), opened(DiskStore(closed), "run", Report(), reaches_out=True):
+        pass
+    assert opened_places == ["s3://bucket/theirs"]
 
 
 @pytest.mark.parametrize("is_clean", [True, False])

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from waits import NOBODY_SAVES
 
-from satchel.workspace import handover, inbox, settling
+from satchel.workspace import handover, inbox, pausing, settling, urls
 from satchel.workspace.edits.look import sha
 from satchel.workspace.looking import look as look_at
-from satchel.workspace.opening import Workspace, opened
-from satchel.workspace.record import TaskTaken
+from satchel.workspace.opening import Why, Workspace, opened
+from satchel.workspace.record import PauseRequested, TaskTaken
 from satchel.workspace.report import Report
-from satchel.workspace.store import DiskStore
+from satchel.workspace.store import DiskStore, Store
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,7 @@ def new(base: Path, name: str, extra: str = "") -> Path:
 
 @contextmanager
 def at_work(folder: Path, report: Report | None = None) -> Iterator[Workspace]:
-    with opened(DiskStore(folder), "run", report or Report()) as workspace:
+    with opened(DiskStore(folder), "run", report or Report(), reaches_out=True) as workspace:
         yield workspace
 
 
@@ -112,9 +112,9 @@ def test_what_a_crash_left_half_handed_on_gets_there_twice_or_never(
     (folder / "inbox/a.md").write_text("first")
     show = handover._show
 
-    def killed(path: str) -> None:
+    def killed(target: Store, path: str) -> None:
         if was_shown:
-            show(path)
+            show(target, path)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt), at_work(folder) as workspace:
@@ -139,7 +139,7 @@ def test_a_target_that_is_gone_holds_up_an_opening_or_is_forgotten(
     there = new(tmp_path, "there")
     (folder / "inbox/a.md").write_text("first")
     with at_work(folder) as workspace:
-        monkeypatch.setattr(handover, "_show", lambda path: handover.open_store("/nowhere"))
+        monkeypatch.setattr(handover, "_show", lambda target, path: handover.open_store("/nowhere"))
         with pytest.raises(Exception, match="nowhere"):
             redirect(workspace)
     monkeypatch.undo()
@@ -155,3 +155,70 @@ def test_a_target_that_is_gone_holds_up_an_opening_or_is_forgotten(
         assert not workspace.moment.tasks
         workspace.close("paused", "manual")
     assert list(files(there / "inbox").values()) == ["first"]
+
+
+def forge(folder: Path, handed_to: str, sha256: str = "") -> None:
+    """A journal that says a task was about to be handed on."""
+    with at_work(folder) as workspace:
+        task = TaskTaken(id="t1", scope="", file="inbox/a.md", sha256=sha256 or sha(b"first"), handed_to=handed_to)
+        workspace.journal.add(task)
+        workspace.journal.flush()
+        workspace.close("paused", "manual")
+
+
+@pytest.mark.parametrize("why", ["recover", "pause", "forced", "answer", "merge"])
+def test_only_a_run_finishes_what_was_half_handed_on(folder: Path, tmp_path: Path, why: Why) -> None:
+    there = new(tmp_path, "there")
+    name = f"a.here-1-t1-{sha(b'first')[:8]}.md"
+    (there / f"inbox/.{name}.part").write_text("first")
+    forge(folder, f"{there}/inbox/{name}")
+    with opened(DiskStore(folder), why, Report()) as workspace:
+        assert list(workspace.moment.tasks) == ["t1"]
+        workspace.close()
+    assert not (there / "inbox" / name).exists()
+    with opened(DiskStore(folder), "run", report := Report(), reaches_out=True) as workspace:
+        assert not workspace.moment.tasks and report.has("done")
+    assert files(there / "inbox") == {name: "first"}
+
+
+@pytest.mark.parametrize(
+    "place", ["elsewhere", "there", "there/inbox", "there/inbox/deep", "s3://bucket/x", "http://x/y"]
+)
+def test_a_stranger_s_journal_renames_files_outside(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """`handed_to` is the journal's word, and `redirect_to` a person's."""
+    new(tmp_path, "there")
+    target = tmp_path / place
+    if "://" not in place:
+        target.mkdir(parents=True, exist_ok=True)
+        (target / "precious").write_text("precious")
+        (target / ".precious.part").write_text("evil")
+        (target / f".a.here-1-t1-{sha(b'first')[:8]}.md.part").write_text("not what was taken")
+    opens: list[str] = []
+    monkeypatch.setattr(handover, "open_store", lambda url: opens.append(url) or DiskStore(url))  # type: ignore[func-returns-value]
+    where = place if "://" in place else str(target)
+    for name in ("precious", f"a.here-1-t1-{sha(b'first')[:8]}.md", "x/../precious"):
+        here = new(tmp_path, f"here-{name[:5].strip('.')}", "redirect_to: ../there\n")
+        (here / "workspace.yaml").write_text((folder / "workspace.yaml").read_text())
+        forge(here, f"{where}/{name}")
+        before = files(target) if "://" not in place else {}
+        with at_work(here, report := Report()) as workspace:
+            assert list(workspace.moment.tasks) == ["t1"], "it is not forgotten either"
+            assert [each.text for each in report.remarks if each.kind == "wanted"]
+            workspace.close("paused", "manual")
+        assert before == (files(target) if "://" not in place else {})
+    assert {urls.is_remote(url) for url in opens} == {False}
+
+
+def test_a_pause_of_a_folder_that_nobody_runs_hands_its_tasks_on(folder: Path, tmp_path: Path) -> None:
+    """Whoever pauses a stranger's folder does not want to write where that says. The run hands them on."""
+    there = new(tmp_path, "there")
+    (folder / "inbox/a.md").write_text("first")
+    request = PauseRequested(reason="x", by="y")
+    with opened(DiskStore(folder), "pause", Report()) as workspace:
+        workspace.journal.add(request)
+        workspace.journal.flush()
+        pausing.settle(workspace)
+        workspace.close("paused", "x")
+    assert files(there / "inbox") == {} and files(folder / "inbox") == {"a.md": "first"}

@@ -40,13 +40,15 @@ class _Old(NamedTuple):
     url: str = ""
 
 
-def judge(store: Store, moment: Moment, old_url: str, old_host: str, *, adopt: bool = False) -> Adoption:
+def judge(
+    store: Store, moment: Moment, old_url: str, old_host: str, *, adopt: bool = False, reaches_out: bool = True
+) -> Adoption:  # fmt: skip
     """Whether the run in `store` may be opened there, which was last opened at `old_url` by a process on `old_host`;
     both are empty if that is not known. UsageError if a person has to say so, which `adopt` does.
 
     It may if it was closed cleanly, or if the old place has it no more. A copy by `satchel copy`, and one whose
     original has gone on since, is asked about even then. The same path on another machine is the same place: containers
-    get a new host name at each start.
+    get a new host name at each start. Unless it `reaches_out`, only this machine's disk is looked at.
     """
     if not old_url or _is_same(store.url, old_url):
         return Adoption(False, "")
@@ -57,7 +59,7 @@ def judge(store: Store, moment: Moment, old_url: str, old_host: str, *, adopt: b
     if note is not None and note.kind == "move" and note.source == old_url:
         return Adoption(True, f"it was moved here from {old_url}")
     is_copy = note is not None and note.kind == "copy"
-    old = _look_at(store, moment, old_url, old_host)
+    old = _look_at(store, moment, old_url, old_host, _VISIBLE if reaches_out else ())
     match old.kind:
         case "moved here":
             return Adoption(True, f"it was moved here from {old_url}")
@@ -87,13 +89,13 @@ def _asked(store: Store, moment: Moment, old: _Old, old_url: str, old_host: str,
     )  # fmt: skip
 
 
-def _look_at(store: Store, moment: Moment, url: str, host: str) -> _Old:
+def _look_at(store: Store, moment: Moment, url: str, host: str, visible: tuple[str, ...]) -> _Old:
     seen: set[str] = set()
     while url not in seen and len(seen) < _HOPS:
         seen.add(url)
         if not urls.is_remote(url) and host not in ("", socket.gethostname()):
             return _Old("unseen")
-        if urls.is_remote(url) and not url.startswith(_VISIBLE):
+        if urls.is_remote(url) and not url.startswith(visible):
             return _Old("unseen")
         if not urls.is_remote(url) and not os.path.isdir(urls.local(url)):
             return _Old("left")
