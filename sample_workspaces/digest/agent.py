@@ -47,7 +47,12 @@ async def plan(run: Run[State]) -> None:
     settings = read_settings(run.settings)
     found = await find(settings.paths, settings.limit, run.folder)
     run.state.documents, run.state.left_out, run.state.not_read = found.documents, found.left_out, found.not_read
-    await run.plan("Digest", [*(SUMMARISE + name for name in found.documents), WRITE])
+    items = [*(SUMMARISE + name for name in found.documents), WRITE]
+    if not run.todo.items:
+        await run.plan("Digest", items)
+        return
+    for text in items:  # below what a person has planned
+        await run.todo.add(text)
 
 
 async def work(run: Run[State], item: Item) -> None:

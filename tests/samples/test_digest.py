@@ -128,7 +128,8 @@ def test_an_item_of_a_persons_own_is_taken_as_a_path_or_skipped(tmp_path: Path, 
     extra.write_text("This one stands in a plan that a person wrote. It is summarised like all the others.")
     path = folder.make(tmp_path / "run", words_per_second=0, sources=str(documents))
     (path / "todo.md").write_text(f"- [ ] Summarise {extra}\n- [ ] Water the plants\n")
-    assert satchel.run(path).status == "completed"
+    outcome = satchel.run(path)
+    assert outcome.status == "completed", outcome.error
     todo = (path / "todo.md").read_text()
     assert f"- [x] Summarise {extra} ^1\n- [-] Water the plants ^2\n" in todo
     assert len(folder.summaries(path)) == 5
