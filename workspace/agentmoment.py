@@ -6,6 +6,7 @@ Pure, like the moment it belongs to (moment.py).
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -332,7 +333,7 @@ class AgentMoment(Struct, kw_only=True):
             self.plan.apply(splices)
             self.has_plan = True
 
-    def _outline(self, outline: list[list[int]]) -> None:
+    def _outline(self, outline: Sequence[Sequence[int]]) -> None:
         if outline:
             self.plan = Plan.restore(self.plan.text, outline)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
@@ -58,7 +59,7 @@ class _PlanText(Struct):
     """A plan, with the outcome of parsing it."""
 
     text: str
-    outline: list[list[int]]
+    outline: Sequence[Sequence[int]]
 
 
 class _Format(Struct):

@@ -511,6 +511,15 @@ def test_replaying_marks_and_ids_needs_no_parse(monkeypatch: pytest.MonkeyPatch)
     assert parsed == []
 
 
+@pytest.mark.parametrize("text", ["", "Some words\n\n- a list of something else"])
+def test_writing_a_long_plan_parses_all_of_it(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    parsed = count_parses(monkeypatch)
+    plan = Plan(text)
+    assert len(plan.write("Long", [f"item {number} ^x" for number in range(1000)])) == 1
+    assert plan.identify(0) == [] and max(map(len, parsed)) < len(text) + 40
+    assert Plan(plan.text).tasks == plan.tasks
+
+
 # Size
 
 

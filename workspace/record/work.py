@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Raw, Struct, field
@@ -49,7 +50,7 @@ class PlanChanged(Record, frozen=True, kw_only=True, tag="plan.changed"):
     hash of the arguments of `run.plan`, if that has written it."""
 
     plan: tuple[Splice, ...]
-    outline: list[list[int]] = field(default_factory=list)
+    outline: Sequence[Sequence[int]] = ()
     by: Literal["agent", "person", "runtime"]
     why: str = ""
     planned: str = ""

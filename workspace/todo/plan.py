@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple, Self
@@ -16,7 +17,19 @@ from .problems import problems
 from .reading import Reading, fitting
 from .remaining import remaining
 from .splice import Splice
-from .task import FINISHED, Mark, Task, check_encodable, is_field_edit, is_milestone, one_line, with_id, with_mark
+from .task import (
+    FINISHED,
+    Mark,
+    Row,
+    Task,
+    check_encodable,
+    is_field_edit,
+    is_milestone,
+    one_line,
+    read_text,
+    with_id,
+    with_mark,
+)
 
 
 class Progress(NamedTuple):
@@ -66,10 +79,10 @@ class Plan:
         other._reading = Reading(other._lines, self._now().rows)
         return other
 
-    def outline(self) -> list[list[int]]:
+    def outline(self) -> list[Row]:
         """Where the tasks are, as plain numbers: line, column of the mark, index of the parent or -1, last line of
         the first paragraph, line after the item's last one."""
-        return [list(row) for row in self._now().rows]
+        return list(self._now().rows)
 
     def __repr__(self) -> str:
         return f"Plan({self.text!r})"
@@ -179,14 +192,12 @@ class Plan:
 
     def identify(self, highest: int) -> list[Splice]:
         """Give ids to the unfinished tasks that have none and read the same as another task."""
-        same: dict[str, list[Task]] = {}
-        for task in self.tasks:
-            same.setdefault(task.text, []).append(task)
-        twins = {task.index for tasks in same.values() if len(tasks) > 1 for task in tasks}
+        reading = self._now()
+        texts = [read_text(self._lines, row) for row in reading.rows]
+        often = Counter(texts)
         changes: list[Splice] = []
-        for index in sorted(twins):
-            task = self._now().task(index)
-            if task.id is None and not task.is_finished:
+        for index, text in enumerate(texts):
+            if often[text] > 1 and not (task := reading.task(index)).is_finished and task.id is None:
                 changes += self._edit(index, None, self._number(highest))
         return changes
 
@@ -218,7 +229,12 @@ class Plan:
         if not words:
             raise UsageError("a plan has no items", remedy="give at least one, or write none")
         heading = one_line(title) if title and title.strip() else None
-        return self._insert([insert.at_end(self._lines, words, heading)], words, None)
+        before, (first, *rest) = list(self._lines), words
+        self._insert([insert.at_end(self._lines, [first], heading)], [first], None)
+        if rest:  # below an item at the end of a text: the parser is not asked, so that 100,000 are no matter
+            last = len(self) - 1
+            self._insert(insert.beside(self._now(), last, rest), rest, last)
+        return splice.between(before, self._lines)
 
     def apply(self, splices: Iterable[Splice]) -> None:
         """Replay edits. Marks and ids are taken over without parsing; anything else is parsed when next needed.

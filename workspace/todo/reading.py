@@ -113,7 +113,7 @@ def fitting(lines: Sequence[str], outline: Sequence[Sequence[Any]]) -> list[Row]
     for numbers in outline:
         if [*map(type, numbers)] != _INTEGERS:
             return None
-        row = Row(*numbers)
+        row = numbers if isinstance(numbers, Row) else Row(*numbers)
         if not above < row.line <= row.last < row.end <= len(lines) or not has_checkbox(lines[row.line], row.column):
             return None
         while path and path[-1] != row.parent:
