@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import ContextVar
 from typing import Any, Generic, Protocol, TypeVar, overload
 
@@ -26,7 +26,7 @@ class Scope(Protocol):
 
     def call(
         self, step: Step[Any], args: tuple[Any, ...], kwargs: dict[str, Any], named: str | None = None
-    ) -> Awaitable[Any]: ...
+    ) -> Coroutine[Any, Any, Any]: ...
     async def perform(self, call: Any) -> Any: ...
 
 
@@ -71,7 +71,8 @@ class Step(Generic[R]):
             self._shape = _Shape(self)
         return self._shape
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Awaitable[R]:
+    def __call__(self, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, R]:
+        # A coroutine, and not any awaitable, so that type checkers name a call without `await`.
         scope = current_scope.get()
         if scope is None:
             return self.function(*args, **kwargs)  # type: ignore[no-any-return]

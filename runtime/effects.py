@@ -11,7 +11,7 @@ import asyncio
 import inspect
 import time
 import typing
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial as bind
 from hashlib import blake2b
@@ -62,13 +62,13 @@ class Effect(Step[R]):
         self.verify, self.idempotent = verify, idempotent
         self.not_done: tuple[type[BaseException], ...] = (NotDone, *not_done)
 
-    def named(self, name: str) -> Callable[..., Awaitable[R]]:
+    def named(self, name: str) -> Callable[..., Coroutine[Any, Any, R]]:
         """This effect under a name of its own: equal by that name, whatever the arguments. For loops, and for
         arguments that are computed anew at every attempt."""
         if not isinstance(name, str) or not name:
             raise UsageError(f"{self.name}.named() takes a name", why=f"got {name!r}")
 
-        def call(*args: Any, **kwargs: Any) -> Awaitable[R]:
+        def call(*args: Any, **kwargs: Any) -> Coroutine[Any, Any, R]:
             scope = current_scope.get()
             if scope is None:
                 return self.function(*args, **kwargs)  # type: ignore[no-any-return]

@@ -26,7 +26,7 @@ def describe(error: BaseException, root: str) -> Failure:
     """
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if not frame.filename.startswith((*_OURS, _LIBRARY, "<"))]
-    where = tuple(f"{_place(frame.filename, root)}:{frame.lineno} in {frame.name}" for frame in theirs[-_LINES:])
+    where = tuple(f"{place(frame.filename, root)}:{frame.lineno} in {frame.name}" for frame in theirs[-_LINES:])
     return Failure(type(error).__name__, _message(error), where)
 
 
@@ -60,5 +60,6 @@ def _message(error: BaseException) -> str:
     return f"{error.message}: {inner}"
 
 
-def _place(file: str, root: str) -> str:
+def place(file: str, root: str) -> str:
+    """The name of a file with code, as people know it."""
     return os.path.relpath(file, root) if file.startswith(f"{root}/") else fetching.shown(file) or file

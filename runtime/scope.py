@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
@@ -24,8 +24,11 @@ from .calls import MODEL, Step
 from .codec import canonical, encode
 from .context import AgentContext, Suspended, Suspension
 from .failure import brief
+from .forgotten import Made
 from .prompt import Prompt
 from .retry import ONCE, is_mistake
+
+_TURNS = 5
 
 PREVIEW = 60
 """Bytes of the arguments that a record shows."""
@@ -46,6 +49,7 @@ class Call:
     encoded: bytes  # the arguments as canonical JSON
     named: str | None = None
     counts: dict[tuple[str, str], int] = field(default_factory=dict)  # of the calls its function makes
+    made: Made = field(default_factory=Made)  # of those, the ones that have not begun
     prompts: dict[str, str] = field(default_factory=dict)  # those that went into it, with their versions
     model: str = ""  # the fallback that is asked in this attempt
     in_doubt: bool = False  # an attempt at it may have happened, so a later one can't say that it has not
@@ -87,6 +91,7 @@ class ScopeRun:
         self.abandoned = False  # it has failed; the agents it has spawned are to stop
         self._task = asyncio.current_task()  # the one that runs the scope's function
         self._loop = asyncio.get_running_loop()
+        self.made = Made()
         self._counts: dict[tuple[str, str], int] = {}
         self._last_number = recorded.last_number
         self._under_way = 0
@@ -94,10 +99,21 @@ class ScopeRun:
         self._quiet = asyncio.Event()
         self._quiet.set()
 
-    async def call(
+    def call(
         self, step: Step[Any], args: tuple[Any, ...], kwargs: dict[str, Any], named: str | None = None
-    ) -> Any:
-        """A call of `step` in this scope: its recorded result, or that of running it now."""
+    ) -> Coroutine[Any, Any, Any]:
+        """A call of `step` in this scope: its recorded result, or that of running it, once this is awaited."""
+        outer, mark = current_call.get(), object()
+        made = self.made if outer is None else outer.made
+        coroutine = self._call(made, mark, step, args, kwargs, named)
+        made.add(mark, coroutine, step.name)
+        return coroutine
+
+    async def _call(
+        self, made: Made, mark: object, step: Step[Any], args: tuple[Any, ...], kwargs: dict[str, Any],
+        named: str | None,
+    ) -> Any:  # fmt: skip
+        made.begun(mark)
         context = self.context
         self.agent.check_going_on()
         if self.ended:
@@ -177,6 +193,10 @@ class ScopeRun:
 
     async def quiet(self) -> None:
         """Return when no call of this scope is under way, in a task or in a thread, if that is to be waited for."""
+        for _ in range(_TURNS):  # a task that was handed a call may not have begun with it
+            if not self.made.waiting():
+                break
+            await asyncio.sleep(0)
         while (self._under_way or self._threads) and not self.context.drain.forced:
             await self._quiet.wait()
             if self._threads:
@@ -185,7 +205,7 @@ class ScopeRun:
     async def invoke(self, call: Call, injected: dict[str, Any]) -> Any:
         """Run the function of a call, in a thread if it is not async."""
         step = call.step
-        call.counts = {}
+        call.counts, call.made = {}, Made()
         drain = self.context.drain
         with (drain.held if step.is_effect else drain.working)(call.words):  # never between an effect's two halves
             return await self._invoke(call, step, injected)
@@ -199,8 +219,14 @@ class ScopeRun:
             if step.shape.run:
                 kwargs[step.shape.run] = self.agent.run
             if step.is_async:
-                return await step.function(*args, **kwargs)
-            return await self.in_thread(bind(step.function, *args, **kwargs))
+                result = await step.function(*args, **kwargs)
+            else:
+                result = await self.in_thread(bind(step.function, *args, **kwargs))
+            if step.is_effect:
+                self.made.take(call.made)  # it has happened, which comes first
+            else:
+                call.made.check(step.name, self.context.store.url)
+            return result
         finally:
             current_call.reset(token)
 

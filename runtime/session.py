@@ -109,6 +109,7 @@ class Session(AgentContext):
             result = await self.agent.function(self.run, *args, **kwargs)
             await self.root.quiet()
             self.check_going_on()
+            self.root.made.check("the agent", self.store.url)
             leftover.ask_about_all(self, self.root)
             self.check_state_unchanged("when the agent returned")
             return result
@@ -294,6 +295,7 @@ class Session(AgentContext):
             if inspect.isawaitable(result):
                 result = await result
             await scope.quiet()
+            scope.made.check(repr(title), self.store.url)
             return await self._commit(scope, result, finish, codec)
         except BaseException as error:
             scope.abandon()
