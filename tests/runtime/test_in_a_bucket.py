@@ -325,7 +325,8 @@ def stopping(place: Place) -> Any:
 
 def test_going_on_after_a_pause_costs_little(place: Place, asked: Counter[str]) -> None:
     """Two listings, one of them short, a fence, a group and a heartbeat; no look at a file that nobody has touched.
-    On a busy machine the records of the opening may go in two groups, as none waits for the next.
+    On a busy machine the records of an opening may go in two groups, as none waits for the next: one more to write
+    here, or one more to read of the run before.
     This stop was by force, so the checkpoint from before it is fetched, too."""
     costs: list[Counter[str]] = []
 
@@ -341,7 +342,7 @@ def test_going_on_after_a_pause_costs_little(place: Place, asked: Counter[str]) 
     asked.clear()
     assert asyncio.run(place.run(main, wake=True)).status == "completed"
     *_, cost = costs
-    assert cost["list_objects_v2"] == 2 and cost["get_object"] <= 5 and cost["put_object"] <= 4, cost
+    assert cost["list_objects_v2"] == 2 and cost["get_object"] <= 6 and cost["put_object"] <= 4, cost
     seen = look(open_store(place.url, place.server.storage_options()))
     assert seen.moment.pause is None and "pause.yaml" not in place.names()
 
