@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import ContextVar
 from typing import Any, Generic, Protocol, TypeVar, overload
 
+import msgspec
+
 from ..workspace.errors import UsageError
 from .codec import Codec
 from .partial import OnPartial, Partial
@@ -106,6 +108,7 @@ class _Shape:
                 f"the annotations of {name} can't be resolved", why=str(error),
                 remedy="import the name where the step is defined, not only for type checking",
             ) from error  # fmt: skip
+        self._hints = hints
         signature = inspect.signature(function)
         self.partial = next((p for p, hint in hints.items() if hint is Partial and p != "return"), None)
         self.run = run_parameter(hints)
@@ -147,6 +150,16 @@ class _Shape:
             raise TypeError(f"{name}(): {error}") from None
         bound.apply_defaults()
         return bound.arguments
+
+    def decode(self, encoded: bytes) -> dict[str, Any]:
+        """Recorded arguments, as the types they are annotated with. UsageError if they are not of this signature."""
+        try:
+            recorded = msgspec.json.decode(encoded, type=dict[str, msgspec.Raw])
+        except msgspec.ValidationError as error:
+            raise UsageError("the recorded arguments can't be read", why=str(error)) from error
+        if recorded.keys() != self.signature.parameters.keys():
+            raise UsageError("the recorded arguments are those of another signature", why=", ".join(recorded))
+        return {name: Codec(self._hints.get(name, Any), name).decode(bytes(raw)) for name, raw in recorded.items()}
 
     def unbind(self, arguments: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if self.names is not None:

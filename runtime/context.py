@@ -105,6 +105,7 @@ class Context:
         self.recovered = 0  # characters of streamed answers that were not paid for again
         self.suspension: Suspension | None = None
         self._has_asked = False  # a person is to say whether an effect has happened
+        self._asks: set[str] = set()  # the doubts that the agent has come to since it was entered
         self.noticed: list[str] = []  # what people have done to the files since it was opened, in words
         self.check_data: CheckData | None = None  # asks the agent's own state type
         self.definition_changed: Callable[[], Any] = lambda: None  # called when workspace.yaml says something else
@@ -117,6 +118,7 @@ class Context:
     def begin(self, main: asyncio.Task[Any]) -> None:
         """The agent is entered, in the task `main`; again, if a pause in this process is over."""
         self.suspension, self._has_asked = None, False
+        self._asks.clear()
         self.names.clear()
         self.left_in_doubt = [  # sub-agents with effects of which an earlier process has not learnt how they ended
             path for path, agent in self.moment.agents.items()
@@ -212,12 +214,23 @@ class Context:
         person is needed."""
         doubt = Doubt(**identity, id="", why=why, cause=cause, others=others)
         self._has_asked = True
-        if not any(_is_same_question(doubt, asked) for asked in self.moment.doubts.values()):
-            doubt = replace(doubt, id=self.workspace.desk.free_id("d"))
-            self.journal.add(doubt)
+        known = next((id for id, asked in self.moment.doubts.items() if self._is_same_question(doubt, asked)), None)
+        if known is None:
+            known = self.workspace.desk.free_id("d")
+            self.journal.add(replace(doubt, id=known))
             self.journal.flush()
-            self.put_question(doubt.id)
+            self.put_question(known)
+        self._asks.add(known)
         self.suspend(Suspension("waiting", "a person is asked"))
+
+    def _is_same_question(self, doubt: Doubt, asked: Doubt) -> bool:
+        """Of the unclaimed calls of one effect one at a time is asked about: the answer may settle the others, too. A
+        question that this attempt does not ask is over."""
+        if (doubt.agent, doubt.scope, doubt.step) != (asked.agent, asked.scope, asked.step):
+            return False
+        if doubt.why == asked.why == "unclaimed":
+            return asked.id in self._asks or (doubt.key, doubt.others) == (asked.key, asked.others)
+        return doubt.key == asked.key
 
     def put_question(self, id: str) -> None:
         """Let people see a question that is on record."""
@@ -346,10 +359,3 @@ class AgentContext:
         if self.task and self.is_abandoned and not self._under_way and not self._is_cancelled:
             self._is_cancelled = True
             self.task.cancel()
-
-
-def _is_same_question(doubt: Doubt, asked: Doubt) -> bool:
-    """Of an unclaimed effect the arguments may differ at every attempt."""
-    if (doubt.agent, doubt.scope) != (asked.agent, asked.scope):
-        return False
-    return doubt.key == asked.key or (doubt.step == asked.step and doubt.why == asked.why == "unclaimed")

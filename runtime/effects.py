@@ -132,43 +132,66 @@ async def _perform(call: Call) -> Any:
     if scope.agent.recorded.forgets(scope.key) and call.key not in scope.recorded.settled:
         settled = await _settle(call, _FORGOTTEN, has_key=not scope.context.moment.lost_nonce)
         return settled.result if settled else await _begin(call)
-    answer = await _answer(call)
-    if answer is not None:
+    if (answer := scope.recorded.answers.get(call.key)) is not None:
+        return await _as_answered(call, answer)
+    if unclaimed := await _unclaimed(call):
+        _ask(call, "unclaimed", _answered_others(call), unclaimed)
+    return await _begin(call)
+
+
+async def _as_answered(call: Call, answer: Answer) -> Any:
+    """Do what a person has said of just this call. An answer about another call is not taken: nothing tells whether
+    this one is meant."""
+    scope = call.scope
+    if answer.other is not None:
+        scope.claim(answer.other)
         if answer.outcome == "done":
             result = blobs.fetch(scope.context.store, Kept(answer.result, answer.blob))
             try:
                 return await scope.keep(call, result, how="resolved")
             except UsageError as error:
-                _ask(call, "unclaimed", f"the answer can't be used: {error.why}")
-        return await _begin(call)
-    if unclaimed := await _unclaimed(call):
-        _ask(call, "unclaimed", "", unclaimed)
+                _ask(call, "unclaimed", f"The answer can't be used: {error.why}. Or name it", (answer.other,))
     return await _begin(call)
 
 
-async def _answer(call: Call) -> Answer | None:
-    """A person's answer for this call. One that was given on another call waits for that to come; if it does not, its
-    arguments have changed once more, and the answer is for whichever comes first."""
-    scope, name = call.scope, call.key[0]
-    answer = scope.answer(name)
-    for _ in range(_TURNS):
-        if answer is None or answer.key == call.key:
-            break
-        await asyncio.sleep(0)
-        answer = scope.answer(name)
-    scope.take_answer(name)
-    return answer
+def _answered_others(call: Call) -> str:
+    """Why answers that people have given before do not count for this call."""
+    given = [answer.call for key, answer in call.scope.recorded.answers.items() if key[0] == call.key[0]]
+    if not given:
+        return ""
+    return (
+        f"The earlier answer is about {call.key[0]}{given[-1]}, which was not called again. If the arguments differ at "
+        "every start, no answer can count: name the call"
+    )
 
 
 async def _unclaimed(call: Call) -> tuple[Key, ...]:
-    """Recorded calls that nobody has made again. Tasks beside this one may be about to: what is answered from the
-    record does not wait, so a few turns of the loop bring them there."""
+    """Recorded calls that were not made again. Tasks beside this one may be about to: what is answered from the record
+    does not wait, so a few turns of the loop bring them there. One in doubt is verified as it was called then."""
+    scope, name = call.scope, call.key[0]
     for _ in range(_TURNS):
-        unclaimed = call.scope.unclaimed(_effect(call).name)
-        if not unclaimed:
-            break
+        if not scope.unclaimed(name):
+            return ()
         await asyncio.sleep(0)
-    return unclaimed
+    for key in scope.unclaimed(name):
+        started = scope.recorded.started.get(key)
+        if started is not None and (earlier := _earlier(call, started)) is not None:
+            await _settle(earlier, scope.context.cut_off_by)
+            if key not in scope.agent.recorded.scopes[scope.key].done:
+                scope.claim(key)  # it has not happened, so this call may be it or not
+    return scope.unclaimed(name)
+
+
+def _earlier(call: Call, started: StepStarted) -> Call | None:
+    """A call that an earlier attempt had begun, if it can be verified with the arguments it had then."""
+    effect = _effect(call)
+    if effect.verify is None or not len(started.arguments):
+        return None
+    try:
+        arguments = effect.shape.decode(bytes(started.arguments))
+    except UsageError:
+        return None  # of an earlier version of the effect
+    return Call(call.scope, effect, started.key, started.no, arguments, bytes(started.arguments))
 
 
 def idempotency_key(call: Call) -> str:

@@ -18,7 +18,7 @@ from msgspec import Raw
 from ..workspace import blobs
 from ..workspace.errors import AgentError, UsageError
 from ..workspace.record import Key, Message, Output, StepCompleted, StepFailed, StepProgress, time_text
-from ..workspace.scopemoment import Answer, Scope
+from ..workspace.scopemoment import Scope
 from . import streaming
 from .calls import MODEL, Step
 from .codec import canonical, encode
@@ -81,7 +81,6 @@ class ScopeRun:
         self.agent, self.context, self.key, self.title = agent, agent.context, key, title
         self.recorded = recorded
         self._outstanding = _recorded_effects(recorded)
-        self._answers = dict(recorded.answers)  # taken from here, because the record follows later
         self.outputs: dict[str, Output] = {}
         self.asked: set[str] = set()  # the open questions that this attempt asks, too
         self.spent: dict[str, int] = {}  # how often what, outside its steps
@@ -286,13 +285,6 @@ class ScopeRun:
 
     def is_claimed(self, key: Key) -> bool:
         return key not in self._outstanding.get(key[0], ())
-
-    def answer(self, name: str) -> Answer | None:
-        """A person's word that a call of this effect may take."""
-        return self._answers.get(name)
-
-    def take_answer(self, name: str) -> None:
-        self._answers.pop(name, None)
 
     # Steps
 

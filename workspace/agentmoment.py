@@ -130,7 +130,7 @@ class AgentMoment(Struct, kw_only=True):
     def started(self, record: StepStarted) -> None:
         scope = self._numbered(record)
         scope.started[record.key] = record
-        scope.answers.pop(record.step, None)
+        scope.take_answer(record.key)
 
     def completed(self, line: Line, record: StepCompleted) -> None:
         scope = self._numbered(record)
@@ -141,7 +141,7 @@ class AgentMoment(Struct, kw_only=True):
         scope.promoted.pop(key, None)
         if record.effect:
             scope.when[key] = line.at
-            scope.answers.pop(record.step, None)
+            scope.take_answer(key)
 
     def failed(self, record: StepFailed) -> None:
         scope = self._numbered(record)
@@ -215,20 +215,18 @@ class AgentMoment(Struct, kw_only=True):
         self.completed(line, done)
 
     def asked(self, record: Doubt) -> None:
-        self._numbered(record).answers.pop(record.step, None)
+        self._numbered(record).answers.pop(record.key, None)
 
     def resolved(self, doubt: Doubt, record: Resolved) -> None:
         scope = self.scopes[doubt.scope]
         if doubt.why == "unclaimed":
-            scope.answers[doubt.step] = answer_of(scope, doubt, record)
-            for key in doubt.others:
-                scope.settled.add(key)
-                scope.started.pop(key, None)
+            scope.answers[doubt.key] = answer_of(scope, doubt, record)
             return
         scope.started.pop(doubt.key, None)
         scope.done.pop(doubt.key, None)  # an earlier answer that was of no use
-        scope.settled.add(doubt.key)
-        if record.outcome == "done":
+        if record.outcome == "not_done":
+            scope.settled.add(doubt.key)
+        else:
             scope.done[doubt.key] = StepCompleted(
                 agent=doubt.agent, scope=doubt.scope, no=doubt.no, step=doubt.step, args=doubt.args, n=doubt.n,
                 call=doubt.call, effect=True, result=record.result, blob=record.blob, how="resolved",

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Raw, Struct, field
+from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from . import patch as json_patch
 from .agentmoment import ROOT, AgentMoment
 from .errors import Damaged, UsageError
 from .names import DEFINITION
-from .questions import Questions
+from .questions import Questions, decision_of
 from .record import (
     AgentBegun,
     AgentEnded,
@@ -330,8 +330,10 @@ class Moment(Questions, kw_only=True):
 
     def _resolved(self, line: Line, record: Resolved) -> None:
         doubt = self.doubts.pop(record.id)
-        self.agents[doubt.agent].resolved(doubt, record)
-        self.remember(record, Raw(b'"done"' if record.outcome == "done" else b'"redo"'), line.at)
+        agent = self.agents[doubt.agent]
+        said = decision_of(doubt, record, agent.scopes[doubt.scope].numbers)
+        agent.resolved(doubt, record)
+        self.remember(record, said, line.at)
         self.forget_ended(doubt.agent, self.agents[doubt.agent].scopes)
 
     def _edited(self, line: Line, record: Edited) -> None:

@@ -5,8 +5,8 @@ Pure, like the moment they belong to (moment.py).
 
 from __future__ import annotations
 
-from collections.abc import Container
-from typing import Literal
+from collections.abc import Container, Mapping
+from typing import Literal, NamedTuple
 
 from msgspec import Raw, Struct
 
@@ -16,11 +16,43 @@ from .record import ApprovalAnswered, ApprovalAsked, Doubt, Key, OfCall, Resolve
 class Answered(Struct, frozen=True, omit_defaults=True):
     """What was answered to a question, by whom and when: what its file shows from then on."""
 
-    decision: Raw  # JSON; of a doubt "done" or "redo"
+    decision: Raw  # JSON; of a doubt one of its `verdicts`
     by: str
     at: str
     note: str = ""
     how: Literal["file", "command", "expired"] = "file"
+
+
+class Verdict(NamedTuple):
+    """What an answer to a doubt means: a `Resolved` without the rest."""
+
+    outcome: Literal["done", "not_done", "new"]
+    other: Key | None = None
+
+
+DONE, REDO, NEW = "done", "redo", "new"
+"""What can be said of an effect in doubt."""
+
+
+def verdicts(doubt: Doubt, numbers: Mapping[Key, int]) -> dict[str, Verdict]:
+    """The answers to a doubt, and what each means. `numbers`: those of the calls of its scope. Of several earlier calls
+    an answer names one, by its number."""
+    if doubt.why != "unclaimed":
+        return {DONE: Verdict("done"), REDO: Verdict("not_done")}
+    named = {f"-{numbers.get(key, 0)}" if len(doubt.others) > 1 else "": key for key in doubt.others}
+    return {
+        **{f"{DONE}{name}": Verdict("done", key) for name, key in named.items()},
+        **{f"{REDO}{name}": Verdict("not_done", key) for name, key in named.items()},
+        NEW: Verdict("new"),
+    }
+
+
+def decision_of(doubt: Doubt, record: Resolved, numbers: Mapping[Key, int]) -> Raw:
+    """What was said, as JSON."""
+    for said, meant in verdicts(doubt, numbers).items():
+        if meant.outcome == record.outcome and record.other in (None, meant.other):
+            return Raw(f'"{said}"'.encode())
+    raise ValueError("it answers another question")
 
 
 _ANSWERS = 200
@@ -38,6 +70,10 @@ class Questions(Struct, kw_only=True):
     answered: dict[str, Answered] = {}  # the newest, by the ids of their questions
 
     def ask_doubt(self, record: Doubt, at: str) -> None:
+        """An older question about an unclaimed call of the effect is over: that call was not made again."""
+        for old in list(self.doubts.values()):
+            if _place(old) == _place(record) and old.why == record.why == "unclaimed":
+                del self.doubts[old.id]
         self.doubts[record.id] = record
         self.doubts_asked = max(self.doubts_asked + 1, _number(record.id))
         self._note_time(record.id, at)
@@ -69,10 +105,11 @@ class Questions(Struct, kw_only=True):
                 del self.approvals[id]
 
     def forget_in(self, agent: str, scope: str) -> None:
-        """The scope has come to its end without the answer."""
-        for id, asked in list(self.approvals.items()):
-            if (asked.agent, asked.scope) == (agent, scope):
-                del self.approvals[id]
+        """The scope has come to its end without the answer, and without the call that a doubt is about."""
+        for questions in (self.doubts, self.approvals):
+            for id, asked in list(questions.items()):
+                if (asked.agent, asked.scope) == (agent, scope):
+                    del questions[id]
 
     def forget_call(self, agent: str, scope: str, key: Key) -> None:
         """A person has said what is to be of this call, so it isn't in doubt."""
@@ -89,11 +126,14 @@ class Questions(Struct, kw_only=True):
                     del questions[id]
 
     def forget_gone_on(self, record: OfCall) -> None:
-        """A call of this effect goes on, so no question about it is open any more."""
+        """This call goes on, so no question about it is open any more."""
         for doubt in list(self.doubts.values()):
-            same_effect = (doubt.agent, doubt.scope, doubt.step) == (record.agent, record.scope, record.step)
-            if same_effect and (doubt.key == record.key or doubt.why == "unclaimed"):
+            if (doubt.agent, doubt.scope, doubt.key) == (record.agent, record.scope, record.key):
                 del self.doubts[doubt.id]
+
+
+def _place(doubt: Doubt) -> tuple[str, str, str]:
+    return doubt.agent, doubt.scope, doubt.step
 
 
 def _number(id: str) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from msgspec import Raw, Struct
 
 from .packing import Unkept
@@ -17,10 +19,11 @@ class Kept(Struct, frozen=True, omit_defaults=True):
 
 
 class Answer(Struct, frozen=True, omit_defaults=True):
-    """A person's word on an effect that an earlier attempt may have done under other arguments."""
+    """A person's word on a call that an earlier attempt may have made with other arguments."""
 
-    key: Key  # the call that was asked about; the next attempt's arguments may differ again
-    outcome: str
+    call: str  # its arguments, for people
+    outcome: Literal["done", "not_done", "new"]
+    other: Key | None = None  # the earlier call that is the same action; None: it is a new one
     result: Raw = NOTHING
     blob: str = ""
 
@@ -34,8 +37,8 @@ class Scope(Struct, omit_defaults=True):
     promoted: dict[Key, list[PartialPromoted]] = {}
     progress: dict[Key, Raw] = {}
     numbers: dict[Key, int] = {}  # `no` of every call ever recorded here
-    settled: set[Key] = set()  # recorded effects that a person has matched with a later call
-    answers: dict[str, Answer] = {}  # by effect, for the next call of it that has no record
+    settled: set[Key] = set()  # effects that have not happened, or are a later call's, as a person says
+    answers: dict[Key, Answer] = {}  # by the call that was asked about, until that call is made
     when: dict[Key, str] = {}  # of effects: when they were recorded as done
     again: dict[Key, int] = {}  # how often a person has asked for an effect to be done once more
     last_number: int = 0
@@ -46,6 +49,16 @@ class Scope(Struct, omit_defaults=True):
     def knows(self, key: Key) -> bool:
         """Whether there is a record of this call that counts."""
         return key in self.done or key in self.started or key in self.promoted
+
+    def take_answer(self, key: Key) -> None:
+        """The call that a person was asked about is made, so the earlier call it is the same as is settled. Not before:
+        another call in its place is to be asked about, too."""
+        answer = self.answers.pop(key, None)
+        if answer is None or answer.other is None:
+            return
+        self.settled.add(answer.other)
+        self.started.pop(answer.other, None)
+        self.answers = {call: other for call, other in self.answers.items() if other.other != answer.other}
 
 
 class Past(Struct, omit_defaults=True):
@@ -60,10 +73,13 @@ class Past(Struct, omit_defaults=True):
 
 
 def answer_of(scope: Scope, doubt: Doubt, record: Resolved) -> Answer:
-    """`--done` without a result means: what the earlier call returned."""
+    """`done` without a result means: what the earlier call returned."""
+    if record.outcome == "new":
+        return Answer(doubt.call, "new")
+    other = record.other or (doubt.others[0] if len(doubt.others) == 1 else None)
+    if other not in doubt.others:
+        raise ValueError("it does not say which of the earlier calls it is about")
     result, blob = record.result, record.blob
-    if record.outcome == "done" and not len(result) and not blob:
-        for earlier in (scope.done[key] for key in doubt.others if key in scope.done):
-            result, blob = earlier.result, earlier.blob
-            break
-    return Answer(doubt.key, record.outcome, result, blob)
+    if record.outcome == "done" and not len(result) and not blob and (earlier := scope.done.get(other)):
+        result, blob = earlier.result, earlier.blob
+    return Answer(doubt.call, record.outcome, other, result, blob)

@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
-from ...workspace.approvals import DONE, REDO, Question, answer_text, open_questions
+from ...workspace.approvals import Question, answer_text, open_questions
 from ...workspace.approvals.reading import read
 from ...workspace.errors import SatchelError
 from ...workspace.moment import Moment
-from ...workspace.questions import Answered
+from ...workspace.questions import DONE, REDO, Answered
 from ...workspace.record import Doubt
 from .place import Place
 from .words import one_line, since, visible
@@ -54,7 +54,9 @@ def asked(question: Question, place: Place) -> str:
     if question.asked_at:
         lines.append(f"    asked {since(question.asked_at)}{_expiry(question)}")
     answer = shlex.join(["satchel", "answer", place.typed or ".", question.id])
-    if question.is_doubt:
+    if question.is_unclaimed and len(question.choices) <= _CHOICES:
+        lines += [f"    {question.meaning(choice)}: {answer} {choice}" for choice in question.choices]
+    elif question.is_doubt and not question.is_unclaimed:
         lines += [f"    it has:     {answer} {DONE} --result RESULT", f"    it has not: {answer} {REDO}"]
     elif 0 < len(question.choices) <= _CHOICES:
         lines += [f"    {answer} {shlex.quote(choice)}" for choice in question.choices]

@@ -13,13 +13,14 @@ import msgspec
 from click.shell_completion import CompletionItem
 
 from ...workspace import lease, urls, yamltext
-from ...workspace.approvals import DONE, Question, Reply, answer_text, find, fit, open_questions, path_of
+from ...workspace.approvals import Question, Reply, answer_text, find, fit, open_questions, path_of
 from ...workspace.approvals.form import blank, filled_in
 from ...workspace.approvals.reading import read
 from ...workspace.errors import InvalidFile, LeaseHeld, SatchelError, UsageError
 from ...workspace.looking import look
 from ...workspace.moment import Moment
 from ...workspace.opening import opened
+from ...workspace.questions import DONE
 from ...workspace.record import NOTHING
 from ...workspace.report import Report
 from ...workspace.store import FileChanged
@@ -214,7 +215,7 @@ def _reply(said: _Said, question: Question) -> Reply:
         ) from None  # fmt: skip
     if decision is None:
         raise UsageError(f"{said.id} can't be answered with nothing", why="null means that there is no answer yet")
-    if said.result is not None and (not question.is_doubt or decision != DONE):
+    if said.result is not None and not question.has_happened(decision):
         raise UsageError("--result is of an effect that has happened", remedy=f"use it with `d1 {DONE}` only")
     result = NOTHING if said.result is None else _result(said.result)
     return Reply(decision, said.by, said.note.strip(), result)

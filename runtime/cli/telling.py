@@ -113,7 +113,10 @@ def tell(record: AnyRecord) -> Told:
             }[record.why]
             return Told(f"asked {record.id:<6}{_call(record)}: {why}".rstrip(), "yellow")
         case Resolved():
-            said = "it has happened" if record.outcome == "done" else "it has not happened, it may be done"
+            said = {
+                "done": "it has happened", "not_done": "it has not happened, it may be done",
+                "new": "it is a new action, it may be done",
+            }[record.outcome]  # fmt: skip
             return Told(f"answered    {record.id} by {record.by}: {said}{_note(record)}", "yellow")
         case ApprovalAsked():
             return Told(f"asked {record.id:<6}{_scope(record)}  {record.question}", "yellow")

@@ -38,6 +38,7 @@ class Book:
     doubts: dict[str, dict[str, Any]] = field(default_factory=dict)
     approvals: dict[str, dict[str, Any]] = field(default_factory=dict)
     settled: set[str] = field(default_factory=set)
+    same: dict[Key, Key] = field(default_factory=dict)  # of calls that were asked about: the earlier call, as answered
     steps: int = 0
     _pending: dict[str, list[Any]] = field(default_factory=dict)
 
@@ -77,6 +78,9 @@ class Book:
             case "partial.promoted":
                 self.promoted.append(record)
             case "doubt":
+                for each in list(self.doubts.values()):
+                    if each["why"] == record["why"] == "unclaimed" and (each["scope"], each["step"]) == key[:2]:
+                        del self.doubts[each["id"]]
                 self.doubts[record["id"]] = record
             case "resolved":
                 self._resolve(record)
@@ -106,6 +110,7 @@ class Book:
         self.open.discard(scope)
         self.done = {key: each for key, each in self.done.items() if key[0] != scope}
         self.started = {key: each for key, each in self.started.items() if key[0] != scope}
+        self.doubts = {id: each for id, each in self.doubts.items() if each["scope"] != scope}
 
     def _edited(self, record: dict[str, Any]) -> None:
         if record["file"] == "workspace.yaml":
@@ -129,8 +134,9 @@ class Book:
             return  # another agent's
         doubt = self.doubts.pop(record["id"])
         if doubt["why"] == "unclaimed":
-            for step, args, n in doubt.get("others", []):
-                self.started.pop((doubt["scope"], step, args, n), None)
+            others = [] if record["outcome"] == "new" else doubt["others"]
+            if other := record.get("other") or next(iter(others), None):
+                self.same[doubt["scope"], doubt["step"], doubt["args"], doubt["n"]] = (doubt["scope"], *other)
             return
         key = doubt["scope"], doubt["step"], doubt["args"], doubt["n"]
         self.started.pop(key, None)
@@ -145,9 +151,10 @@ class Book:
         self.done[key] = asked | {"effect": True, "result": result}
 
     def _asked_no_more(self, key: Key) -> None:
+        if (other := self.same.pop(key, None)) is not None:
+            self.started.pop(other, None)
         for each in list(self.doubts.values()):
-            same = each["scope"] == key[0] and each["step"] == key[1]
-            if same and (each["why"] == "unclaimed" or (each["args"], each["n"]) == key[2:]):
+            if (each["scope"], each["step"], each["args"], each["n"]) == key:
                 del self.doubts[each["id"]]
 
     def _replan(self, line: int, removed: int, text: str) -> None:

@@ -105,9 +105,9 @@ def answer(workspace: Workspace, doubt: str, *, is_done: bool) -> None:
     """What `satchel answer` does."""
     if doubt in workspace.moment.doubts:
         result = Raw(b'"done, says a person"') if is_done else NOTHING
-        workspace.journal.add(
-            Resolved(id=doubt, by="a person", outcome="done" if is_done else "not_done", result=result)
-        )
+        other = next(iter(workspace.moment.doubts[doubt].others), None)
+        outcome: Literal["done", "not_done"] = "done" if is_done else "not_done"
+        workspace.journal.add(Resolved(id=doubt, by="a person", outcome=outcome, other=other, result=result))
         workspace.journal.flush()
 
 

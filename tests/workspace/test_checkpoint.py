@@ -24,6 +24,7 @@ from satchel.workspace.definition import Checkpoints
 from satchel.workspace.errors import InvalidFile, NewerFormat
 from satchel.workspace.looking import look
 from satchel.workspace.moment import Moment
+from satchel.workspace.questions import verdicts
 from satchel.workspace.record import (
     NOTHING,
     AgentBegun,
@@ -40,6 +41,7 @@ from satchel.workspace.record import (
     Line,
     Message,
     Migrated,
+    OfCall,
     Opened,
     Output,
     PartialPromoted,
@@ -174,7 +176,7 @@ class History:
 
     def commit(self) -> None:
         key = self.scope()
-        doubts = self.moment.doubts.values()
+        doubts = [doubt for doubt in self.moment.doubts.values() if doubt.why != "unclaimed"]
         if key == ROOT or any((doubt.agent, doubt.scope) == (self.agent.path, key) for doubt in doubts):
             return
         messages = [
@@ -235,9 +237,14 @@ class History:
     def answer(self) -> None:
         if self.moment.doubts:
             id = self.choose.choice([*self.moment.doubts])
-            outcome = self.choose.choice(["done", "not_done"])
+            doubt = self.moment.doubts[id]
+            known = verdicts(doubt, self.moment.agents[doubt.agent].scopes[doubt.scope].numbers)
+            outcome, other = self.choose.choice([*known.values()])
             result = self.choose.choice([NOTHING, Raw(b'"r"')]) if outcome == "done" else NOTHING
-            self.group(Resolved(id=id, outcome=outcome, by="ann", result=result))  # type: ignore[arg-type]
+            self.group(Resolved(id=id, outcome=outcome, other=other, by="ann", result=result))
+            if other is not None and self.choose.random() < 0.9:
+                call = {name: getattr(doubt, name) for name in OfCall.__struct_fields__}
+                self.group(StepCompleted(**call, effect=True, result=Raw(b"1"), how="resolved"))
 
     def fail(self) -> None:
         self.group(StepFailed(**self.call(), error=Failure("E", "x"), attempt=2))

@@ -86,9 +86,12 @@ def test_the_answer_to_an_unclaimed_effect_counts_for_one_call_of_it() -> None:
     doubt = Doubt(**call(args="b", no=2), id="d1", why="unclaimed", others=(KEY,))
     found = moment(BEGUN, STARTED, doubt, Resolved(id="d1", outcome="not_done", by="ann"))
     scope = found.root.scopes["1"]
-    assert scope.settled == {KEY} and scope.answers["send"].outcome == "not_done" and not scope.started
+    answer = scope.answers["send", "b", 0]
+    assert (answer.outcome, answer.other) == ("not_done", KEY) and KEY in scope.started and not scope.settled
     found.apply([Line(5, 5, AT, 1, StepStarted(**call(args="c", no=3), idempotency_key="k"))])
-    assert not scope.answers
+    assert scope.answers and KEY in scope.started, "another call has taken it"
+    found.apply([Line(6, 6, AT, 1, StepStarted(**call(args="b", no=2), idempotency_key="k"))])
+    assert not scope.answers and KEY not in scope.started and scope.settled == {KEY}
 
 
 def test_messages_count_only_with_the_commit_of_their_group() -> None:
@@ -169,7 +172,7 @@ def test_an_answer_that_no_call_has_taken_yet_outlives_that_its_item_is_done_aga
     answer = Resolved(id="d1", outcome="done", by="ann")
     found = moment(BEGUN, SENT, UNCLAIMED, answer, edited(redone=("1",)), BEGUN_AGAIN)
     scope = found.root.scopes["1"]
-    assert scope.answers["send"].result == Raw(b"1") and scope.settled == {KEY} and KEY in scope.done
+    assert scope.answers["send", "b", 0].result == Raw(b"1") and KEY in scope.done
 
 
 def test_an_effect_that_a_person_wants_done_again_is_not_remembered_as_done() -> None:

@@ -2,13 +2,11 @@
 
 from .desk import Desk, Found, answer_text, filled_in, nothing_has_come
 from .fitting import fit
-from .question import DONE, FOLDER, REDO, Question, find, open_questions, path_of
+from .question import FOLDER, Question, find, open_questions, path_of
 from .reading import Reply
 
 __all__ = [
-    "DONE",
     "FOLDER",
-    "REDO",
     "Desk",
     "Found",
     "Question",

@@ -25,7 +25,7 @@ from ..scopemoment import Kept
 from ..settling import Settling, Unsettled, until_settled
 from ..store import Content, FileChanged, Store, Version
 from . import form
-from .question import DONE, FOLDER, Question, open_questions, path_of
+from .question import FOLDER, Question, open_questions, path_of
 from .question import find as find_question
 from .reading import Reply, read
 
@@ -200,10 +200,11 @@ class Desk:
         decision = Raw(msgspec.json.encode(reply.decision))
         if question.is_doubt:
             kept = blobs.keep(self._store, bytes(reply.result), journal.epoch) if len(reply.result) else Kept()
+            meant = question.verdicts[reply.decision]
             journal.add(
                 Resolved(
-                    id=question.id, outcome="done" if reply.decision == DONE else "not_done", by=reply.by,
-                    note=reply.note, how="file" if how == "file" else "command", result=kept.result, blob=kept.blob,
+                    id=question.id, outcome=meant.outcome, other=meant.other, by=reply.by, note=reply.note,
+                    how="file" if how == "file" else "command", result=kept.result, blob=kept.blob,
                 )
             )  # fmt: skip
         else:

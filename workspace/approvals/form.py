@@ -17,8 +17,8 @@ from ...schemas import Problem
 from .. import yamltext
 from ..errors import InvalidFile, UsageError
 from ..patch import same
-from ..questions import Answered
-from .question import DONE, REDO, Question
+from ..questions import DONE, REDO, Answered
+from .question import Question
 
 FORMAT = 1
 _BOM = "\ufeff"
@@ -55,7 +55,12 @@ def blank(question: Question, run_id: str) -> bytes:
 
 
 def _instructions(question: Question) -> str:
-    if question.is_doubt:
+    if question.is_unclaimed:
+        how = ["write one of these as the decision below and save this file:", ""]
+        how += [f"    {each}: {question.meaning(each)}" for each in question.choices[:_LISTED]]
+        how += ["    ..."] if len(question.choices) > _LISTED else []
+        how += ["", "A result is what the earlier call returned; leave it empty if that is on record."]
+    elif question.is_doubt:
         how = [
             f"write {DONE} as the decision below if it has happened (and what it returned as the result),",
             f"or {REDO} if it has not and may be done; then save this file.",

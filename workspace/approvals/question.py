@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 from ..moment import Moment
-from ..record import ApprovalAsked, Doubt
+from ..questions import Verdict, verdicts
+from ..record import ApprovalAsked, Doubt, Key
+from ..scopemoment import Scope
 
 FOLDER = "approvals"
-DONE, REDO = "done", "redo"
-"""What can be said of an effect in doubt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,7 @@ class Question:
     asked_at: str = ""  # UTC, ISO 8601
     expires: str = ""
     facts: dict[str, Any] = field(default_factory=dict)  # `context` and `default`, if there are
+    verdicts: dict[str, Verdict] = field(default_factory=dict)  # of a doubt: what each choice means
 
     @property
     def path(self) -> str:
@@ -38,6 +39,23 @@ class Question:
     @property
     def is_doubt(self) -> bool:
         return isinstance(self.asked, Doubt)
+
+    @property
+    def is_unclaimed(self) -> bool:
+        """It is a doubt whether a call is the same action as an earlier one."""
+        return isinstance(self.asked, Doubt) and self.asked.why == "unclaimed"
+
+    def meaning(self, decision: str) -> str:
+        """What a decision about an unclaimed call means, for people."""
+        outcome, _ = self.verdicts[decision]
+        if outcome == "new":
+            return "a new action: do it"
+        which = f"call {decision.partition('-')[2]}" if "-" in decision else "the earlier call"
+        return f"the same as {which}, {'which has happened' if outcome == 'done' else 'and may be done again'}"
+
+    def has_happened(self, decision: Any) -> bool:
+        """Whether a decision says of a doubt that the effect has happened."""
+        return isinstance(decision, str) and decision in self.verdicts and self.verdicts[decision].outcome == "done"
 
     @property
     def expires_at(self) -> datetime | None:
@@ -88,28 +106,44 @@ def _of_approval(asked: ApprovalAsked, moment: Moment) -> Question:
 
 
 def _of_doubt(doubt: Doubt, moment: Moment) -> Question:
+    scope = _scope(doubt, moment)
+    meant = verdicts(doubt, scope.numbers)
     return Question(
-        doubt.id, _doubtful(doubt, moment), doubt, (DONE, REDO), None, doubt.agent, _item(doubt, moment),
-        moment.asked_at.get(doubt.id, ""),
+        doubt.id, _doubtful(doubt, scope), doubt, tuple(meant), None, doubt.agent, scope.title,
+        moment.asked_at.get(doubt.id, ""), verdicts=meant,
     )  # fmt: skip
 
 
+def _scope(asked: ApprovalAsked | Doubt, moment: Moment) -> Scope:
+    return moment.agents[asked.agent].scopes.get(asked.scope) or Scope()
+
+
 def _item(asked: ApprovalAsked | Doubt, moment: Moment) -> str:
-    scope = moment.agents[asked.agent].scopes.get(asked.scope)
-    return scope.title if scope else ""
+    return _scope(asked, moment).title
 
 
-def _doubtful(doubt: Doubt, moment: Moment) -> str:
-    title = _item(doubt, moment)
+def _doubtful(doubt: Doubt, scope: Scope) -> str:
+    title = scope.title
     place = f" of {title!r}" if title else ""
     place += f" of the agent {doubt.agent}" if doubt.agent else ""
     what = f"{doubt.step}{doubt.call}{place}"
     if doubt.why == "unclaimed":
+        earlier = [_earlier(doubt, key, scope) for key in doubt.others]
+        known = earlier[0] if len(earlier) == 1 else "; ".join(
+            f"{scope.numbers.get(key, 0)}. {each}" for key, each in zip(doubt.others, earlier, strict=True)
+        )  # fmt: skip
         return (
-            f"{what} would begin, but an earlier attempt has already called {doubt.step} with other arguments. "
-            "Is it the same action? If it is to be told apart, give it a name: "
-            f"{doubt.step}.named(...)"
+            f"{what} would begin, but an earlier attempt has called {known}. "
+            f"Is it {'one of these actions' if len(earlier) > 1 else 'the same action'}? "
+            f"{doubt.cause or 'If its arguments differ at every start, give it a name'}: {doubt.step}.named(...)"
         )
     if doubt.why == "unreached":
         return f"{what} began in an earlier attempt and was not called again. Has it happened?"
     return f"{what} began, and nothing says how it ended ({doubt.cause or 'a crash'}). Has it happened?"
+
+
+def _earlier(doubt: Doubt, key: Key, scope: Scope) -> str:
+    """A call that may be the same action, for people."""
+    if key in scope.started:
+        return f"{doubt.step}{scope.started[key].call}, and nothing says how that ended"
+    return f"{doubt.step}{scope.done[key].call if key in scope.done else ''}"

@@ -15,7 +15,7 @@ from ..record import NOTHING
 from ..yamltext.read import Document
 from . import form
 from .fitting import fit
-from .question import DONE, Question
+from .question import Question
 
 _NOT_THIS = "Move this file away; the question is then written anew"
 
@@ -84,7 +84,7 @@ def _check_result(question: Question, said: dict[str, Any], answer: Any, documen
     result = said.get("result")
     if result is None:
         return NOTHING
-    if not question.is_doubt or answer not in (None, DONE):
+    if not (question.is_doubt and (answer is None or question.has_happened(answer))):
         what = "which is not done" if question.is_doubt else "which is not about something that may have happened"
         remedy = "Leave it empty, or correct `decision`"
         problem = Problem(document.place(("result",)), "a result", f"none for a question {what}", remedy)

@@ -24,10 +24,15 @@ class Doubt(OfCall, frozen=True, kw_only=True, tag="doubt"):
 
 
 class Resolved(Record, frozen=True, kw_only=True, tag="resolved"):
-    """The answer: it has happened, with this result; or it has not, and may be done."""
+    """The answer: it has happened, with this result; or it has not, and may be done.
+
+    Of an `unclaimed` one this says what is known of `other`, the earlier call that is the same action (it may be left
+    out if there is only one); or the call is a `new` action, and every earlier one stays as it is.
+    """
 
     id: str
-    outcome: Literal["done", "not_done"]
+    outcome: Literal["done", "not_done", "new"]
+    other: Key | None = None
     by: str
     note: str = ""
     how: Literal["file", "command"] = "command"
