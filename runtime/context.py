@@ -152,11 +152,17 @@ class Context:
 
     def check_may_commit(self) -> None:
         """A scope whose function has come to its end by itself is committed although the run is to pause; one that was
-        told to stop is not, whatever it has made of that, nor is one that an edit may be about."""
+        told to stop is not, whatever it has made of that, nor is one that an edit may be about. In a part that must not
+        be interrupted only the scope's own stop counts: it is in doubt, or asks."""
+        if self.failed:
+            raise self.failed
+        if self.suspension is None:
+            return
         is_whole = not (self.drain.has_cancelled or (scope := current_scope.get()) is None or scope.was_stopped)
-        goes_on = is_whole and not self._has_asked
-        if self.failed or (self.suspension and not (goes_on and self.suspension.status == "paused")):
-            self.check_going_on()
+        goes_on = self.suspension.status == "paused" and not self._has_asked
+        if not (is_whole and (goes_on or self.drain.is_held_here)):
+            self.drain.told()
+            raise Suspended
 
     def obey_signals(self) -> None:
         """What the signals that have come so far ask for. On the loop: nothing may be recorded in a handler."""

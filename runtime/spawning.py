@@ -89,6 +89,10 @@ async def _run(
         await scope.durable()
     except StorageFailed:
         raise
+    except asyncio.CancelledError as error:
+        if context.suspension:
+            raise Suspended from error  # the caller's scope is stopped, too, whatever it makes of that
+        raise
     except Exception as error:
         if context.suspension:
             raise Suspended from error  # it has made something of its own of it

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,12 @@ import warm
 
 from satchel import Run, agent, effect, run, step
 from satchel.workspace import yamltext
+from satchel.workspace.approvals import Reply, find
 from satchel.workspace.errors import AgentError
+from satchel.workspace.opening import opened
+from satchel.workspace.record import NOTHING
+from satchel.workspace.report import Report
+from satchel.workspace.store import DiskStore
 
 
 def stop() -> None:
@@ -308,3 +314,97 @@ def test_a_second_signal_does_not_wait_any_longer(workspace: Path) -> None:
     paused = yamltext.load((workspace / "pause.yaml").read_text(), "pause.yaml").value
     assert (paused["status"], paused["forced"]) == ("paused", True)
     assert json.loads((workspace / "state.json").read_text())["status"] == "paused"
+
+
+def answer(workspace: Path, id: str, decision: str) -> None:
+    with opened(DiskStore(workspace), "answer", Report()) as found:
+        question = find(found.moment, id)
+        assert question is not None
+        found.desk.record(found.journal, question, Reply(decision, "tester", "", NOTHING), "command")
+        found.close()
+
+
+@pytest.mark.parametrize("how", ["gather", "swallowed", "cancelled"])
+def test_a_scope_in_a_block_commits_over_an_effect_in_doubt(workspace: Path, calls: list[str], how: str) -> None:
+    @effect
+    async def send() -> None:
+        calls.append("sent")
+        if how == "cancelled":
+            await asyncio.Event().wait()
+        raise TimeoutError
+
+    async def work(run: Run[Any]) -> str:
+        if how == "cancelled":
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.01):
+                    await send()
+        elif how == "gather":
+            await asyncio.gather(send(), return_exceptions=True)
+        else:
+            with suppress(BaseException):
+                await send()
+        return "committed"
+
+    @agent
+    async def main(run: Run[Any]) -> str:
+        async with run.uninterrupted("block"):
+            return await run.scope("send", work, run)
+
+    outcome = run(workspace, main)
+    assert (outcome.status, [doubt.id for doubt in outcome.doubts]) == ("waiting", ["d1"])
+    assert '"scope.committed","scope":"_send"' not in (workspace / "journal/000000000001.jsonl").read_text()
+    answer(workspace, "d1", "done")
+    outcome = run(workspace, main)
+    assert (outcome.status, outcome.result, calls) == ("completed", "committed", ["sent"])
+
+
+@pytest.mark.parametrize("spawned", [False, True])
+def test_a_question_in_a_block_is_dropped_by_a_commit(workspace: Path, spawned: bool) -> None:
+    async def ask(run: Run[Any]) -> Any:
+        return (await run.ask("Really?", ["yes", "no"], wait_for=0)).decision
+
+    @agent
+    async def child(run: Run[Any]) -> Any:
+        return await ask(run)
+
+    async def work(run: Run[Any]) -> Any:
+        asked = run.spawn(child, "child") if spawned else ask(run)
+        (found,) = await asyncio.gather(asked, return_exceptions=True)
+        return found if isinstance(found, str) else "unanswered"
+
+    @agent
+    async def main(run: Run[Any]) -> Any:
+        async with run.uninterrupted("block"):
+            return await run.scope("ask", work, run)
+
+    assert run(workspace, main).status == "waiting"
+    answer(workspace, "a1", "no")
+    outcome = run(workspace, main)
+    assert (outcome.status, outcome.result) == ("completed", "no")
+
+
+def test_a_question_of_another_agent_interrupts_a_block_that_commits(workspace: Path) -> None:
+    committed = asyncio.Event()
+
+    async def work(run: Run[Any]) -> None:
+        for _ in range(5000):
+            if run._session.context.suspension:
+                break
+            await asyncio.sleep(0.001)
+
+    @agent
+    async def block(run: Run[Any]) -> None:
+        async with run.uninterrupted("block"):
+            await run.scope("work", work, run)
+            committed.set()
+
+    @agent
+    async def asks(run: Run[Any]) -> None:
+        await run.ask("Really?", ["yes", "no"], wait_for=0)
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await asyncio.gather(run.spawn(block, "block"), run.spawn(asks, "asks"))
+
+    assert run(workspace, main).status == "waiting"
+    assert committed.is_set()
