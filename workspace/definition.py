@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ..schemas import problems, schema
+from ..schemas import Problem, Where, problems, schema, short
 from . import times, yamltext
-from .errors import InvalidFile, NewerFormat
+from .errors import InvalidFile, NewerFormat, UsageError
 from .names import DEFINITION
 
 FORMAT = 1
 
 _IDENTITY = ("$schema", "format", "run_id")
+
+_LENGTH = ("a length of time of at most 100 years", "Write a number of seconds, or one with s, m, h or d")
 
 _EDITOR = "# yaml-language-server: $schema=.satchel/schemas/workspace.json"
 
@@ -100,7 +102,26 @@ def parse(source: str | bytes, path: str = DEFINITION) -> Definition:
     if not _is_plainly_valid(value) and (found := problems("workspace", value, place=document.place)):
         raise InvalidFile(path, found)
     said = {key: each for key, each in value.items() if key not in _IDENTITY and not key.startswith("x-")}
-    return Definition(value["run_id"], value["agent"], value.get("settings", {}), **_options(value), said=said)
+    try:
+        options = _options(value)
+    except _NoLength as error:
+        raise InvalidFile(path, [Problem(document.place(error.where), short(error.found), *_LENGTH)]) from None
+    return Definition(value["run_id"], value["agent"], value.get("settings", {}), **options, said=said)
+
+
+class _NoLength(Exception):
+    """A length of time that is none."""
+
+    def __init__(self, where: Where, found: Any):
+        super().__init__(where, found)
+        self.where, self.found = where, found
+
+
+def _seconds(written: Any, *where: str | int) -> float:
+    try:
+        return times.seconds(written)
+    except UsageError:
+        raise _NoLength(where, written) from None
 
 
 def _options(value: dict[str, Any]) -> dict[str, Any]:
@@ -109,18 +130,18 @@ def _options(value: dict[str, Any]) -> dict[str, Any]:
     found |= {key: tuple(value[key]) for key in ("references", "notify") if key in value}
     drain, budget = value.get("drain", {}), dict(value.get("budget", {}))
     if "timeout" in drain:
-        found["drain_timeout"] = times.seconds(drain["timeout"])
+        found["drain_timeout"] = _seconds(drain["timeout"], "drain", "timeout")
     if "then" in drain:
         found["drain_then"] = drain["then"]
     if "idle_below" in value:
-        found["idle_below"] = times.seconds(value["idle_below"])
+        found["idle_below"] = _seconds(value["idle_below"], "idle_below")
     if "time" in budget:
-        budget["time"] = times.seconds(budget["time"])
+        budget["time"] = _seconds(budget["time"], "budget", "time")
     found["budget"] = Budget(**budget)
     found["schedule"] = tuple(
         Start(**{"name": str(number)} | start) for number, start in enumerate(value.get("schedule", ()), 1)
     )
-    found["windows"] = tuple(map(_window, value.get("windows", ())))
+    found["windows"] = tuple(_window(number, window) for number, window in enumerate(value.get("windows", ())))
     found["checkpoints"] = _checkpoints(value.get("checkpoints", {}))
     return found
 
@@ -129,17 +150,22 @@ def _checkpoints(written: dict[str, Any]) -> Checkpoints:
     found: dict[str, Any] = {}
     if "every" in written:
         every = written["every"]
-        found["every"] = every if every in ("growth", "item", "milestone") else times.seconds(every)
+        is_word = every in ("growth", "item", "milestone")
+        found["every"] = every if is_word else _seconds(every, "checkpoints", "every")
     if "keep" in written:
         each = written["keep"] if isinstance(written["keep"], list) else [written["keep"]]
         found["keep"] = max((number for number in each if isinstance(number, int)), default=1)
-        found["keep_for"] = max((times.seconds(age) for age in each if isinstance(age, str)), default=0.0)
+        found["keep_for"] = max(
+            (_seconds(age, "checkpoints", "keep") for age in each if isinstance(age, str)), default=0.0
+        )
     return Checkpoints(**found)
 
 
-def _window(written: dict[str, Any]) -> Window:
-    lengths = ("duration", "notify_before")
-    facts: dict[str, Any] = {key: times.seconds(each) if key in lengths else each for key, each in written.items()}
+def _window(number: int, written: dict[str, Any]) -> Window:
+    facts = dict(written)
+    for key in ("duration", "notify_before"):
+        if key in facts:
+            facts[key] = _seconds(facts[key], "windows", number, key)
     return Window(**facts)
 
 

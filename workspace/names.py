@@ -25,7 +25,7 @@ OF_A_RUN = frozenset(
 
 _SLUG_LENGTH = 40
 _LEADS_OUT = frozenset(("", ".", ".."))
-_FORBIDDEN = re.compile(r'[\x00-\x1f\x7f\\:*?"<>|]')
+_FORBIDDEN = re.compile(r'[\x00-\x1f\x7f\\:*?"<>|\ud800-\udfff]')
 
 
 def slug(words: str) -> str:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, ValidationError, convert
 
-from ..schemas import Problem, problems
+from ..schemas import Problem, problems, short
 from . import textfile, times, yamltext
 from .errors import InvalidFile, SatchelError, UsageError
 from .record import Mode, PauseRequested, Resume, time_text
@@ -81,7 +81,7 @@ def parse(data: bytes, saved: datetime | None = None) -> PauseFile:
         except UsageError as error:
             place = document.place(("expected_until",))
             raise InvalidFile(
-                PATH, [Problem(place, repr(said["expected_until"]), "a time", f"{error.remedy}")]
+                PATH, [Problem(place, short(said["expected_until"]), "a time", f"{error.remedy}")]
             ) from None
     return PauseFile(
         status=said.get("status"), reason=said.get("reason", "").strip(), by=said.get("by", "").strip(),

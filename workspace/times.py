@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from .errors import UsageError
 
@@ -12,27 +12,42 @@ _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _CLOCK = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])")
 
 
+_LONGEST = 36_525 * 86_400
+"""Seconds of a hundred years. No calendar ends within them."""
+
+
 def seconds(written: str | float) -> float:
-    """The length of time in seconds. UsageError if it is none."""
-    match = _LENGTH.fullmatch(str(written).strip())
-    if match is None:
-        raise UsageError(f"{written!r} is not a length of time", remedy="write seconds, or a number with s, m, h or d")
-    return float(match[1]) * _SECONDS[match[2]]
+    """The length of time in seconds. UsageError if it is none, or one of more than a hundred years."""
+    if isinstance(written, str):
+        match = _LENGTH.fullmatch(written.strip())
+        if match is None:
+            raise UsageError(
+                f"{written[:40]!r} is not a length of time", remedy="write seconds, or a number with s, m, h or d"
+            )
+        found = float(match[1]) * _SECONDS[match[2]]
+    else:
+        found = written
+    if not 0 <= found <= _LONGEST:
+        raise UsageError("the length of time is not between 0 and 100 years", remedy="write a shorter one")
+    return float(found)
 
 
 def moment_after(written: str, now: datetime) -> datetime:
     """The time that `written` means to somebody who writes it at `now`: a date and a time, a time of day (the next
     one), or a length of time from now. Without a zone it is this machine's. UsageError if it is none."""
     text = written.strip()
-    if match := _CLOCK.fullmatch(text):
-        local = now.astimezone()
-        found = local.replace(hour=int(match[1]), minute=int(match[2]), second=0, microsecond=0)
-        return found if found > local else found + timedelta(days=1)
-    if _LENGTH.fullmatch(text) and text[-1:].isalpha():
-        return now + timedelta(seconds=seconds(text))
     try:
-        return datetime.fromisoformat(text).astimezone()
-    except ValueError:
+        if match := _CLOCK.fullmatch(text):
+            local = now.astimezone()
+            found = local.replace(hour=int(match[1]), minute=int(match[2]), second=0, microsecond=0)
+            return found if found > local else found + timedelta(days=1)
+        if _LENGTH.fullmatch(text) and text[-1:].isalpha():
+            return now + timedelta(seconds=seconds(text))
+        found = datetime.fromisoformat(text).astimezone()
+        found.astimezone(UTC)  # the first and last day of the calendar are not days everywhere
+        return found
+    except (ValueError, OverflowError):
         raise UsageError(
-            f"{written!r} is not a time", remedy="write 22:30, 2026-11-22 22:30, 2026-11-22T21:30:00Z, or 45m from now"
+            f"{written[:40]!r} is not a time",
+            remedy="write 22:30, 2026-11-22 22:30, 2026-11-22T21:30:00Z, or 45m from now",
         ) from None

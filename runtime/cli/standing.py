@@ -97,7 +97,9 @@ def stand(store: Store, *, with_edits: bool = False) -> Standing:
     except SatchelError as error:
         standing.problem = error
         return standing
-    standing.moment, standing.complaints = seen.moment, seen.complaints
+    standing.moment, standing.complaints = seen.moment, [*seen.complaints]
+    for name in store.unusable(inbox.FOLDER):
+        standing.complaints.append(f"inbox/{name} is left alone: not every system takes that name. Rename it")
     standing.at = _last_time(seen.tail)
     standing.state = _state(standing, seen.moment, _is_stopped(standing, store, seen.moment))
     if standing.holder is not None:

@@ -121,6 +121,9 @@ def _inbox(store: Store) -> Iterator[Finding]:
             yield from of_error(error)
     for path in inbox.others(store):
         yield Finding(path, "", "neither .md nor .yaml", "a task", "Give it such a name, or move it away")
+    for name in store.unusable(inbox.FOLDER):
+        found = f"the file {name}, whose name not every system takes, so that it is left alone"
+        yield Finding(inbox.FOLDER, "", found, "letters, digits, hyphens and dots", "Rename it")
 
 
 def _pause(store: Store) -> Iterator[Finding]:

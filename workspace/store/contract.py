@@ -144,6 +144,10 @@ class Store(Protocol):
     def folders(self, folder: str) -> Iterator[str]:
         """The paths of the folders directly in `folder`, by name."""
 
+    def unusable(self, folder: str) -> Iterator[str]:
+        """The names in `folder` that `list` and `folders` leave out since not every system could have them, as text
+        that can be shown. Not those in a bucket, where anybody may use any key."""
+
     def rename(self, path: str, to: str) -> None:
         """Give a file another name, durably, in place of what has that name. After a crash it has one of the two, or
         both. FileNotFoundError if there is no such file."""

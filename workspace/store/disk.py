@@ -91,8 +91,11 @@ class DiskStore:
             status = self._os.stat(self._inside(path))
         except OSError:
             return Trace("", "")
-        saved = datetime.fromtimestamp(status.st_mtime, UTC).isoformat(timespec="seconds")
-        return Trace(f"{user_name(status.st_uid)}@{socket.gethostname()}", saved.replace("+00:00", "Z"))
+        try:
+            saved = datetime.fromtimestamp(status.st_mtime, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        except (ValueError, OverflowError, OSError):  # no calendar has that day
+            saved = ""
+        return Trace(f"{user_name(status.st_uid)}@{socket.gethostname()}", saved)
 
     def list(self, folder: str) -> Iterator[Entry]:
         for name, is_folder, size in self._scan(folder):
@@ -103,6 +106,13 @@ class DiskStore:
         for name, is_folder, _ in self._scan(folder):
             if is_folder:
                 yield f"{folder}/{name}" if folder else name
+
+    def unusable(self, folder: str) -> Iterator[str]:
+        full = os.path.dirname(self._inside(f"{folder}/x")) if folder else self._root
+        with suppress(OSError):
+            for name, _, _ in sorted(self._os.scan(full)):
+                if not is_name(name):
+                    yield os.fsencode(name).decode(errors="backslashreplace")
 
     def _scan(self, folder: str) -> Sequence[tuple[str, bool, int]]:
         full = os.path.dirname(self._inside(f"{folder}/x")) if folder else self._root

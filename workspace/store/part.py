@@ -57,6 +57,9 @@ class Part:
     def folders(self, folder: str) -> Iterator[str]:
         return map(self._out, self._whole.folders(self._folder(folder)))
 
+    def unusable(self, folder: str) -> Iterator[str]:
+        return self._whole.unusable(self._folder(folder))
+
     # Writing
 
     def replace(self, path: str, data: bytes, *, sync: Sync = "all", if_version: Version | None = None) -> Version:

@@ -79,6 +79,9 @@ class RemoteStore:
     def folders(self, folder: str) -> Iterator[str]:
         return iter(self._view.folders(folder))
 
+    def unusable(self, folder: str) -> Iterator[str]:
+        return iter(())
+
     def settle(self, folder: str) -> None:
         """Whatever was answered is as durable as it gets."""
         if folder:

@@ -12,6 +12,7 @@ _OCTAL_OR_HEX = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _NOT_JSON = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _DIGITS = 4300  # more digits than this Python refuses to convert
+_HEX_DIGITS = 3500  # and so many come to fewer than that
 
 
 def resolve(word: str) -> str | int | float | bool | None:
@@ -25,6 +26,8 @@ def resolve(word: str) -> str | int | float | bool | None:
             raise ValueError("a number of more than 4300 digits")
         return int(word)
     if _OCTAL_OR_HEX.fullmatch(word):
+        if len(word) > _HEX_DIGITS:
+            raise ValueError("a number of more than 3500 digits")
         return int(word, 0)
     if _FLOAT.fullmatch(word):
         if math.isinf(number := float(word)):
