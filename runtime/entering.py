@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Literal
 
 from ..workspace import inbox, pausefile, pausing
+from ..workspace.agentmoment import CANCEL, ROOT
 from ..workspace.errors import SatchelError, StorageFailed
 from ..workspace.names import DEFINITION
 from ..workspace.pausefile import SIGNAL
@@ -95,7 +96,7 @@ class Entering:
                 return ended
         if agent.on_cancel is None:
             return Ended(context, "cancelled", self._reason)
-        ended = await self._enter(replace(agent, function=agent.on_cancel))
+        ended = await self._enter(replace(agent, function=agent.on_cancel), CANCEL)
         return Ended(context, "cancelled", self._reason) if ended.status == "completed" else ended
 
     async def _goes_on(self, ended: Ended) -> bool:
@@ -120,10 +121,10 @@ class Entering:
         pause = self._context.moment.pause
         return pause.reason if pause else ""
 
-    async def _enter(self, agent: Agent) -> Ended:
-        """Call the agent, and wait until nothing of it is at work."""
+    async def _enter(self, agent: Agent, root: str = ROOT) -> Ended:
+        """Call the agent, and wait until nothing of it is at work. `root` is the scope of its own calls."""
         context = self._context
-        session = Session(context, agent)
+        session = Session(context, agent, root=root)
         session.publish_schemas()
         context.agents = {"": session}
         context.offered, context.has_opened_inbox = inbox.offered(context.store, context.moment), False

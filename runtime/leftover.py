@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from ..workspace.agentmoment import ROOT
 from ..workspace.record import OfCall, StepStarted
 from .context import AgentContext, Suspended
 from .scope import ScopeRun
@@ -26,7 +25,7 @@ def ask_about(agent: AgentContext, scope: ScopeRun) -> None:
 
 def ask_about_all(agent: AgentContext, root: ScopeRun) -> None:
     """Nor does an agent end over one, even if its item was removed or ticked meanwhile."""
-    scopes = {key: scope for key, scope in agent.recorded.scopes.items() if key != ROOT}
+    scopes = {key: scope for key, scope in agent.recorded.scopes.items() if key != root.key}
     others = [_Left(started, "unreached") for scope in scopes.values() for started in scope.started.values()]
     _ask(agent, [*_in_scope(agent, root), *others, *_in_agents(agent, None)])
 

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Raw
 
 from ..workspace import archive, blobs, inbox, patch
-from ..workspace.agentmoment import ROOT
+from ..workspace.agentmoment import CANCEL, ROOT
 from ..workspace.errors import AgentError, Refused, UsageError
 from ..workspace.moment import scope_of_task
 from ..workspace.projection import folder_of
@@ -58,12 +58,15 @@ class ItemFace(Protocol):
 class Session(AgentContext):
     """The context of one agent, with its state and plan, and the one scope at work."""
 
-    def __init__(self, context: Context, agent: Agent, path: str = "", caller: ScopeRun | None = None):
+    def __init__(
+        self, context: Context, agent: Agent, path: str = "", caller: ScopeRun | None = None, *, root: str = ROOT
+    ):
         super().__init__(context, path, caller, pipelined=agent.durability == "pipelined")
         self.store, self.journal, self.projector = context.store, context.journal, context.projector
         self.agent = agent
         self.scope: ScopeRun | None = None  # the one at work, besides the root
         self.root: ScopeRun  # of the calls outside it
+        self._root = root
         self.codec = Codec(agent.state, f"the state of {path}" if path else "the state")
         self.plan = self.recorded.plan.copy()
         self.state: Any
@@ -101,7 +104,10 @@ class Session(AgentContext):
         """The agent's function, from the top to its end. Nothing of it is at work any more when this returns or
         raises."""
         self.run = self.context.make_run(self)
-        self.root = ScopeRun(self, ROOT, "", self.recorded.scopes[ROOT])
+        if self._root not in self.recorded.scopes:
+            self.journal.add(ScopeBegun(agent=self.path, scope=self._root, title=self._root[1:]))
+            self.journal.flush()
+        self.root = ScopeRun(self, self._root, "", self.recorded.scopes[self._root])
         tokens = current_scope.set(self.root), current_call.set(None)
         try:
             await self.begin()
@@ -255,6 +261,8 @@ class Session(AgentContext):
         if not isinstance(name, str) or not name:
             raise UsageError("run.scope() takes a name and a function", why=f"got {name!r}")
         key = f"_{name}"
+        if key == CANCEL:
+            raise UsageError(f"run.scope() got the name {name!r}", why="the calls of on_cancel have it")
         codec = result_codec(function)
         if key in self.recorded.results:
             self.context.answered += 1

@@ -46,6 +46,9 @@ from .todo import Plan, Splice
 ROOT = ""
 """The scope of calls that an agent makes outside every other; it never commits."""
 
+CANCEL = "_on_cancel"
+"""The same of `on_cancel`: what it undoes may be a call equal to one of the agent."""
+
 SLEEP = "sleep"
 """The name of the call that waits (`run.sleep`); its progress is when it ends."""
 
@@ -118,6 +121,10 @@ class AgentMoment(Struct, kw_only=True):
     def began(self, record: AgentBegun) -> None:
         self.spawned_in, self.args, self.call = record.scope, record.args, record.call
         self.result = self.error = None
+
+    def cancelled(self) -> None:
+        """The run is, and its `on_cancel` has come to its end."""
+        self._end(CANCEL)
 
     def ended(self, record: AgentEnded) -> None:
         self.error = record.error

@@ -211,6 +211,8 @@ class Moment(Questions, kw_only=True):
         if record.status in ("completed", "cancelled"):
             self.approvals.clear()  # nobody waits for an answer any more
             self.untaken = record.untaken
+        if record.status == "cancelled":
+            self.root.cancelled()
         if record.status:
             self.resumed_at = ""
             self.status, self.reason, self.error = record.status, record.reason, record.error
