@@ -118,6 +118,7 @@ class _Shape:
         self.signature = signature.replace(parameters=rest)
         ordinary = all(p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for p in rest)
         self.names = tuple(p.name for p in rest) if ordinary else None
+        self.defaults = {p.name: _default(p) for p in rest if _default(p) is not p.empty}
         if self.names is None and any(
             signature.parameters[p].kind is not inspect.Parameter.KEYWORD_ONLY for p in injected
         ):
@@ -166,6 +167,13 @@ class _Shape:
             return (), dict(arguments)
         bound = inspect.BoundArguments(self.signature, arguments)
         return bound.args, bound.kwargs
+
+
+def _default(parameter: inspect.Parameter) -> Any:
+    """What it is if a call does not say; `Parameter.empty` if each has to."""
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        return ()
+    return {} if parameter.kind is parameter.VAR_KEYWORD else parameter.default
 
 
 def run_parameter(hints: dict[str, Any]) -> str | None:

@@ -10,7 +10,6 @@ from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial as bind
-from hashlib import blake2b
 from typing import Any, NoReturn
 
 from msgspec import Raw
@@ -19,7 +18,7 @@ from ..workspace import blobs
 from ..workspace.errors import AgentError, UsageError
 from ..workspace.record import Key, Message, Output, StepCompleted, StepFailed, StepProgress, time_text
 from ..workspace.scopemoment import Scope
-from . import streaming
+from . import identity, streaming
 from .calls import MODEL, Step
 from .codec import canonical, encode
 from .context import AgentContext, Suspended, Suspension
@@ -48,12 +47,22 @@ class Call:
     arguments: dict[str, Any]
     encoded: bytes  # the arguments as canonical JSON
     named: str | None = None
+    outer: Call | None = None  # that it is made in
     counts: dict[tuple[str, str], int] = field(default_factory=dict)  # of the calls its function makes
     made: Made = field(default_factory=Made)  # of those, the ones that have not begun
     prompts: dict[str, str] = field(default_factory=dict)  # those that went into it, with their versions
     model: str = ""  # the fallback that is asked in this attempt
     in_doubt: bool = False  # an attempt at it may have happened, so a later one can't say that it has not
     recovered: int = 0  # characters of an earlier attempt's answer that the last one has continued
+
+    def keys(self) -> Iterator[Key]:
+        """What calls that are made in it may have been recorded with, first what it is known by now."""
+        yield self.key
+        if not self.named:
+            name, _, n = self.key
+            outers = self.outer.keys() if self.outer else (None,)
+            for digest in identity.earlier(name, self.arguments, self.step.shape.defaults, outers):
+                yield name, digest, n
 
     @property
     def words(self) -> str:
@@ -81,6 +90,7 @@ class ScopeRun:
         self.agent, self.context, self.key, self.title = agent, agent.context, key, title
         self.recorded = recorded
         self._outstanding = _recorded_effects(recorded)
+        self._unclaimed = identity.Unclaimed(recorded.numbers)
         self.outputs: dict[str, Output] = {}
         self.asked: set[str] = set()  # the open questions that this attempt asks, too
         self.spent: dict[str, int] = {}  # how often what, outside its steps
@@ -132,12 +142,16 @@ class ScopeRun:
         shape = step.shape
         arguments = shape.bind(step.name, args, kwargs)
         encoded = canonical(arguments, step.name)
-        within = b"" if outer is None else repr(outer.key).encode()
-        digest = blake2b((named.encode() if named else encoded) + within, digest_size=8).hexdigest()
-        name = step.name
+        name, within = step.name, outer.key if outer else None
+        digest = identity.digest_of(named.encode() if named else encoded, within)
         n = counts.get((name, digest), 0)
         counts[name, digest] = n + 1
         key = (name, digest, n)
+        if key not in self.recorded.numbers and not named and self._unclaimed.has(name):
+            outers = outer.keys() if outer else (None,)
+            found = ((name, each, n) for each in identity.earlier(name, arguments, shape.defaults, outers))
+            key = next((each for each in found if each in self._unclaimed), key)
+        self._unclaimed.claim(key)
         done = self.recorded.done.get(key)
         if done is not None:
             context.answered += 1
@@ -153,7 +167,7 @@ class ScopeRun:
                 raise
         context.limits.step_begins(context.under_way)
         self.agent.check_going_on()
-        call = Call(self, step, key, self._number(key), arguments, encoded, named)
+        call = Call(self, step, key, self._number(key), arguments, encoded, named, outer)
         for value in arguments.values():
             if type(value) is Prompt:
                 call.prompts[value.name] = value.version

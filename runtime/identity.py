@@ -1,0 +1,67 @@
+"""What tells a call from the others of its scope: its name, its arguments, and how many equal ones came before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import blake2b
+from itertools import chain, combinations, islice, product
+from typing import Any
+
+from ..workspace.errors import NotSerializable
+from ..workspace.record import Key
+from .codec import canonical
+
+_TRIES = 16
+
+
+def digest_of(identity: bytes, outer: Key | None) -> str:
+    """Of the arguments as JSON, or of the name of a named call; `outer` is the call that it is made in."""
+    within = b"" if outer is None else repr(outer).encode()
+    return blake2b(identity + within, digest_size=8).hexdigest()
+
+
+def earlier(
+    name: str, arguments: Mapping[str, Any], defaults: Mapping[str, Any], outers: Iterable[Key | None]
+) -> Iterator[str]:
+    """The digests that this call may have been recorded under before its function, or one that calls it, got some of
+    its parameters: those that have their default. `outers` is the call that it is made in, first as it is known now."""
+    has_default = [parameter for parameter in defaults if _is_equal(arguments[parameter], defaults[parameter])]
+    subsets = islice(chain([()], _subsets(has_default)), 1 + _TRIES)
+    for left_out, outer in islice(product(subsets, islice(outers, 1 + _TRIES)), 1, 1 + _TRIES):
+        rest = {parameter: value for parameter, value in arguments.items() if parameter not in left_out}
+        yield digest_of(canonical(rest, name), outer)
+
+
+def _is_equal(value: Any, default: Any) -> bool:
+    try:
+        return value is default or canonical(value, "") == canonical(default, "")
+    except NotSerializable:
+        return False  # a default that stands for "not given" need not be JSON
+
+
+def _subsets(parameters: list[str]) -> Iterator[tuple[str, ...]]:
+    """Not empty, the likeliest first: those at the end, of which there may be several; then any, the smallest first."""
+    ends = [tuple(parameters[at:]) for at in range(len(parameters) - 1, -1, -1)]
+    sizes = range(1, len(parameters) + 1)
+    others = chain.from_iterable(combinations(parameters, size) for size in sizes)
+    return chain(ends, (subset for subset in others if subset not in ends))
+
+
+class Unclaimed:
+    """The recorded calls that an attempt at their scope has not made again."""
+
+    def __init__(self, recorded: Iterable[Key]):
+        self._by_name: dict[str, set[Key]] = {}
+        for key in recorded:
+            self._by_name.setdefault(key[0], set()).add(key)
+
+    def has(self, name: str) -> bool:
+        """One of this name."""
+        return bool(self._by_name.get(name))
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._by_name.get(key[0], ())
+
+    def claim(self, key: Key) -> None:
+        if keys := self._by_name.get(key[0]):
+            keys.discard(key)
