@@ -104,7 +104,8 @@ def bound_log(store: Store) -> None:
         file.seek(size - _LOG_LIMIT)
         with open(f"{path}.new", "wb", opener=_private) as old:
             old.write(file.read())
-            os.fchown(old.fileno(), now.st_uid, now.st_gid)
+            with suppress(PermissionError):  # a log of another user, in a folder that several share
+                os.fchown(old.fileno(), now.st_uid, now.st_gid)
             os.fchmod(old.fileno(), now.st_mode & 0o777)
         os.replace(f"{path}.new", f"{path}.old")
         file.truncate(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -43,6 +44,17 @@ def test_a_huge_log_of_an_earlier_run_is_not_kept_whole(store: DiskStore, tmp_pa
     assert (tmp_path / LOG).read_bytes() == b""
     assert (tmp_path / f"{LOG}.old").read_bytes()[-8:] == b"the end\n"
     assert sorted(os.listdir(tmp_path / ".satchel")) == ["run.log", "run.log.old"]
+
+
+def test_a_log_that_belongs_to_another_user_grows_for_ever(
+    store: DiskStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_log(store).close()
+    (tmp_path / LOG).write_bytes(b"x" * 50_000 + b"the end\n")
+    monkeypatch.setattr(os, "fchown", mock.Mock(side_effect=PermissionError(1, "Operation not permitted")))
+    bound_log(store)
+    assert (tmp_path / LOG).read_bytes() == b""
+    assert (tmp_path / f"{LOG}.old").read_bytes()[-8:] == b"the end\n"
 
 
 def test_a_link_in_place_of_the_log_is_left_alone(store: DiskStore, tmp_path: Path) -> None:
