@@ -60,7 +60,7 @@ def command(ctx: click.Context, workspaces: tuple[str, ...], root: str | None, r
             click.echo(_line(each))
         if not found:
             click.echo(f"no workspaces below {visible(root or '')}", err=True)
-    ctx.exit(1 if any(each.how == "failed" for each in found) else 0)
+    ctx.exit(1 if any(each.how in ("failed", "elsewhere") for each in found) else 0)
 
 
 def _below(root: str) -> list[Store]:
