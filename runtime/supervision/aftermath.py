@@ -29,7 +29,7 @@ class Left(NamedTuple):
 
     status: Status = "paused"
     was_closed: bool = False
-    error: SatchelError | None = None  # what prevented that it was put right
+    error: SatchelError | OSError | None = None  # what prevented that it was put right
 
 
 def after_kill(store: Store, request: PauseRequested, waited: float, since: datetime) -> Left:
@@ -47,11 +47,11 @@ def after_kill(store: Store, request: PauseRequested, waited: float, since: date
 
     try:
         return _once_it_is_free(store, put_right)
-    except SatchelError as error:
+    except (SatchelError, OSError) as error:
         return Left(error=error)
 
 
-def after_crashes(store: Store, why: str) -> SatchelError | None:
+def after_crashes(store: Store, why: str) -> SatchelError | OSError | None:
     """Let the workspace say that its run is not started again, and why. Returns what prevented that. A run that was
     paused, and died before it had opened the workspace, stays paused."""
 
@@ -67,7 +67,7 @@ def after_crashes(store: Store, why: str) -> SatchelError | None:
 
     try:
         _once_it_is_free(store, put_right)
-    except SatchelError as error:
+    except (SatchelError, OSError) as error:
         return error
     return None
 

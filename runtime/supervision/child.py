@@ -96,8 +96,10 @@ class Child:
         with suppress(OSError):  # it has just ended
             os.killpg(self.pid, signal.SIGSTOP)
 
-    def thaw(self) -> None:
-        """Let it run again."""
+    def thaw(self, seconds: float) -> None:
+        """Let it run again after so many seconds, in which it could not be heard."""
+        self._began += seconds
+        self._heard += seconds if self._heard else 0.0
         with suppress(OSError):
             os.killpg(self.pid, signal.SIGCONT)
 

@@ -10,6 +10,7 @@ import random
 import signal
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Literal
 
@@ -101,25 +102,32 @@ class Supervisor:
 
     def poll(self) -> None:
         now = time.monotonic()
-        if now >= self._glance:
+        glances = now >= self._glance
+        if glances:
+            self._glance = now + _GLANCE  # also if it fails
             bound_log(self.store)
-        if self._child is not None and (code := self._child.poll()) is not None:
-            self._ended(self._child, code)
-        elif self._phase == "resting" and self._pause.has_changed() and self._pause.is_stopped():
-            self._over(PAUSED, f"not started again: {PAUSE} says that the run is to stay stopped")
-        elif self._phase == "resting" and now >= self._due:
-            try:
-                self._start(self._order.restart)
-            except (SatchelError, OSError) as error:
-                self._over(STORAGE if isinstance(error, StorageFailed | OSError) else FAILED, str(error))
-        elif self._phase == "draining" and now >= self._due:
+        try:
+            if self._child is not None and (code := self._child.poll()) is not None:
+                self._ended(self._child, code)
+            elif self._phase == "resting":
+                self._rest(now)
+        except (SatchelError, OSError) as error:
+            self._over(STORAGE if isinstance(error, StorageFailed | OSError) else FAILED, str(error))
+        if self._child is None:
+            return
+        if self._phase == "draining" and now >= self._due:
             self._force("it did not stop in time")
-        elif self._child is not None and now >= self._glance and not self._forced_by:
+        elif glances and not self._forced_by:
             self._glance_at_requests(now)
-        if now >= self._glance:
-            if self._child is not None:
-                self._name_if_late(self._child, now)
-            self._glance = now + _GLANCE
+        if glances:
+            self._name_if_late(self._child, now)
+
+    def _rest(self, now: float) -> None:
+        """Until it is time to start again."""
+        if self._pause.has_changed() and self._pause.is_stopped():
+            self._over(PAUSED, f"not started again: {PAUSE} says that the run is to stay stopped")
+        elif now >= self._due:
+            self._start(self._order.restart)
 
     def _name_if_late(self, child: Child, now: float) -> None:
         silent, asked = child.silent_for(now), self._deadline.waited(now)
@@ -159,9 +167,11 @@ class Supervisor:
     def thaw(self, seconds: float) -> None:
         """Go on after so many seconds, which count for no time limit."""
         self._due += seconds
+        if self._drains_since is not None:
+            self._drains_since += seconds
         if self._child is not None:
             self._deadline.prolong(seconds)
-            self._child.thaw()
+            self._child.thaw(seconds)
 
     def reap(self, pid: int) -> bool:
         """If that is the child, which has ended, collect it."""
@@ -232,8 +242,10 @@ class Supervisor:
         is_early = child.age < policy.early
         self._early_deaths = self._early_deaths + 1 if is_early else 0
         died = f"process {child.pid} died {how_it_died(code)} after {child.age:.1f} s"
-        self._pause.has_changed()  # from here on only a change counts
-        request = stop_wanted(self.store, self._deadline.began) if self._pause.is_stopped() else None
+        request = None
+        with suppress(SatchelError, OSError):  # the next start looks at it again
+            self._pause.has_changed()  # from here on only a change counts
+            request = stop_wanted(self.store, self._deadline.began) if self._pause.is_stopped() else None
         if request is not None:
             self._request = request
             waited = self._deadline.waited(time.monotonic())
@@ -264,7 +276,10 @@ def supervise(store: Store, order: Order, say: Callable[[str], None], policy: Po
         while supervisor.code is None:
             for number in heard(bell, supervisor.wake_at, [supervisor]):
                 supervisor.ask(number)
-            supervisor.poll()
+            try:
+                supervisor.poll()
+            except (SatchelError, OSError):
+                continue  # the child needs the storage, too, and stops by itself if that lasts
         return supervisor
 
 

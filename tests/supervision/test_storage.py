@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import warm
 
 from satchel.runtime.supervision import serving
 from satchel.runtime.uplink import _Lossy
+from satchel.workspace.errors import StorageFailed
+from satchel.workspace.store import DiskStore
 
 from .serve_in_process import Served
-from .supervised import make, wait_until
+from .supervised import WAITING, is_alive, make, seen, wait_until
 
 COUNTING = """
 import pathlib
@@ -174,6 +179,30 @@ def test_a_folder_that_can_not_be_read_for_a_moment_is_given_up(
             served.turn()
     assert served.events == [("storage", "a", f"can't be read (OSError: [Errno 116] {os.strerror(116)})")]
     served.until_event("completed", "a")
+
+
+@pytest.mark.parametrize("ends", ["started again", "stopped"])
+def test_a_run_that_dies_while_its_folder_can_not_be_read_keeps_its_place_for_ever(
+    root: Path, serve: Callable[[], Served], monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    folder = make(root / "a", WAITING.replace('os.environ.get("SEEN", "seen")', repr(str(root / "seen"))))
+    served = serve()
+    served.until(lambda: len(seen(root)) == 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(DiskStore, "version", mock.Mock(side_effect=StorageFailed("can't be looked at")))
+        served.turn()
+        assert served.server.wake_at > time.monotonic(), "it looks again and again without a rest"
+        os.kill(seen(root)[0], signal.SIGKILL)
+        served.until(lambda: not is_alive(seen(root)[0]))
+        for _ in range(3):
+            served.turn()
+        if ends == "stopped":
+            served.server.ask(signal.SIGTERM)
+    if ends == "stopped":
+        served.until(lambda: not served.server.running)
+    else:
+        served.until(lambda: len(seen(root)) == 2)
+    assert (folder / "workspace.yaml").exists()
 
 
 def test_a_full_disk_below_its_own_output_ends_serve(root: Path) -> None:

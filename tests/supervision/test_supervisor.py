@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from satchel.runtime.cli.standing import stand
+from satchel.runtime.supervision.child import Child
 from satchel.runtime.supervision.supervisor import Order, Supervisor
 from satchel.workspace.store import DiskStore
 
@@ -74,6 +75,14 @@ def test_ctrl_z_stops_only_the_supervisor(folder: Path, start: Started) -> None:
     process.send_signal(signal.SIGTERM)
     code, said = ended(process)
     assert code == 3 and "paused by a signal" in said, said
+
+
+def test_a_child_that_ctrl_z_has_stopped_is_taken_for_deaf_after_fg(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "killpg", lambda *_: None)
+    child = Child.__new__(Child)
+    child.pid, child._began, child._heard = 0, 0.0, 10.0
+    child.thaw(100.0)
+    assert child.silent_for(112.0) == 2.0
 
 
 @pytest.mark.slow
