@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -349,8 +350,11 @@ def test_a_lifeline_leaks_into_what_the_child_starts(folder: Path, start: Starte
     wait_until(lambda: len(supervised.session(child)) == 3)
 
     def pipes(pid: int) -> set[str]:
-        links = (os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd") if int(fd) > 2)
-        return {link for link in links if link.startswith("pipe:")}
+        found = set()
+        for fd in os.listdir(f"/proc/{pid}/fd"):
+            with suppress(FileNotFoundError):  # it has just closed that one
+                found |= {os.readlink(f"/proc/{pid}/fd/{fd}")} if int(fd) > 2 else set()
+        return {link for link in found if link.startswith("pipe:")}
 
     assert pipes(child)
     for grandchild in supervised.session(child) - {child}:
