@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
-from ..workspace import inbox, pausefile, pausing
+from ..workspace import inbox, pausefile, pausing, settling
 from ..workspace.agentmoment import CANCEL, ROOT
 from ..workspace.errors import SatchelError, StorageFailed
 from ..workspace.names import DEFINITION
@@ -270,11 +270,13 @@ class Entering:
         offered = context.offered if ended.status == "completed" else {}
         if not context.has_opened_inbox:
             inbox.settle_fired(context.store, context.moment, context.journal, offered)
+        context.workspace.behind.wait()  # pause.yaml may still be written
+        pause_file = context.store.version(pausefile.PATH)
         if ended.status == "completed":
             self._tell_of_a_late_stop()
         context.workspace.close(ended.status, ended.reason, self._failure(ended), ended.until, offered)
         if ended.status in ("completed", "cancelled"):
-            context.store.remove(pausefile.PATH)
+            settling.remove(context.store, pausefile.PATH, pause_file)  # what was saved since is for the next start
         context.announcer.ended(ended.status)
 
     def _tell_of_a_late_stop(self) -> None:

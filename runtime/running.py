@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from ..workspace import agreement, heartbeat, inbox, opening, pausefile, pausing, rewinding, saving
+from ..workspace import agreement, heartbeat, inbox, opening, pausing, rewinding, saving
 from ..workspace.approvals import nothing_has_come
 from ..workspace.edits import notice
 from ..workspace.errors import Conflicting, InvalidFile, LeaseHeld, Refused, SatchelError
@@ -199,8 +199,8 @@ async def _run_once(start: Start) -> Outcome:
                 pausing.lift(opened, wanted, "its end")
             if start.watch and report.has("edited"):
                 start.watch.opened(report)
+            pausing.clear_lifted(opened)  # a power failure may have brought it back
             opened.close()
-            store.remove(pausefile.PATH)  # a power failure may have brought it back
             return Outcome("completed", report, skipped=opened.moment.root.plan.progress.leaves, entered=False)
         if found.is_refused:
             opened.close("paused", "on_drift is refuse, and what it works with has changed")

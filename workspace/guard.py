@@ -101,11 +101,11 @@ class Guard:
         self._later(path, lambda: self._remove(path))
 
     def _remove(self, path: str) -> None:
-        if self._store.version(path) in (None, self.versions.get(path)):
+        if self._store.version(path) not in (None, self.versions.get(path)):
+            self._leave(path)
+        elif not self._store.has_writer(path):  # else what is saved there yet is seen; the next opening removes it
             self.versions.pop(path, None)
             self._store.remove(path)
-        else:
-            self._leave(path)
 
     def take(self, path: str, version: Version) -> None:
         """What a person has saved as `version` is merged: from here on the file is the run's to write again."""

@@ -18,7 +18,19 @@ from types import MappingProxyType
 from typing import Literal
 
 from .. import schemas
-from . import archive, checkpoint, handover, inbox, journal, messagefile, pausefile, rebuilding, salvage, saving
+from . import (
+    archive,
+    checkpoint,
+    handover,
+    inbox,
+    journal,
+    messagefile,
+    pausefile,
+    rebuilding,
+    salvage,
+    saving,
+    settling,
+)
 from .agentmoment import folder_of_agent
 from .approvals import Desk
 from .behind import behind
@@ -322,7 +334,7 @@ def _project(workspace: Workspace, noticed: Noticed) -> None:
     for path in noticed.being_saved:
         workspace.report.add("found", saving.said(path))
     for path in noticed.leftovers:
-        store.remove(path)
+        settling.remove(store, path, noticed.versions.get(path))
     for agent in moment.agents.values():
         for folder in (STEPS, PARTIALS):
             store.tidy(agent.folder + folder)

@@ -19,7 +19,7 @@ from .opening import Workspace
 from .pausefile import SIGNAL, PauseFile
 from .projection import folder_of
 from .record import Failure, Mode, Paused, PauseRequested, Resumed, now
-from .settling import PATIENCE, replace, until_settled
+from .settling import PATIENCE, remove, replace, until_settled
 from .store import Content, FileChanged, Store, Version
 
 
@@ -297,10 +297,9 @@ def clear_lifted(workspace: Workspace) -> None:
 
 
 def _remove_lifted(store: Store, lifted: str) -> None:
-    """Unless somebody has asked for another pause since. Only between this look and the removal nothing keeps them from
-    losing it."""
-    if _left_over(store, lifted) is not None:
-        store.remove(pausefile.PATH)
+    """Unless somebody has asked for another pause since."""
+    if (version := _left_over(store, lifted)) is not None:
+        remove(store, pausefile.PATH, version)
 
 
 def _left_over(store: Store, lifted: str) -> Version | None:
@@ -319,7 +318,7 @@ def lift(workspace: Workspace, wanted: Wish, by: str) -> None:
     workspace.journal.flush()
     workspace.behind.wait()  # it may still be written
     workspace.pause_file = ""
-    workspace.store.remove(pausefile.PATH)
+    remove(workspace.store, pausefile.PATH, wanted.version)
 
 
 def _add_resumed(workspace: Workspace, wanted: Wish, by: str, says: tuple[str, ...] = ()) -> interval.Told | None:

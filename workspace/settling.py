@@ -120,6 +120,13 @@ def replace(store: Store, path: str, data: bytes, version: Version | None) -> No
         store.replace(path, data, if_version=version)
 
 
+def remove(store: Store, path: str, version: Version | None) -> None:
+    """Remove that version of a file. One that was saved since, or that a program has open for writing, stays. On a disk
+    a save in the microseconds between the look and the removal is not seen."""
+    if store.version(path) == version and not store.has_writer(path):
+        store.remove(path)
+
+
 def is_left_open(store: Store, path: str) -> bool:
     """Whether a program has a file open for writing, but has not written for so long that the file is taken."""
     return _is_older(store, path, _needed(store, path, has_writer=True))

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ...workspace import lease, pausefile, pausing, times
+from ...workspace import lease, pausefile, pausing, settling, times
 from ...workspace.errors import LeaseHeld, SatchelError, UsageError
 from ...workspace.looking import Look, define, look
 from ...workspace.opening import opened
@@ -134,7 +134,7 @@ def _cancel(place: Place) -> dict[str, Any]:
             said = f"to be cancelled; `{place.command('run')}` lets its agent undo what it has to"
             return {"status": "paused", "said": said}
         workspace.close("cancelled", workspace.moment.pause.reason if workspace.moment.pause else "")
-        store.remove(pausefile.PATH)
+        settling.remove(store, pausefile.PATH, wanted.version)
     return {"status": "cancelled", "said": "cancelled"}
 
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import NamedTuple, TypeVar
 
-from ...workspace import pausefile, pausing
+from ...workspace import pausefile, pausing, settling
 from ...workspace.agentmoment import ROOT
 from ...workspace.errors import InvalidFile, LeaseHeld, SatchelError
 from ...workspace.looking import look
@@ -116,7 +116,7 @@ def after_stop(store: Store) -> None:
             if workspace.was_finished or wanted is None:
                 workspace.close()
                 if workspace.was_finished:  # there is nothing left to stop
-                    store.remove(pausefile.PATH)
+                    settling.remove(store, pausefile.PATH, wanted.version if wanted else None)
                 return
             if not wanted.in_force:
                 pausing.stop(workspace, wanted)
@@ -128,6 +128,7 @@ def _describe(workspace: Workspace, request: PauseRequested, waited: float) -> N
     if workspace.was_finished:
         workspace.close()
         return
+    wanted: pausing.Wish | None = None
     with suppress(InvalidFile, Unsettled):  # it is kept aside when pause.yaml is filled in
         wanted = pausing.wish(store, moment, BRIEF)
         if wanted is not None and wanted.file is not None and not wanted.is_overruling:
@@ -139,7 +140,7 @@ def _describe(workspace: Workspace, request: PauseRequested, waited: float) -> N
     journal.flush()
     if request.mode == "cancel" and not pausing.may_have_to_undo(moment):
         workspace.close("cancelled", request.reason)
-        store.remove(pausefile.PATH)
+        settling.remove(store, pausefile.PATH, wanted.version if wanted else None)
         return
     pausing.settle(workspace, forced=True)
     workspace.close("paused", moment.reason)

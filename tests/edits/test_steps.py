@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
+from typing import Any
 
 import pytest
 
 from satchel import Run, agent
+from satchel.workspace import journal
 from satchel.workspace.errors import Refused
 
 from .folder import Place, State, join, read, world
@@ -173,3 +176,26 @@ def test_a_file_of_another_agent_is_obeyed(place: Place) -> None:
     place.put(mine, json.dumps(data))
     with pytest.raises(Refused, match="does not belong"):
         place.run()
+
+
+@pytest.mark.parametrize("is_edited", [True, False])
+def test_what_is_saved_while_a_file_of_no_step_is_removed_is_lost(
+    stopped: Place, monkeypatch: pytest.MonkeyPatch, is_edited: bool
+) -> None:
+    """An opening looks at all files before it removes one."""
+    path, mend = "steps/2-two/09-join.json", journal.mend
+    stopped.put(path, stopped.text(JOIN).replace('"TWO!"', '"TWO, I say"' if is_edited else '"TWO!"'))
+
+    def save(*args: Any) -> None:
+        mend(*args)
+        stopped.put(path, stopped.text(JOIN).replace('"TWO!"', '"TWO, and once more"'))
+
+    monkeypatch.setattr(journal, "mend", save)
+    with pytest.raises(Refused) if is_edited else nullcontext():
+        stopped.recover()
+    assert "once more" in stopped.text(path)
+    monkeypatch.undo()
+    with pytest.raises(Refused, match="not open any more"):
+        stopped.recover()
+    kept = sorted(stopped.there("steps/2-two/*.rejected*.json"))
+    assert "once more" in stopped.text(kept[0]) and not stopped.there(path)

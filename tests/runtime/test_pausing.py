@@ -465,6 +465,50 @@ def test_a_wish_that_the_run_outlives_is_forgotten(workspace: Path, words: str, 
         assert tell(late[0]).text == "too late    mine, by ada: the run completed before it could stop"
 
 
+def saving(monkeypatch: pytest.MonkeyPatch, workspace: Path, of: Any, name: str) -> None:
+    """Whenever this is called, a person saves pause.yaml."""
+    call = getattr(of, name)
+
+    def called(*args: Any) -> Any:
+        (workspace / PAUSE).write_text("reason: not on this machine\n")
+        return call(*args)
+
+    monkeypatch.setattr(of, name, called)
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_a_wish_that_comes_while_a_run_closes_is_lost(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, is_cancelled: bool
+) -> None:
+    @agent
+    async def main(run: Run[Any]) -> None:
+        if is_cancelled:
+            await run.scope("all", step(lambda: (workspace / PAUSE).write_text("mode: cancel\n")))
+            await asyncio.sleep(10)
+
+    saving(monkeypatch, workspace, journal.Journal, "roll_up")
+    assert run(workspace, main).status == ("cancelled" if is_cancelled else "completed")
+    assert text(workspace) == "reason: not on this machine\n"
+
+
+@pytest.mark.parametrize("at", [(journal, "mend"), (journal.Journal, "roll_up")])
+@pytest.mark.parametrize("first", ["reason: mine\n", ""])
+def test_a_wish_that_comes_while_a_completed_run_is_opened_is_lost(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, at: tuple[Any, str], first: str
+) -> None:
+    @agent
+    async def main(run: Run[Any]) -> None: ...
+
+    assert run(workspace, main).status == "completed"
+    if first:
+        (workspace / PAUSE).write_text(first)
+    else:
+        (workspace / "state.json").unlink()
+    saving(monkeypatch, workspace, *at)
+    assert run(workspace, main, wake=True).status == "completed"
+    assert text(workspace) == "reason: not on this machine\n"
+
+
 def test_a_run_that_completes_while_draining_leaves_the_file(workspace: Path) -> None:
     @step
     async def last() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,6 +63,15 @@ def test_what_is_saved_into_a_file_that_was_displaced_is_lost(guard: Guard, cloc
     assert looked(guard, clock) == [NAME] and (tmp_path / NAME).read_bytes() == b"mine"
     guard.replace(NAME, b"3")
     assert (tmp_path / NAME).read_bytes() == b"mine", "nobody has merged it yet"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody tells who has a file open")
+def test_what_is_saved_into_a_file_that_was_removed_is_lost(guard: Guard, clock: Clock, tmp_path: Path) -> None:
+    guard.replace(NAME, b"1")
+    with (tmp_path / NAME).open("r+b") as editor:
+        guard.remove(NAME)
+        editor.write(b"mine")
+    assert looked(guard, clock) == [NAME] and (tmp_path / NAME).read_bytes() == b"mine"
 
 
 def test_a_save_before_a_removed_file_is_written_again_is_not_seen(guard: Guard, clock: Clock, tmp_path: Path) -> None:

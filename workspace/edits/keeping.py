@@ -95,7 +95,7 @@ def _restore(store: Store, moment: Moment, path: str, version: Version | None) -
     if data is not None:
         settling.replace(store, path, data, version)
     else:
-        store.remove(path)
+        settling.remove(store, path, version)
 
 
 def current(moment: Moment, path: str) -> bytes | None:
