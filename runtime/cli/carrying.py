@@ -53,7 +53,7 @@ def carry(kind: Kind, source: str, to: str, *, as_json: bool) -> None:
     width = columns(sys.stdout)
     for line in _lines(journey):
         click.echo("\n".join(fold(visible(line), width)))
-    click.echo(f"next: {shlex.join(['satchel', 'status', to])}", err=True)
+    click.echo(visible(f"next: {shlex.join(['satchel', 'status', to])}"), err=True)
 
 
 def _source(source: str, to: str) -> Store:

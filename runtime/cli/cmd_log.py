@@ -17,7 +17,7 @@ from ...workspace.store import Store
 from .output import columns
 from .place import find, workspace_argument
 from .telling import tell
-from .words import cut, visible
+from .words import cut, visible, visible_json
 
 _READ_LIMIT = 1 << 30
 _NARROW = 110  # columns below which the day stands in a line of its own
@@ -59,7 +59,7 @@ def command(workspace: str | None, count: int | None, item: str | None, kind: st
     if rows.is_broken:
         found = journal.read(store, after=0)  # says whether a crash explains it, and raises if not
         if found.torn:
-            click.echo(f"note: {found.torn}, as a crash leaves it; the next opening cuts it off", err=True)
+            click.echo(visible(f"note: {found.torn}, as a crash leaves it; the next opening cuts it off"), err=True)
     if problem:
         raise problem
 
@@ -107,7 +107,7 @@ def _is_wanted(line: Line, item: str | None, kind: str | None) -> bool:
 def _print(rows: Iterable[Row], as_json: bool) -> None:
     if as_json:
         for row in rows:
-            click.echo(row.data)
+            click.echo(visible_json(row.data.decode(errors="replace")))
         return
     width = columns(sys.stdout)
     is_narrow, day = 0 < width < _NARROW, ""
@@ -115,10 +115,10 @@ def _print(rows: Iterable[Row], as_json: bool) -> None:
         line = row.line
         if is_narrow and line.at[:10] != day:
             day = line.at[:10]
-            click.echo(click.style(f"        {day}", dim=True))
+            click.echo(click.style(f"        {visible(day)}", dim=True))
         what, colour = tell(line.record)
         date = "" if is_narrow else f"{line.at[:10]} "
-        head = f"{line.seq:>6}  {date}{line.at[11:19]}  {line.epoch:>3}  "
+        head = visible(f"{line.seq:>6}  {date}{line.at[11:19]}  {line.epoch:>3}  ")
         text = visible(what).replace("\n", " ")
         if width:
             text = cut(text, max(10, width - len(head)))

@@ -146,4 +146,4 @@ def _say(folder: str, text: str, source: Template) -> None:
     click.echo(f"{visible(folder)} is the run {click.style(new.run_id, bold=True)}, made from {visible(source.name)}")
     for name, value in new.settings.items():
         click.echo(f"  {one_line(yamltext.dump({name: value}), 100)}")
-    click.echo(f"next: {shlex.join(['satchel', 'run', folder])}")
+    click.echo(visible(f"next: {shlex.join(['satchel', 'run', folder])}"))

@@ -72,7 +72,7 @@ def ask_all(
             told.append({"workspace": typed, "status": "refused", "error": str(error)})
             continue
         if not as_json:
-            click.echo(f"{visible(typed)}: {told[-1]['said']}")
+            click.echo(f"{visible(typed)}: {visible(told[-1]['said'])}")
     if wait:
         requested = [each for each in told if each["status"] == "requested"]
         with counting("stopping", len(requested), 1) as count:
@@ -80,7 +80,7 @@ def ask_all(
                 place = find(str(each["workspace"]))
                 code = max(code, _wait(place, each))
                 if not as_json:
-                    click.echo(f"{visible(str(each['workspace']))}: {each['said']}")
+                    click.echo(f"{visible(str(each['workspace']))}: {visible(str(each['said']))}")
                 count(number)
     if as_json:
         print_json(told)

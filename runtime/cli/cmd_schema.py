@@ -14,6 +14,7 @@ from ...workspace.errors import UsageError
 from ...workspace.names import DEFINITION
 from ...workspace.store import open_store
 from .output import print_json
+from .words import visible_json
 
 _DATA = ".satchel/schemas/data.json"
 
@@ -58,4 +59,4 @@ def _own_data() -> str:
         data = open_store(".").read(_DATA).data
     except FileNotFoundError:
         return schemas.text("data")
-    return jsontext.dump(jsontext.load(jsontext.decode(data, _DATA), _DATA))
+    return visible_json(jsontext.dump(jsontext.load(jsontext.decode(data, _DATA), _DATA)))

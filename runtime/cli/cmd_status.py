@@ -90,15 +90,16 @@ def _lines(
     place: Place, standing: Standing, streams: list[Leftover], remembered: list[Remark], width: int
 ) -> Iterator[str]:
     if standing.definition:
-        yield _row("run", f"{click.style(standing.definition.run_id, bold=True)}  in {visible(standing.url)}")
+        run_id = click.style(standing.definition.run_id, bold=True)
+        yield f"{'run':<{_TITLE}}{run_id}  in {visible(standing.url)}"
         yield _row("agent", standing.definition.agent)
     state = click.style(standing.state, fg=_COLOURS.get(standing.state, "yellow"), bold=True)
     first, *more = fold(f"{standing.state}{_detail(standing)}", width, _TITLE)
-    yield _row("state", first.replace(standing.state, state, 1))
+    yield f"{'state':<{_TITLE}}" + visible(first).replace(standing.state, state, 1)
     yield from (_row("", line) for line in more)
     if (moment := standing.moment) is not None:
         if moment.status == "failed" and moment.error and standing.state == "failed":
-            yield from (_row("", f"  {visible(line)}") for line in moment.error.where)
+            yield from (_row("", f"  {line}") for line in moment.error.where)
         yield from _work(standing, streams)
         yield from _tree(moment)
         yield from _made(place, moment)
@@ -113,16 +114,16 @@ def _lines(
         if standing.at:
             yield _row("last", f"record {moment.seq}, {since(standing.at)}")
     for complaint in standing.complaints:
-        yield _row("note", visible(complaint))
+        yield _row("note", complaint)
     yield from _pause(standing, width)
     yield from _edits(place, standing, width)
     for number, line in enumerate(remarks(remembered, width - _TITLE if width else 0)):
-        yield _row("opening" if number == 0 else "", line)
+        yield f"{'opening' if number == 0 else '':<{_TITLE}}{line}".rstrip()
     for question in asked.as_words(moment, place) if moment else ():
         yield ""
         yield from fold(question, width)
     if next_one := _next(place, standing):
-        yield _row("next", click.style(next_one, bold=True))
+        yield f"{'next':<{_TITLE}}{click.style(visible(next_one), bold=True)}"
 
 
 def _tree(moment: Moment) -> Iterator[str]:
@@ -155,15 +156,15 @@ def _agent_json(moment: Moment, agent: AgentMoment) -> dict[str, Any]:
 def _edits(place: Place, standing: Standing, width: int) -> Iterator[str]:
     """What people have done to the files since, and what comes of it."""
     for text in _foreseen(standing):
-        first, *more = fold(visible(text), width, _TITLE)
+        first, *more = fold(text, width, _TITLE)
         yield _row("edited", first)
         yield from (_row("", line) for line in more)
     if standing.begun:
-        first, *more = fold(visible(str(standing.begun)), width, _TITLE)
+        first, *more = fold(str(standing.begun), width, _TITLE)
         yield _row("asked", first)
         yield from (_row("", line) for line in more)
     for question in standing.noticed.questions if standing.noticed else ():
-        for line in fold(visible(f"{question.path}: {question.places[0]}"), width, _TITLE):
+        for line in fold(f"{question.path}: {question.places[0]}", width, _TITLE):
             yield _row("asked", line)
         yield _row("", f"{place.command('merge')}: shows both; with `--use ours` it discards what the file says")
 
@@ -189,18 +190,18 @@ def _pause(standing: Standing, width: int) -> Iterator[str]:
     if standing.pause_problem is not None:
         lines += str(standing.pause_problem).splitlines()
     for number, text in enumerate(lines):
-        for line in fold(visible(text), width, _TITLE):
+        for line in fold(text, width, _TITLE):
             yield _row("pause" if number == 0 else "", line)
     for path in standing.waiting_edits:
         if path not in standing.being_saved:
             yield _row("edited", f"{path} was saved; it is taken at the next safe point")
     for path in standing.being_saved:
-        for number, line in enumerate(fold(visible(saving.said(path)), width, _TITLE)):
+        for number, line in enumerate(fold(saving.said(path), width, _TITLE)):
             yield _row("" if number else "saving", line)
 
 
 def _row(title: str, text: str) -> str:
-    return f"{title:<{_TITLE}}{text}".rstrip()
+    return f"{title:<{_TITLE}}{visible(text)}".rstrip()
 
 
 def _detail(standing: Standing) -> str:
@@ -244,7 +245,7 @@ def _work(standing: Standing, streams: list[Leftover]) -> Iterator[str]:
     yield from _inbox(standing)
     for stream in streams[:_SHOWN]:
         damaged = ", damaged" if stream.damaged else ""
-        yield _row("stream", f"{visible(stream.path)}: {counted(len(stream.text), 'character')}{damaged}")
+        yield _row("stream", f"{stream.path}: {counted(len(stream.text), 'character')}{damaged}")
     if len(streams) > _SHOWN:
         yield _row("", f"and {len(streams) - _SHOWN} more")
 
@@ -273,7 +274,7 @@ def _made(place: Place, moment: Moment) -> Iterator[str]:
     for number, (path, output) in enumerate(outputs[:_SHOWN]):
         yield _row("" if number else "outputs", f"{one_line(path, _TEXT)} ({size(output.bytes)})")
     if len(outputs) > _SHOWN:
-        yield _row("", f"and {len(outputs) - _SHOWN} more in {visible(place.store.url)}/outputs")
+        yield _row("", f"and {len(outputs) - _SHOWN} more in {place.store.url}/outputs")
 
 
 def _shares(standing: Standing) -> list[Share]:

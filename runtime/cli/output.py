@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from ...workspace.report import Remark
-from .words import cut, visible
+from .words import cut, visible, visible_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ _MARKS = {"found": "cyan", "edited": "magenta", "done": "green", "wanted": "yell
 
 
 def print_json(value: Any) -> None:
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+    click.echo(visible_json(json.dumps(value, indent=2, ensure_ascii=False, default=str)))
 
 
 def columns(stream: IO[str]) -> int:
@@ -56,14 +56,14 @@ def remarks(found: Iterable[Remark], width: int) -> Iterator[str]:
 
 
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, flexible: int) -> None:
-    """A table of safe texts. On a terminal the column `flexible` is cut so that the others fit: half a status or half
+    """A table. On a terminal the column `flexible` is cut so that the others fit: half a status or half
     a number would mislead. Elsewhere nothing is cut."""
     from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    cells = [list(row) for row in rows]
+    cells = [[*map(visible, row)] for row in rows]
     width = columns(sys.stdout)
     if width:
         others = [column for at, column in enumerate(zip(titles, *cells, strict=True)) if at != flexible]

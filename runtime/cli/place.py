@@ -16,6 +16,7 @@ from ...workspace.errors import UsageError
 from ...workspace.names import DEFINITION
 from ...workspace.store import Store, open_store
 from . import storage
+from .words import visible
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,7 +32,7 @@ class Place(NamedTuple):
 
     def command(self, name: str, *words: str) -> str:
         """A command about this workspace, as the same person can type it."""
-        return shlex.join(["satchel", name, *([self.typed] if self.typed else []), *words])
+        return visible(shlex.join(["satchel", name, *([self.typed] if self.typed else []), *words]))
 
 
 def find(typed: str | None, *, to_run: bool = False, is_child: bool = False) -> Place:

@@ -51,7 +51,7 @@ class Quiet:
         self.step, self.characters, self.step_began = one_line(named(agent, name), 40), 0, time.monotonic()
 
     def streamed(self, agent: str, name: str, characters: int) -> None:
-        self.step, self.characters = named(agent, name), characters
+        self.step, self.characters = one_line(named(agent, name), 40), characters
 
     def noticed(self, kind: str, text: str) -> None:
         """Something that a person should know now: that it is stopping, what was edited."""

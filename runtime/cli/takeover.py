@@ -11,7 +11,7 @@ from ...workspace.errors import LeaseHeld, UsageError
 from ...workspace.lease import Lease
 from ...workspace.store import Store
 from .place import Place
-from .words import since
+from .words import since, visible
 
 option = click.option(
     "--take-over", is_flag=True,
@@ -50,7 +50,7 @@ def wait(store: Store) -> None:
     told: set[str] = set()
     for pause, path in saving.until_saved(store):
         if path not in told:
-            click.echo(f"waiting: {saving.said(path)}", err=True)
+            click.echo(visible(f"waiting: {saving.said(path)}"), err=True)
         told.add(path)
         time.sleep(pause)
     is_told = False
@@ -65,4 +65,4 @@ def described(store: Store, held: Lease) -> str:
     """Who has it, since when, and when it last said so."""
     beaten = store.trace(lease.PATH).at
     last = f", last heard of at {since(beaten)}" if held.ttl and beaten else ""
-    return f"{held.process} has it since {since(held.since)}{last}"
+    return visible(f"{held.process} has it since {since(held.since)}{last}")

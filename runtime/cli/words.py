@@ -10,7 +10,9 @@ import unicodedata
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb]"
+)
 
 
 def myself() -> str:
@@ -25,6 +27,11 @@ def myself() -> str:
 def visible(text: str) -> str:
     """`text` without what could steer a terminal or turn the direction of writing; such characters are spelled out."""
     return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape", "surrogatepass").decode(), text)
+
+
+def visible_json(text: str) -> str:
+    """The same of JSON, which still says the same: these characters only come inside its strings, as do escapes."""
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text.replace("\r", " "))  # a line end between values
 
 
 def one_line(text: str, width: int = 0) -> str:
