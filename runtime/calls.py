@@ -24,7 +24,9 @@ R = TypeVar("R")
 class Scope(Protocol):
     """What a step needs of the scope it is called in (scope.py)."""
 
-    was_stopped: bool  # one of its calls has raised because the run is to stop
+    was_stopped: bool  # one of its calls has raised because the agent is to stop
+
+    def stop(self) -> None: ...
 
     def call(
         self, step: Step[Any], args: tuple[Any, ...], kwargs: dict[str, Any], named: str | None = None

@@ -41,15 +41,22 @@ _UNFLUSHED_BYTES = 1 << 20
 _LOOK_AGAIN = 0.05
 
 
-class Suspended(asyncio.CancelledError):
-    """Unwinds the agents when the run can't go on now. A cancellation, so that an agent's `except Exception` and what
-    is beside it in a TaskGroup let it by; where one is made, the scope at work does not commit any more, even if it was
-    caught."""
+class Stopped(asyncio.CancelledError):
+    """Unwinds an agent. A cancellation, so that an agent's `except Exception` and what is beside it in a TaskGroup let
+    it by. Where one is made, neither the call nor the scope at work come to a result, even if it is caught."""
 
     def __init__(self) -> None:
         super().__init__()
         if (scope := current_scope.get()) is not None:
-            scope.was_stopped = True
+            scope.stop()
+
+
+class Suspended(Stopped):
+    """The run can't go on now."""
+
+
+class Abandoned(Stopped):
+    """Nothing waits for the agent any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,7 +337,11 @@ class AgentContext:
         """As the context's; and an agent whose caller has failed stops at its next call."""
         self.context.check_going_on()
         if self.caller is not None and self.is_abandoned and not self.context.drain.is_held_here:
-            raise asyncio.CancelledError
+            raise Abandoned
+
+    def stopped(self) -> Stopped:
+        """What unwinds a caller that has made something of its own of having been stopped."""
+        return Suspended() if self.context.suspension else Abandoned()
 
     def check_may_commit(self) -> None:
         """As the context's, and an agent whose caller has failed commits nothing any more."""

@@ -52,6 +52,7 @@ class Call:
     made: Made = field(default_factory=Made)  # of those, the ones that have not begun
     prompts: dict[str, str] = field(default_factory=dict)  # those that went into it, with their versions
     model: str = ""  # the fallback that is asked in this attempt
+    was_stopped: bool = False  # one of the calls that its function makes has raised because the agent is to stop
     in_doubt: bool = False  # an attempt at it may have happened, so a later one can't say that it has not
     recovered: int = 0  # characters of an earlier attempt's answer that the last one has continued
 
@@ -220,8 +221,22 @@ class ScopeRun:
         step = call.step
         call.counts, call.made = {}, Made()
         drain = self.context.drain
-        with (drain.held if step.is_effect else drain.working)(call.words):  # never between an effect's two halves
-            return await self._invoke(call, step, injected)
+        try:
+            with (drain.held if step.is_effect else drain.working)(call.words):  # never between an effect's two halves
+                result = await self._invoke(call, step, injected)
+        except (Exception, asyncio.CancelledError) as error:
+            if call.was_stopped:
+                raise self.agent.stopped() from error
+            raise
+        if call.was_stopped:
+            raise self.agent.stopped()  # what it has returned lacks what it was not let do
+        return result
+
+    def stop(self) -> None:
+        """The agent is to stop: what is at work here comes to no result."""
+        self.was_stopped = True
+        if (call := current_call.get()) is not None:
+            call.was_stopped = True
 
     async def _invoke(self, call: Call, step: Step[Any], injected: dict[str, Any]) -> Any:
         token = current_call.set(call)

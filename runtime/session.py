@@ -307,15 +307,19 @@ class Session(AgentContext):
             return await self._commit(scope, result, finish, codec)
         except BaseException as error:
             scope.abandon()
+            is_failure = isinstance(error, Exception) and of_storage(error) is None
+            was_stopped = scope.was_stopped  # it has failed for that
             try:
                 await scope.quiet()
             finally:  # cancelled once more, it is rolled back all the same
-                if isinstance(error, Exception) and of_storage(error) is None:
+                if is_failure and not was_stopped:
                     failure = describe(error, self.store.url)
                     self.journal.add(ScopeFailed(agent=self.path, scope=key, error=failure))
                 self.journal.flush()
                 self.rollback()
                 self.plan = self.recorded.plan.copy()
+            if is_failure and was_stopped:
+                raise self.stopped() from error
             raise
         finally:
             scope.ended = True
