@@ -90,9 +90,10 @@ class Schedule:
         if moment.seq == 0:
             saved = self._store.trace(DEFINITION).at
             return min(_time(saved) if saved else self._since, self._since, now)
-        if not moment.clean:
+        rested = moment.last_at if moment.clean else moment.opened_at  # what runs, or was killed, rested until then
+        if not rested:  # its journal is gone
             return min(self._since, now)
-        return None if windows.lies_ahead(moment.last_at, now) else min(_time(moment.last_at), now)
+        return None if windows.lies_ahead(rested, now) else min(_time(rested), now)
 
 
 def _stood_for(fired: Fired, start: Start, now: datetime) -> datetime:

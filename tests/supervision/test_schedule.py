@@ -18,7 +18,9 @@ from satchel.runtime.supervision.schedule import Schedule
 from satchel.workspace import inbox, settling
 from satchel.workspace.errors import InvalidFile
 from satchel.workspace.looking import look as look_at
+from satchel.workspace.opening import opened
 from satchel.workspace.record import time_text
+from satchel.workspace.report import Report
 from satchel.workspace.store import DiskStore
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -176,6 +178,18 @@ def test_times_that_came_while_nobody_served_are_lost(
     clock.at(25, 12)
     Schedule(DiskStore(place), clock.now).look(clock.now)
     assert [name[21:23] for name in waiting(place)] == expected
+
+
+def test_a_time_that_came_while_nobody_served_is_lost_to_a_run_that_was_killed(place: Path, clock: Clock) -> None:
+    """It has never had a task of the schedule, so only its opening tells since when there is one."""
+    with opened(DiskStore(place), "run", Report()) as workspace:
+        workspace.journal.flush()
+    assert not look_at(DiskStore(place)).moment.clean
+    clock.at(23, 9.5)
+    Schedule(DiskStore(place), clock.now).look(clock.now)
+    assert waiting(place) == ["schedule-daily-20261123T090000Z.yaml"]
+    Schedule(DiskStore(place), clock.now).look(clock.at(23, 10))
+    assert len(waiting(place)) == 1
 
 
 def test_a_year_of_minutes_is_made_up_for(place: Path, clock: Clock) -> None:
