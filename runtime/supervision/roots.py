@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Protocol
 
@@ -63,8 +63,9 @@ class FolderRoot:
 
     def signature(self, folder: str) -> Signature:
         found = []
-        for part in _LOOKED_AT:
-            with suppress(OSError), os.scandir(os.path.join(os.path.realpath(folder), part)) as entries:
+        place = os.path.realpath(folder)
+        for part in _parts(lambda part: _folders(place, part)):
+            with suppress(OSError), os.scandir(os.path.join(place, part)) as entries:
                 for entry in entries:
                     status = entry.stat(follow_symlinks=False)
                     if entry.is_file(follow_symlinks=False):
@@ -101,7 +102,7 @@ class UrlRoot:
     def signature(self, folder: str) -> Signature:
         """Empty once it is gone."""
         store = self._found.get(folder)
-        parts = _LOOKED_AT if store else ()
+        parts = _parts(store.folders) if store else ()
         return tuple((entry.path, store.version(entry.path)) for part in parts if store for entry in store.list(part))
 
     def is_renewed(self, folder: str) -> bool | None:
@@ -114,6 +115,22 @@ class UrlRoot:
         version, before = store.version(lease.PATH), self._leases.get(url)
         if before is None or version != before.version:
             self._leases[url] = _Watched(version, time.monotonic(), before is not None)
+
+
+def _parts(folders_in: Callable[[str], Iterable[str]]) -> Iterator[str]:
+    """The folders of a workspace whose files tell what people have done, those of its sub-agents too."""
+    yield from _LOOKED_AT
+    left = ["agents"]
+    while left:
+        for agent in folders_in(left.pop()):
+            yield agent
+            left.append(f"{agent}/agents")
+
+
+def _folders(place: str, part: str) -> list[str]:
+    with suppress(OSError), os.scandir(os.path.join(place, part)) as entries:
+        return [f"{part}/{entry.name}" for entry in entries if entry.is_dir(follow_symlinks=False)]
+    return []
 
 
 class _Watched:

@@ -18,7 +18,9 @@ import pytest
 import warm
 
 import satchel
+from satchel import Run, agent
 from satchel.runtime.supervision.judging import Verdict, judge
+from satchel.runtime.supervision.roots import FolderRoot, Root, UrlRoot
 from satchel.runtime.supervision.serving import Server
 from satchel.runtime.supervision.supervisor import Supervisor
 from satchel.workspace import pausing
@@ -260,6 +262,29 @@ def test_a_new_folder_or_a_typed_resume_is_not_noticed(root: Path, served: Serve
     assert status_of(stopped) == "new"
     (stopped / "pause.yaml").write_text("reason: mine\nstatus: resume\n")
     assert [next_event(process), next_event(process)] == [("started", "a"), ("completed", "a")]
+
+
+@pytest.mark.parametrize("kind", [FolderRoot, lambda root: UrlRoot(DiskStore(root))])
+def test_new_work_for_a_sub_agent_is_not_noticed(root: Path, kind: Callable[[str], Root]) -> None:
+    @agent
+    async def helper(run: Run) -> None:
+        await run.plan(None, ["one"])
+        await run.todo.each(lambda run, item: None)
+
+    @agent
+    async def main(run: Run) -> None:
+        await run.spawn(helper, "first")
+
+    outcome = satchel.run(make(root / "a", QUICK), main)
+    assert outcome.status == "completed", outcome.error
+    todo = root / "a/agents/first/todo.md"
+    looked_at = kind(str(root))
+    ((_, folder),) = looked_at.folders()
+    before = looked_at.signature(folder)
+    todo.write_text(todo.read_text() + "- [ ] one more\n")
+    assert judge(DiskStore(root / "a"), datetime.now(UTC)).starts
+    looked_at.refresh()
+    assert looked_at.signature(folder) != before
 
 
 def test_an_unanswered_question_is_run_into_or_its_answer_not_noticed(root: Path, served: Served) -> None:
