@@ -20,13 +20,13 @@ from typing import Any, Literal, TypeVar, cast, overload
 from msgspec import Raw
 
 from ..workspace import blobs
-from ..workspace.errors import NotDone, StorageFailed, UsageError
+from ..workspace.errors import NotDone, SatchelError, StorageFailed, UsageError
 from ..workspace.record import NOTHING, Key, StepCompleted, StepStarted
 from ..workspace.scopemoment import Answer, Kept
 from . import rechecking
 from .apart import Apart
 from .calls import KEY, Step, current_scope, run_parameter
-from .context import Suspended
+from .context import Stopped, Suspended
 from .failure import said
 from .retry import ONCE, Retry
 from .scope import Call
@@ -238,27 +238,44 @@ async def _once(call: Call, attempt: int) -> Any:
     began = time.monotonic()
     try:
         result = await scope.invoke(call, {effect.shape.key: key} if effect.shape.key else {})
-        return await scope.completed(call, result, began)
-    except effect.not_done as error:
+    except BaseException as error:
+        if not _has_not_happened(effect, error):
+            return await _may_have_happened(call, error, attempt)
         scope.failed(call, error, attempt, not_done=not call.in_doubt)
         raise
-    except asyncio.CancelledError:
-        # It may or may not have happened, and there is no time to find out: that is for the next attempt.
+    try:
+        return await scope.completed(call, result, began)
+    except BaseException as error:  # it has happened, whatever `not_done` says of errors like this one
+        return await _may_have_happened(call, error, attempt)
+
+
+def _has_not_happened(effect: Effect[Any], error: BaseException) -> bool:
+    """What its author says of what its function has raised. `not_done=(Exception,)` is not meant for Satchel's own
+    errors, which say nothing of the effect; naming one of them is."""
+    is_own = isinstance(error, SatchelError | Stopped)
+    return any(isinstance(error, kind) and (not is_own or issubclass(kind, SatchelError)) for kind in effect.not_done)
+
+
+async def _may_have_happened(call: Call, error: BaseException, attempt: int) -> Any:
+    """The result, if it can be found out. Otherwise a person is asked, or the error is raised, and the next attempt
+    finds out."""
+    scope, effect = call.scope, _effect(call)
+    if isinstance(error, asyncio.CancelledError):
+        # There is no time to find out: that is for the next attempt.
         scope.context.journal.flush()
         has_ended = call.key in scope.agent.recorded.scopes[scope.key].done
         if not (has_ended or scope.agent.is_closing or scope.context.drain.forced):
             scope.context.ask(call.identity(), "unknown_outcome", "it was cancelled")
-        raise
-    except StorageFailed:
-        raise  # the journal tells the next opening how far it has come
-    except Exception as error:
-        scope.failed(call, error, attempt)
-        settled = await _settle(call, said(error))
-        if settled:
-            return settled.result
-        if effect.idempotent and not (effect.retry and effect.retry.comes_back(error, attempt)):
-            _ask(call, "unknown_outcome", said(error))
-        raise
+        raise error
+    if isinstance(error, StorageFailed) or not isinstance(error, Exception):
+        raise error  # the journal tells the next opening how far it has come
+    scope.failed(call, error, attempt)
+    settled = await _settle(call, said(error))
+    if settled:
+        return settled.result
+    if effect.idempotent and not (effect.retry and effect.retry.comes_back(error, attempt)):
+        _ask(call, "unknown_outcome", said(error))
+    raise error
 
 
 async def _settle(call: Call, cause: str, *, has_key: bool = True) -> _Answer | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from msgspec import Raw
 
 from satchel import NotDone, Retry, Run, agent, effect, run, run_async, step
 from satchel.workspace.approvals import open_questions
-from satchel.workspace.errors import StorageFailed
+from satchel.workspace.errors import StorageFailed, UsageError
 from satchel.workspace.opening import opened
 from satchel.workspace.record import NOTHING, Resolved
 from satchel.workspace.report import Report
@@ -618,3 +619,51 @@ def test_a_key_that_could_not_be_handed_over_is_refused_before_the_intent(worksp
     outcome = run(workspace, main)
     assert outcome.status == "failed" and "must be keyword-only" in str(outcome.error)
     assert "step.started" not in (workspace / "journal/000000000001.jsonl").read_text() and calls == []
+
+
+@pytest.mark.parametrize("kind", [Exception, BaseException])
+def test_a_result_that_cannot_be_kept_is_taken_for_not_done(workspace: Path, calls: list[str], kind: Any) -> None:
+    """`not_done` is about what the function raises: it has returned."""
+
+    @effect(not_done=(kind,), retry=Retry(attempts=3, first=0))
+    async def send() -> Any:
+        calls.append("send")
+        return object()
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        for _ in range(3):
+            with suppress(Exception):
+                await send()
+
+    outcome = run(workspace, main)
+    assert outcome.status == "waiting" and "can't be kept" in outcome.doubts[0].cause
+    assert calls == ["send"]
+
+
+def test_an_error_of_satchel_after_the_effect_is_taken_for_not_done(workspace: Path, calls: list[str]) -> None:
+    @effect(not_done=(Exception,))
+    async def send(run: Run[Any]) -> None:
+        calls.append("send")
+        run.spend(tokens=-1)
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await send()
+
+    for _ in range(2):
+        assert run(workspace, main).status == "waiting"
+    assert calls == ["send"]
+
+
+def test_an_error_of_satchel_that_not_done_names_is_not_believed(workspace: Path, calls: list[str]) -> None:
+    @effect(not_done=(UsageError,), retry=Retry(attempts=2, first=0, on=(UsageError,)))
+    async def send(run: Run[Any]) -> None:
+        calls.append("send")
+        run.spend(tokens=-1)
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await send()
+
+    assert isinstance(run(workspace, main).error, UsageError)
