@@ -165,15 +165,18 @@ def _is_plainly_valid(value: Any) -> bool:
 
 
 def filled(data: bytes, facts: Mapping[str, Any]) -> bytes:
-    """The file with `facts` set, all else as it is. InvalidFile if it can't be read."""
+    """The file with `facts` set, all else as it is. None: it is to say nothing of that. InvalidFile if it can't be
+    read."""
     text = yamltext.decode(data, PATH)
     if not text.strip():
         text = _HEAD
+    before = yamltext.load(text, PATH).value or {}
     for key, value in facts.items():
-        text = yamltext.set_value(text, (key,), value, file=PATH)
+        if value is not None or (isinstance(before, dict) and before.get(key) is not None):
+            text = yamltext.set_value(text, (key,), value, file=PATH)
     return text.encode()
 
 
 def new(facts: Mapping[str, Any]) -> bytes:
     """A file that nobody has begun."""
-    return (_HEAD + yamltext.dump(dict(facts))).encode()
+    return (_HEAD + yamltext.dump({key: value for key, value in facts.items() if value is not None})).encode()

@@ -99,10 +99,11 @@ def wish(store: Store, moment: Moment, patience: float = PATIENCE) -> Wish | Non
 
 def ask(store: Store, request: PauseRequested, moment: Moment) -> None:
     """Put the wish into pause.yaml, durably. A file that is there keeps what a person has put into it, unless it is of
-    the last pause and a crash has left it."""
+    the last pause and a crash has left it. Of a pause in force the end does not stay."""
     facts: dict[str, Any] = {"status": "requested", "reason": request.reason, "by": request.by, "mode": request.mode}
     facts |= {"resume": request.resume} if request.resume != "continue" else {}
-    facts |= {"expected_until": request.until} if request.until else {}
+    in_force = moment.pause is not None and bool(moment.pause.paused_at)
+    facts |= {"expected_until": request.until or None} if request.until or in_force else {}
     if (version := _left_over(store, moment.lifted)) is not None:
         with suppress(FileChanged):
             store.replace(pausefile.PATH, pausefile.new(facts), if_version=version)
@@ -260,7 +261,8 @@ def stop(workspace: Workspace, wanted: Wish, request: PauseRequested | None = No
         restore(workspace.store, workspace.moment)
         workspace.report.add("done", "pause.yaml was missing; it is restored, and the run stays paused")
     else:
-        settle(workspace, forced=pause.mode == "emergency")
+        was_forced = wanted.recorded is not None and wanted.recorded.forced
+        settle(workspace, forced=was_forced or pause.mode == "emergency")
     workspace.report.add("wanted", f"paused ({said(pause)}): `satchel resume` goes on")
 
 
@@ -348,10 +350,23 @@ def check_may_go_on(wanted: Wish) -> None:
 
 
 def requested(wanted: Wish) -> PauseRequested | None:
-    """What has not been recorded yet of the wish."""
-    if wanted.recorded is not None or wanted.file is None:
+    """What has not been recorded yet of the wish. It may take the place of a pause that is in force."""
+    if wanted.file is None:
+        return None
+    if wanted.recorded is not None and not (wanted.in_force and wanted.file.status == "requested"):
         return None
     return wanted.file.request(wanted.by)
+
+
+def suffices(wanted: Wish, request: PauseRequested) -> bool:
+    """Whether the pause in force is all that is requested, or stronger. One that ends by itself, earlier, is not."""
+    if not wanted.in_force or wanted.is_overruling or wanted.recorded is None:
+        return False
+    if wanted.mode != "drain" or request.mode != "drain":
+        return wanted.mode != "drain" and request.mode in ("drain", wanted.mode)
+    resume = (wanted.file.resume if wanted.file else None) or wanted.recorded.resume
+    is_equal = wanted.until == request.until and request.resume in ("continue", resume)
+    return is_equal and wanted.recorded.reason != SIGNAL
 
 
 def may_have_to_undo(moment: Moment) -> bool:

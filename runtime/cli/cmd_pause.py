@@ -94,9 +94,13 @@ def _ask(place: Place, typed: str, request: PauseRequested) -> dict[str, Any]:
     if moment.is_finished or moment.status == "cancelled":
         raise UsageError(f"has {moment.status} already" if moment.status == "cancelled" else "has completed already",
                          path=store.url, remedy="there is nothing to stop")  # fmt: skip
-    if moment.pause is not None and moment.pause.paused_at and moment.clean and request.mode == moment.pause.mode:
-        return {"workspace": typed, "status": moment.status, "said": f"paused already ({pausing.said(moment.pause)})"}
     holder = lease.holder(store)
+    if moment.pause is not None and moment.pause.paused_at and moment.clean:
+        wanted = pausing.wish(store, moment)
+        # A process that has it waits for the end of a short pause, and takes no other.
+        if wanted is not None and (pausing.suffices(wanted, request) or (holder and request.mode == "drain")):
+            said = f"paused already ({pausing.said(moment.pause)})"
+            return {"workspace": typed, "status": moment.status, "said": said}
     pausing.ask(store, request, moment)
     if holder is None:
         try:

@@ -118,7 +118,7 @@ def after_stop(store: Store) -> None:
                 if workspace.was_finished:  # there is nothing left to stop
                     settling.remove(store, pausefile.PATH, wanted.version if wanted else None)
                 return
-            if not wanted.in_force:
+            if not wanted.in_force or pausing.requested(wanted) is not None:
                 pausing.stop(workspace, wanted)
             workspace.close("paused", workspace.moment.reason)
 

@@ -74,7 +74,8 @@ def _write(store: Store, reason: str, by: str) -> None:
     pause = pausefile.seen(store)
     if pause is not None and pause.asks_for_emergency:
         return
-    values = {"status": "requested", "reason": reason, "by": by, "mode": "emergency", "requested_at": now()}
+    values = {"status": "requested", "reason": reason, "by": by, "mode": "emergency", "expected_until": None}
+    values |= {"requested_at": now()}
     try:
         found = store.read(PAUSE)
     except FileNotFoundError:

@@ -1,0 +1,74 @@
+"""`pause` and `stop` of a run that is paused already: what lasts longer, or is stronger, counts from then on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from satchel.workspace import pausefile, pausing
+from satchel.workspace.looking import look
+from satchel.workspace.opening import opened
+from satchel.workspace.record import Mode, PauseRequested
+from satchel.workspace.report import Report
+from satchel.workspace.store import DiskStore
+
+from .conftest import Cli, Make, data_of
+
+PAST, FUTURE = "2026-01-01T00:00:00.000Z", "2999-01-01T00:00:00.000Z"
+
+
+def paused(folder: Path, reason: str, until: str = "", mode: Mode = "drain") -> None:
+    """The run is at rest for that."""
+    request = PauseRequested(reason=reason, by="somebody", until=until, mode=mode)
+    with opened(DiskStore(folder), "pause", Report()) as workspace:
+        pausing.stop(workspace, pausing.Wish(), request)
+        workspace.close("paused", reason)
+
+
+@pytest.mark.parametrize(("reason", "until"), [("signal", ""), ("lunch", PAST), ("lunch", FUTURE)])
+@pytest.mark.parametrize("command", ["pause", "stop"])
+def test_a_pause_that_ends_by_itself_outlives_the_word_of_a_person(
+    make: Make, cli: Cli, command: str, reason: str, until: str
+) -> None:
+    folder = make()
+    paused(folder, reason, until)
+    with (folder / "pause.yaml").open("a") as file:
+        file.write("x-note: mine  # kept\n")
+    done = cli(command, folder, "--reason", "stay there")
+    assert done.exit_code == 0 and "already" not in done.stdout, done.output
+    file = pausefile.parse((folder / "pause.yaml").read_bytes())
+    assert (file.status, file.reason, file.until) == ("paused", "stay there", "")
+    assert "x-note: mine  # kept" in (folder / "pause.yaml").read_text()
+    status = data_of(cli("status", folder, "--json"))
+    assert status["state"] == "paused" and status["reason"] == "stay there" and not status["pause"].get("until")
+    ran = cli("run", folder)
+    assert ran.exit_code == 3 and "stay there" in ran.output, ran.output
+    assert cli("resume", folder).exit_code == 0
+
+
+def test_a_later_end_of_a_pause_is_passed_over(make: Make, cli: Cli) -> None:
+    folder = make()
+    paused(folder, "lunch", PAST)
+    assert "already" not in cli("pause", folder, "--until", FUTURE).stdout
+    assert cli("run", folder).exit_code == 3
+    assert "already" in cli("pause", folder, "--until", FUTURE).stdout
+
+
+def test_instructions_that_a_pause_is_to_wait_for_are_passed_over(make: Make, cli: Cli) -> None:
+    folder = make()
+    paused(folder, "lunch")
+    assert "paused already (lunch, by somebody)" in cli("pause", folder).stdout
+    assert "already" not in cli("pause", folder, "--resume", "await_instructions").stdout
+    assert "waits for instructions" in cli("resume", folder).output
+
+
+@pytest.mark.parametrize("mode", ["emergency", "cancel"])
+def test_a_pause_weakens_what_is_stronger(make: Make, cli: Cli, mode: Mode) -> None:
+    folder = make()
+    paused(folder, "wrong recipients", mode=mode)
+    done = cli("pause", folder, "--until", PAST)
+    assert done.exit_code == 0 and "wrong recipients" in done.stdout, done.output
+    pause = look(DiskStore(folder)).moment.pause
+    assert pause is not None and pause.mode == mode
+    assert f"mode: {mode}" in (folder / "pause.yaml").read_text()
