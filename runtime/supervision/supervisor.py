@@ -124,10 +124,16 @@ class Supervisor:
 
     def _rest(self, now: float) -> None:
         """Until it is time to start again."""
-        if self._pause.has_changed() and self._pause.is_stopped():
-            self._over(PAUSED, f"not started again: {PAUSE} says that the run is to stay stopped")
+        request = stop_wanted(self.store, self._deadline.began) if self._has_stop() else None
+        if request is not None:
+            self._request = request
+            self._put_right(0.0, f"not started again: {PAUSE} says that the run is to stay stopped")
         elif now >= self._due:
             self._start(self._order.restart)
+
+    def _has_stop(self) -> bool:
+        """Whether pause.yaml has come to ask for one since it was last looked at."""
+        return self._pause.has_changed() and self._pause.is_stopped()
 
     def _name_if_late(self, child: Child, now: float) -> None:
         silent, asked = child.silent_for(now), self._deadline.waited(now)
@@ -149,7 +155,8 @@ class Supervisor:
     def ask(self, number: signal.Signals) -> None:
         """Drain the child, as `number` asks for. A second SIGINT stops it hard."""
         if self._phase == "resting":
-            self._over(PAUSED, "stopped while it waited to start the run again")
+            self._request = PauseRequested(reason=SIGNAL, by=number.name)
+            self._put_right(0.0, "stopped while it waited to start the run again")
         elif self._phase == "running":
             self._drain(number)
         elif self._phase == "draining" and number == signal.SIGINT and self._asked_at + _ONE_PRESS < time.monotonic():

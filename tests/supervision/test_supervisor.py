@@ -411,12 +411,20 @@ def test_early_deaths_are_counted_though_it_lived_long_between(folder: Path, sta
     wait_until(lambda: sum(record["type"] == "opened" for record in journal(folder)) > 3, process)
 
 
-def test_waiting_to_start_again_cannot_be_interrupted(folder: Path, start: Started) -> None:
+@pytest.mark.parametrize("by", ["signal", "a file"])
+def test_waiting_to_start_again_cannot_be_interrupted_or_leaves_no_pause(folder: Path, start: Started, by: str) -> None:
     process = start(DYING, first_delay=1000.0, longest_delay=1000.0)
     assert process.stdout is not None and "started again" in process.stdout.readline()
-    process.send_signal(signal.SIGINT)
+    if by == "signal":
+        process.send_signal(signal.SIGINT)
+    else:
+        (folder / "pause.yaml").write_text("reason: mine\n")
     code, said = ended(process)
-    assert code == 3 and "stopped while it waited" in said
+    assert code == 3 and ("stopped while it waited" if by == "signal" else "pause.yaml says") in said
+    standing = stand(DiskStore(folder))
+    assert standing.moment and standing.moment.clean and standing.moment.pause, "it is paused only by its exit code"
+    assert standing.moment.pause.reason == ("signal" if by == "signal" else "mine")
+    assert "status: paused" in (folder / "pause.yaml").read_text()
 
 
 @pytest.mark.parametrize(("text", "goes_on"), [("", False), ("status: paused\n", False), ("status: resume\n", True)])
