@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,37 @@ def test_a_file_of_another_user_is_refused_without_a_name(folder: Path, monkeypa
     owner = os.stat(folder / "workspace.yaml").st_uid
     name = "root" if owner == 0 else ""
     assert "workspace.yaml" in told and f"belongs to {name}" in told and "chown -R nobody" in told
+
+
+@pytest.mark.parametrize(
+    ("call", "mode", "told"),
+    [
+        (lambda store: store.replace("mine/g", b""), 0o500, "/mine is yours: `chmod u+rwx` it"),
+        (lambda store: store.replace("mine/f", b""), 0o500, "/mine is yours: `chmod u+rwx` it"),
+        (lambda store: store.append("mine/f", b"x"), 0o700, "/mine/f is yours: `chmod u+rw` it"),
+        (lambda store: store.remove("mine/f"), 0o500, "/mine is yours: `chmod u+rwx` it"),
+        (lambda store: store.read("mine/f"), 0o600, "/mine is yours: `chmod u+rwx` it"),
+        (lambda store: store.replace("theirs/g", b""), 0o700, "/theirs belongs to root, and you are nobody"),
+    ],
+)
+@as_root
+def test_the_wrong_file_is_said_to_be_in_the_way(call: Callable[[DiskStore], object], mode: int, told: str) -> None:
+    with tempfile.TemporaryDirectory() as name:  # the others are of a folder that nobody may enter
+        folder = Path(name)
+        for path in (folder / "mine", folder / "theirs"):
+            path.mkdir()
+        (folder / "mine/f").touch()
+        for path in (folder, folder / "mine", folder / "mine/f"):
+            os.chown(path, NOBODY, NOBODY)
+        (folder / "mine/f").chmod(0o444)
+        (folder / "mine").chmod(mode)
+        os.seteuid(NOBODY)
+        try:
+            with pytest.raises(StorageFailed) as failed:
+                call(DiskStore(folder))
+        finally:
+            os.seteuid(0)
+    assert told in (failed.value.remedy or "")
 
 
 def test_a_file_of_ones_own_is_said_to_be_of_somebody_else(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

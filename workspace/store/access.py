@@ -45,16 +45,43 @@ def remedy(error: OSError) -> str:
     """What to do about a file or folder that this user may not read or write."""
     if error.errno == errno.EROFS:
         return "mount this file system writable, or copy the workspace elsewhere"
-    path = os.fspath(error.filename) if isinstance(error.filename, str | os.PathLike) else ""
-    while path and not os.path.lexists(path) and path != os.path.dirname(path):
-        path = os.path.dirname(path)
+    path = _in_the_way(error)
     try:
         owner, me = os.lstat(path).st_uid, os.geteuid()
     except (OSError, AttributeError):
         return "make the folder writable for this user"
     if owner == me:
-        return f"{path} is yours: `chmod u+rw` it"
+        return f"{path} is yours: `chmod {'u+rwx' if os.path.isdir(path) else 'u+rw'}` it"
     theirs, mine = user_name(owner), user_name(me)
     return (
         f"{path} belongs to {theirs}, and you are {mine}: run this as {theirs}, or `sudo chown -R {mine}` the workspace"
     )
+
+
+def _in_the_way(error: OSError) -> str:
+    """The file or folder that this user may not use: one that the call named, or the folder that it is in. Of two names
+    it is more often the one that was to be given; the other one is a temporary file."""
+    found = ""
+    for named in (error.filename2, error.filename):
+        path = os.fspath(named) if isinstance(named, str | os.PathLike) else ""
+        while path and not os.path.lexists(path) and path != os.path.dirname(path):
+            path = os.path.dirname(path)
+        if path and (refused := _refused(path)):
+            return refused
+        found = path or found
+    return found
+
+
+def _refused(path: str) -> str:
+    """This file or folder, or the one that it is in. A file that can only be read is seldom what was to be written to:
+    files are replaced."""
+    folder = os.path.dirname(path)
+    if not _may_use(path, os.R_OK | (os.W_OK | os.X_OK if os.path.isdir(path) else 0)):
+        return path
+    if not _may_use(folder, os.R_OK | os.W_OK | os.X_OK):
+        return folder
+    return "" if _may_use(path, os.W_OK) else path
+
+
+def _may_use(path: str, how: int) -> bool:
+    return os.access(path, how, effective_ids=os.access in os.supports_effective_ids)
