@@ -112,8 +112,8 @@ class Fired(Struct, frozen=True, omit_defaults=True):
     unopened: bool = False
 
 
-FIRED = 16
-"""So many firings of each schedule are remembered."""
+FIRED = 128
+"""So many firings of each schedule are remembered: more than are made up for at once."""
 
 
 class Moment(Questions, kw_only=True):

@@ -13,11 +13,13 @@ from waits import NOBODY_SAVES
 
 from satchel import InboxTask, Run, agent, run
 from satchel.runtime.running import Outcome
+from satchel.runtime.supervision import schedule as scheduling
 from satchel.runtime.supervision.judging import judge
 from satchel.runtime.supervision.schedule import Schedule
 from satchel.workspace import inbox, settling
 from satchel.workspace.errors import InvalidFile
 from satchel.workspace.looking import look as look_at
+from satchel.workspace.moment import FIRED
 from satchel.workspace.opening import opened
 from satchel.workspace.record import time_text
 from satchel.workspace.report import Report
@@ -198,6 +200,31 @@ def test_a_year_of_minutes_is_made_up_for(place: Path, clock: Clock) -> None:
     said = Schedule(DiskStore(place), NOON).look(NOON + 365 * DAY)
     assert len(waiting(place)) == 100 and waiting(place)[-1] == "schedule-1-20271122T120000Z.yaml"
     assert said == ["the schedule 1: only the last 100 times that were missed are made up for"]
+
+
+def test_the_first_of_many_tasks_is_done_again_when_a_slow_server_makes_it_again(
+    place: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two make up for the same times, and one is late; the run takes all of them at once."""
+    assert scheduling._MOST < FIRED
+    monkeypatch.setattr(scheduling, "_MOST", 20)
+    make(place, "schedule: [{cron: '* * * * *', keep: true}]\n")
+    run(place, noting)
+    Schedule(DiskStore(place), NOON).look(NOON + DAY)
+    name, *_ = waiting(place)
+    again = (place / "inbox" / name).read_bytes()
+
+    @agent
+    async def taking(run: Run) -> int:
+        return await run.scope("all", lambda: take(run))
+
+    async def take(run: Run) -> int:
+        return len(await run.inbox.take())
+
+    clock.now = NOON + DAY
+    assert run(place, taking).result == 20
+    (place / "inbox" / name).write_bytes(again)
+    assert not judge(DiskStore(place), clock.now).starts
 
 
 def test_a_new_run_is_started_before_its_time_or_misses_it(place: Path, clock: Clock) -> None:
