@@ -41,6 +41,9 @@ class RunParameter:
 current_scope: ContextVar[Scope | None] = ContextVar("current_scope", default=None)
 """The scope that calls made here belong to; None outside a run. Tasks and threads inherit it."""
 
+runs_going: set[object] = set()
+"""The runs of this process that have not ended. Changed by adding and discarding only, since each has its thread."""
+
 MODEL = "model"
 """The parameter of a step that receives the name of a fallback model."""
 
@@ -78,9 +81,11 @@ class Step(Generic[R]):
     def __call__(self, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, R]:
         # A coroutine, and not any awaitable, so that type checkers name a call without `await`.
         scope = current_scope.get()
-        if scope is None:
-            return self.function(*args, **kwargs)  # type: ignore[no-any-return]
-        return scope.call(self, args, kwargs)
+        return self.outside(args, kwargs) if scope is None else scope.call(self, args, kwargs)
+
+    def outside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call where nothing is known of a run."""
+        return self.function(*args, **kwargs)
 
     async def perform(self, call: Any) -> Any:
         """Do what a call of this asks for, when it is not answered from the record."""

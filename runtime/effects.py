@@ -20,12 +20,12 @@ from typing import Any, Literal, TypeVar, cast, overload
 from msgspec import Raw
 
 from ..workspace import blobs
-from ..workspace.errors import NotDone, SatchelError, StorageFailed, UsageError
+from ..workspace.errors import AgentError, NotDone, SatchelError, StorageFailed, UsageError
 from ..workspace.record import NOTHING, Key, StepCompleted, StepStarted
 from ..workspace.scopemoment import Answer, Kept
 from . import rechecking
 from .apart import Apart
-from .calls import KEY, Step, current_scope, run_parameter
+from .calls import KEY, Step, current_scope, run_parameter, runs_going
 from .context import Stopped, Suspended
 from .failure import said
 from .retry import ONCE, Retry
@@ -62,6 +62,22 @@ class Effect(Step[R]):
         self.verify, self.idempotent = verify, idempotent
         self.not_done: tuple[type[BaseException], ...] = (NotDone, *not_done)
 
+    def plain(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function itself, and record nothing: it may be done twice. For what is no part of a run, while one
+        is going in this process: a web handler, a test."""
+        return self.function(*args, **kwargs)
+
+    def outside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if runs_going:
+            raise AgentError(
+                f"the effect {self.name} was called outside the run that is going on in this process",
+                why="nothing would be recorded, and the next start would do it again; a thread that was made with "
+                "run_in_executor or threading does not know of the run",
+                remedy=f"await {self.name}(...) in the agent, which runs it in a thread by itself if it is no "
+                f"`async def`; or call {self.name}.plain(...) if it is no part of the run",
+            )
+        return self.function(*args, **kwargs)
+
     def named(self, name: str) -> Callable[..., Coroutine[Any, Any, R]]:
         """This effect under a name of its own: equal by that name, whatever the arguments. For loops, and for
         arguments that are computed anew at every attempt."""
@@ -70,9 +86,7 @@ class Effect(Step[R]):
 
         def call(*args: Any, **kwargs: Any) -> Coroutine[Any, Any, R]:
             scope = current_scope.get()
-            if scope is None:
-                return self.function(*args, **kwargs)  # type: ignore[no-any-return]
-            return scope.call(self, args, kwargs, named=name)
+            return self.outside(args, kwargs) if scope is None else scope.call(self, args, kwargs, named=name)
 
         return call
 

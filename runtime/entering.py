@@ -17,6 +17,7 @@ from ..workspace.record import EndStatus, Failure, PauseLate, PauseRequested
 from . import resuming
 from .agent import Agent
 from .attention import started
+from .calls import runs_going
 from .context import Context, Suspension
 from .failure import describe, of_storage, said
 from .resources import Pool
@@ -59,6 +60,13 @@ class Entering:
         context.on_pause = self._pausing
 
     async def run(self) -> Ended:
+        runs_going.add(self)
+        try:
+            return await self._run()
+        finally:
+            runs_going.discard(self)
+
+    async def _run(self) -> Ended:
         context = self._context
         skipped = context.moment.root.plan.progress.settled
         self._attention, watching = started(context)
