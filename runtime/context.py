@@ -254,14 +254,26 @@ class Context:
             self.projector.want(files.state)
 
     def wake_projector(self) -> None:
-        """Let the projector have the loop's timer, for what it could not write at once."""
+        """Let the projector have the loop's timer, for what it could not write at once, and let it write when what it
+        is to show is durable."""
         loop = asyncio.get_running_loop()
 
         def wake(delay: float) -> None:
             loop.call_later(delay, self._catch_up)
 
         self.projector.wake = wake
+        self.journal.on_taken = self._show
         loop.call_soon(self._catch_up)
+
+    def rest_projector(self) -> None:
+        """The loop is about to end."""
+        self.projector.wake = self.journal.on_taken = None
+
+    def _show(self) -> None:
+        try:
+            self.projector.look()
+        except SatchelError as error:
+            self.failed = error
 
     def _catch_up(self) -> None:
         try:

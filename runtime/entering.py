@@ -74,14 +74,14 @@ class Entering:
         context.interruption.heard = lambda: self._loop.call_soon_threadsafe(self._obey)
         try:
             ended = await self._come_to_a_stop()
-            context.projector.wake = None
+            context.rest_projector()
             self._settle(ended)
         finally:
             watching.cancel()
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([watching])
             context.interruption.heard = None
-            context.projector.wake = None
+            context.rest_projector()
             context.limits.stop()
             context.threads.shutdown(wait=False, cancel_futures=True)
             await self._pool.release()

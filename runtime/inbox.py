@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any, Literal
+from weakref import WeakSet
 
 import msgspec
 from msgspec.structs import replace
@@ -55,7 +56,7 @@ class Inbox:
         self._store, self._moment = session.store, session.context.moment
         self._arrivals = Arrivals(self._store, self._moment)
         self._queue: deque[str] = deque()  # found by the last look, and not asked for yet
-        self._current = ""  # the task that was given last
+        self._loops: WeakSet[_Tasks] = WeakSet()  # those that may still ask for the next task
         self._told: set[str] = set()  # files that can't be taken, nor moved
 
     def __len__(self) -> int:
@@ -75,15 +76,22 @@ class Inbox:
                     raise  # a mistake, which is there at the next attempt too
                 await self._session.wait_to_try_again(scope_of_task(task.id), error)
 
-    async def __aiter__(self) -> AsyncIterator[InboxTask]:
+    def __aiter__(self) -> AsyncIterator[InboxTask]:
         """The tasks one by one, in the order of `each`; one is done when the next is asked for. After a crash the one
-        that was not done is given again: what it does belongs into `run.scope(task.id, ...)`, whose result is kept."""
+        that was not done is given again: what it does belongs into `run.scope(task.id, ...)`, whose result is kept.
+        Several loops at once share the tasks: none is given to two of them."""
+        loop = _Tasks(self)
+        self._loops.add(loop)
+        return loop
+
+    async def _following(self, id: str) -> InboxTask | None:
+        """The next task for a loop that is done with the task `id`, if it had one."""
         session = self._session
-        while (task := await self._next(in_own_scope=False)) is not None:
-            yield task
-            session.journal.add(TaskDone(id=task.id))
+        if id in self._moment.tasks:
+            session.journal.add(TaskDone(id=id))
             session.journal.flush()
             archive.put_away(self._store, self._moment)
+        return await self._next(in_own_scope=False)
 
     async def take(self, kind: Kind | None = None) -> list[InboxTask]:
         """What has arrived so far, in an item's function or another scope: tasks and messages, or only those of one
@@ -117,13 +125,17 @@ class Inbox:
         if is_new or task.scope != scope:
             task = replace(task, scope=scope)
             self._record([task])
-        self._current = task.id
         return self._task(task)
 
     def _is_free(self, task: TaskTaken) -> bool:
         """Whether it is in no scope, but its own, that would go on with it."""
         is_own = task.scope in (ROOT, scope_of_task(task.id))
-        return not task.handed_to and (is_own or task.scope not in self._session.recorded.scopes)
+        is_left = is_own or task.scope not in self._session.recorded.scopes
+        return not task.handed_to and is_left and not self._is_held(task.id)
+
+    def _is_held(self, id: str) -> bool:
+        """Whether a loop was given this task, and has not asked for the next."""
+        return any(loop.current == id for loop in self._loops)
 
     async def _next_file(self) -> Found | None:
         """The next file that is a task, once it has settled; None if there is none, or all the others are being saved
@@ -184,7 +196,7 @@ class Inbox:
     def _is_left(self, task: TaskTaken) -> bool:
         """Whether a scope that has ended has left it undone, and nobody is at it."""
         is_ended = task.scope == ROOT or task.scope not in self._session.recorded.scopes
-        return is_ended and not task.handed_to and task.id != self._current
+        return is_ended and not task.handed_to and not self._is_held(task.id)
 
     # What both need
 
@@ -258,6 +270,24 @@ class Inbox:
                 "the next task was asked for inside a scope", why="it would be done before that scope has committed",
                 remedy="use `await run.inbox.take()` there, or ask outside it",
             )  # fmt: skip
+
+
+class _Tasks:
+    """One loop over the inbox. A task that it was given stays its own until it asks for the next, or is dropped."""
+
+    def __init__(self, inbox: Inbox):
+        self._inbox = inbox
+        self.current = ""  # the task that it was given last
+
+    def __aiter__(self) -> AsyncIterator[InboxTask]:
+        return self
+
+    async def __anext__(self) -> InboxTask:
+        task = await self._inbox._following(self.current)
+        self.current = "" if task is None else task.id
+        if task is None:
+            raise StopAsyncIteration
+        return task
 
 
 class _Take(Step[list[str]]):

@@ -33,7 +33,6 @@ def ask_about_all(agent: AgentContext, root: ScopeRun) -> None:
 def _in_scope(agent: AgentContext, scope: ScopeRun) -> Iterator[_Left]:
     recorded = agent.recorded.scopes.get(scope.key)
     if recorded is not None and recorded.started:
-        agent.context.journal.flush()  # what is known of them may only be waiting for company
         for key, started in recorded.started.items():
             yield _Left(started, "unknown_outcome" if scope.is_claimed(key) else "unreached")
 

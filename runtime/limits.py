@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
@@ -61,7 +60,6 @@ class Limits:
         self._warned: set[str] = set()
         self._over: set[_Opening] = set()  # those that were obeyed, or that somebody has gone on in
         self._announced: set[_Opening] = set()
-        self._ahead: deque[tuple[int, int, float]] = deque()  # record, tokens and usd of what is not durable yet
 
     def overrule(self) -> None:
         """Somebody wants the run to go on although a window is open."""
@@ -109,8 +107,7 @@ class Limits:
                 return
             spent = replace(spent, n=n)
         self.look()  # an agent that only spends comes to no step
-        seq = self._workspace.journal.add(spent)
-        self._ahead.append((seq, tokens, usd))
+        self._workspace.journal.add(spent)
         self._warn()
 
     # Whether it may go on
@@ -121,8 +118,7 @@ class Limits:
             self._look_at_clock()
         limit = self._workspace.definition.budget.steps
         if limit is not None:
-            if self._steps >= limit:  # of them some may have failed, and some are not durable yet
-                self._workspace.journal.flush()
+            if self._steps >= limit:  # of them some may have failed
                 self._steps = self._moment.usage.steps + under_way
             if self._steps >= limit:
                 self._ask(Share("steps", self._steps, limit))
@@ -151,13 +147,8 @@ class Limits:
             self._pause(PauseRequested(reason=share.reason, by=budget.BY))
 
     def _shares(self, now: datetime) -> Iterator[Share]:
-        """With what has been spent and is not durable yet."""
-        usage, ahead = self._moment.usage, self._ahead
-        while ahead and ahead[0][0] <= self._moment.seq:
-            ahead.popleft()
-        tokens, usd = usage.tokens + sum(each[1] for each in ahead), usage.usd + sum(each[2] for each in ahead)
-        seconds = budget.at_work(self._moment, now)
-        return budget.shares(self._workspace.definition.budget, usage.steps, tokens, usd, seconds)
+        usage, seconds = self._moment.usage, budget.at_work(self._moment, now)
+        return budget.shares(self._workspace.definition.budget, usage.steps, usage.tokens, usage.usd, seconds)
 
     # The clock
 

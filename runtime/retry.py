@@ -9,7 +9,7 @@ from email.message import Message
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, TypeVar
 
-from ..workspace.errors import AgentError, NotSerializable, StorageFailed, UsageError
+from ..workspace.errors import AgentError, DoesNotFit, NotSerializable, StorageFailed, UsageError
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 _MISTAKES = (
     ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, NotImplementedError,
-    SyntaxError, TypeError, AgentError, NotSerializable, UsageError, StorageFailed,
+    SyntaxError, TypeError, AgentError, DoesNotFit, NotSerializable, UsageError, StorageFailed,
 )  # fmt: skip
 _PASSING_STATUS = (408, 409, 425, 429)
 

@@ -83,7 +83,7 @@ class Run(RunParameter, Generic[S]):
 
     @state.setter
     def state(self, value: S) -> None:
-        self._session.state = value
+        self._session.live.value = value
 
     async def plan(self, title: str | None, items: Sequence[str]) -> None:
         """Write a heading and open items into todo.md, once. A later call with equal arguments does nothing, whatever

@@ -53,6 +53,7 @@ class Call:
     prompts: dict[str, str] = field(default_factory=dict)  # those that went into it, with their versions
     model: str = ""  # the fallback that is asked in this attempt
     was_stopped: bool = False  # one of the calls that its function makes has raised because the agent is to stop
+    ended: bool = False  # its function is not running any more
     in_doubt: bool = False  # an attempt at it may have happened, so a later one can't say that it has not
     recovered: int = 0  # characters of an earlier attempt's answer that the last one has continued
 
@@ -219,7 +220,7 @@ class ScopeRun:
     async def invoke(self, call: Call, injected: dict[str, Any]) -> Any:
         """Run the function of a call, in a thread if it is not async."""
         step = call.step
-        call.counts, call.made = {}, Made()
+        call.counts, call.made, call.ended = {}, Made(), False
         drain = self.context.drain
         try:
             with (drain.held if step.is_effect else drain.working)(call.words):  # never between an effect's two halves
@@ -256,6 +257,7 @@ class ScopeRun:
                 call.made.check(step.name, self.context.store.url)
             return result
         finally:
+            call.ended = True
             current_call.reset(token)
 
     async def in_thread(self, function: Any) -> Any:
@@ -298,6 +300,9 @@ class ScopeRun:
         )  # fmt: skip
 
     async def progress(self, call: Call, value: Any) -> None:
+        if call.ended:
+            late = f"run.progress() was called after {call.words} had returned"
+            raise AgentError(late, remedy="await every task of a step before it returns")
         data = encode(value, "the progress")
         self.context.journal.add(StepProgress(**call.identity(), value=Raw(data)))
         await self.durable()

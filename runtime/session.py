@@ -12,12 +12,11 @@ import typing
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-import msgspec
 from msgspec import Raw
 
-from ..workspace import archive, blobs, inbox, patch
+from ..workspace import archive, blobs, inbox
 from ..workspace.agentmoment import CANCEL, ROOT
-from ..workspace.errors import AgentError, Refused, UsageError
+from ..workspace.errors import AgentError, SatchelError, UsageError
 from ..workspace.moment import scope_of_task
 from ..workspace.projection import folder_of
 from ..workspace.projector import Files
@@ -38,6 +37,7 @@ from .calls import current_scope
 from .codec import ANY, Codec, encode
 from .context import AgentContext, Context, Suspended
 from .failure import describe, of_storage, said
+from .livestate import LiveState, as_object
 from .migrating import bring_up
 from .retry import Retry
 from .scope import ScopeRun, check_outside_steps, current_call
@@ -67,10 +67,8 @@ class Session(AgentContext):
         self.scope: ScopeRun | None = None  # the one at work, besides the root
         self.root: ScopeRun  # of the calls outside it
         self._root = root
-        self.codec = Codec(agent.state, f"the state of {path}" if path else "the state")
+        self.live = LiveState(Codec(agent.state, f"the state of {path}" if path else "the state"))
         self.plan = self.recorded.plan.copy()
-        self.state: Any
-        self._committed = b""  # the state of the last commit, as JSON
         self._splices: list[Splice] = []  # what the scope at work has changed in the plan
         self._planned = ""  # what it has written as the plan, as a hash
 
@@ -81,24 +79,22 @@ class Session(AgentContext):
     async def begin(self) -> None:
         """Take state and plan from the moment; of a new agent, record what the state begins as, and of one that an
         earlier version of the agent has left, what its data have become."""
-        if self.recorded.has_data and bring_up(self, self.agent.migrations, self.codec):
+        if self.recorded.has_data and bring_up(self, self.agent.migrations, self.live.codec):
             self.publish_schemas()
         if not self.recorded.has_data:
-            data = _object(self.agent.initial_state(), "the state")
+            data = as_object(self.agent.initial_state(), "the state")
             whole: Patch = [{"op": "add", "path": "", "value": Raw(data)}]
             if self.agent.version != self.recorded.data_version:  # first: data of that version must not be migrated
                 self.journal.add(Migrated(agent=self.path, to=self.agent.version))
             self.journal.add(ScopeCommitted(agent=self.path, scope=ROOT, patch=whole))
             await self.root.durable()
-            # The patch was applied as it is; from here on the data are JSON's own types.
-            self.recorded.data = msgspec.json.decode(data)
             if not self.path:  # something to go back to, before the first stop
                 self.context.workspace.checkpoint("start")
         self.rollback()
 
     def publish_schemas(self) -> None:
         """Let an editor find them."""
-        publishing.publish_schemas(self.store, self.agent, self.recorded, self.codec)
+        publishing.publish_schemas(self.store, self.agent, self.recorded, self.live.codec)
 
     async def call(self, *args: Any, **kwargs: Any) -> Any:
         """The agent's function, from the top to its end. Nothing of it is at work any more when this returns or
@@ -117,7 +113,7 @@ class Session(AgentContext):
             self.check_going_on()
             self.root.made.check("the agent", self.store.url)
             leftover.ask_about_all(self, self.root)
-            self.check_state_unchanged("when the agent returned")
+            self.live.check_unchanged("when the agent returned")
             return result
         except BaseException:
             self.is_closing = True
@@ -129,32 +125,18 @@ class Session(AgentContext):
             current_scope.reset(tokens[0])
             current_call.reset(tokens[1])
 
+    @property
+    def state(self) -> Any:
+        """The user's own object."""
+        return self.live.value
+
     def rollback(self) -> None:
         """The state as of the last commit, in a new object of the user's type."""
-        try:
-            self.state = self.codec.decode(encode(self.recorded.data, "the state"))
-        except UsageError as error:
-            raise Refused(
-                "the data of this run do not fit the agent's state type", path=f"{self.recorded.folder}state.json",
-                why=error.why, remedy="give the agent a `@migration` for the data, or correct `data` in the file",
-            ) from error  # fmt: skip
-        self._committed = encode(self.state, "the state")
+        self.live.restore(self.recorded.data, f"{self.recorded.folder}state.json")
 
     def refresh(self) -> None:
         self.rollback()
         self.plan = self.recorded.plan.copy()
-
-    def check_state_unchanged(self, when: str) -> None:
-        if encode(self.state, "run.state") != self._committed:
-            was, found = msgspec.json.decode(self._committed), msgspec.json.decode(encode(self.state, "run.state"))
-            changes = patch.diff(was, found)
-            if not changes:
-                return  # only the order of keys
-            place = str(changes[0]["path"]).replace("/", ".")
-            raise AgentError(
-                f"run.state{place} was changed outside a scope", why=f"noticed {when}, and a crash would lose it",
-                remedy="change run.state in an item's function, or in one called with run.scope(...)",
-            )  # fmt: skip
 
     def open_scope(self, what: str) -> ScopeRun:
         """The scope at work. AgentError if the caller is not in it."""
@@ -285,7 +267,7 @@ class Session(AgentContext):
                 f"the scope {title!r} was called with another agent's run", why="its commit would be that agent's",
                 remedy="use the `run` that was handed to this agent",
             )  # fmt: skip
-        self.check_state_unchanged(f"when {title!r} began")
+        self.live.check_unchanged(f"when {title!r} began")
 
     async def _run_scope(
         self, key: str, title: str, splices: Sequence[Splice], function: Callable[..., Any], args: tuple[Any, ...],
@@ -304,7 +286,7 @@ class Session(AgentContext):
                 result = await result
             await scope.quiet()
             scope.made.check(repr(title), self.store.url)
-            return await self._commit(scope, result, finish, codec)
+            answer = self._commit(scope, result, finish, codec)
         except BaseException as error:
             scope.abandon()
             is_failure = isinstance(error, Exception) and of_storage(error) is None
@@ -312,7 +294,7 @@ class Session(AgentContext):
             try:
                 await scope.quiet()
             finally:  # cancelled once more, it is rolled back all the same
-                if is_failure and not was_stopped:
+                if is_failure and not was_stopped and key in self.recorded.scopes:
                     failure = describe(error, self.store.url)
                     self.journal.add(ScopeFailed(agent=self.path, scope=key, error=failure))
                 self.journal.flush()
@@ -321,6 +303,9 @@ class Session(AgentContext):
             if is_failure and was_stopped:
                 raise self.stopped() from error
             raise
+        else:
+            self._follow_commit(scope)
+            return answer
         finally:
             scope.ended = True
             self.scope = None
@@ -328,17 +313,17 @@ class Session(AgentContext):
             current_scope.reset(token)
             self.context.at_boundary()
 
-    async def _commit(
+    def _commit(
         self, scope: ScopeRun, result: Any, finish: Callable[[], tuple[list[Splice], str | None]],
         codec: Codec,
     ) -> Any:  # fmt: skip
-        """The end of a scope, as one record. Returns its result as an answer from the record would be."""
+        """The end of a scope, as one record. Returns its result as an answer from the record would be. Once it has
+        returned the scope has committed, whatever happens next; if it raises, nothing has."""
         self.check_may_commit()
         leftover.ask_about(self, scope)
         data = encode(result, f"the result of {scope.title!r}")
         answer = codec.decode(data)  # refused here, not at every start after it has committed
-        state = _object(self.state, "run.state")
-        change = [] if state == self._committed else patch.diff(self.recorded.data, msgspec.json.decode(state))
+        change = self.live.change_from(self.recorded.data)
         splices, cancelled = finish()
         kept = blobs.keep(self.store, data, self.journal.epoch) if data != b"null" else Kept()
         left = [] if self.path else inbox.released(self.context.moment, scope.key, scope.tasks)
@@ -348,40 +333,38 @@ class Session(AgentContext):
             self.journal.add(task)
         self.journal.add(
             ScopeCommitted(
-                agent=self.path, scope=scope.key, patch=change, plan=(*self._splices, *splices), result=kept.result,
-                blob=kept.blob, outputs=scope.outputs, cancelled=cancelled, planned=self._planned,
+                agent=self.path, scope=scope.key, patch=change.patch, plan=(*self._splices, *splices),
+                result=kept.result, blob=kept.blob, outputs=scope.outputs, cancelled=cancelled, planned=self._planned,
             )
         )  # fmt: skip
-        for done in inbox.done_with(scope.key, scope.tasks):
+        for done in inbox.done_with(scope.key, [id for id in scope.tasks if id in self.context.moment.tasks]):
             self.journal.add(done)
-        self.journal.flush()
-        if scope.tasks:
-            archive.put_away(self.store, self.context.moment)
-        self._committed = state
-        files = self.files
-        for document in (files.state, files.steps):
-            self.projector.mark(document)
-        if splices or self._splices:
-            self.projector.mark(files.todo)
-        if scope.messages:
-            self.projector.mark(files.messages)
-        item = folder_of(scope.key, scope.title)
-        if self.plan.is_milestone(scope.key):
-            self.context.workspace.checkpoint("milestone", item)
-        else:
-            self.context.workspace.checkpoint_if_due(item=item)
+        self.live.committed(change)
+        self._splices += splices
         return answer
 
-
-def _object(state: Any, what: str) -> bytes:
-    """The state as JSON. UsageError if that is anything but an object: neither editors nor migrations take it."""
-    data = encode(state, what)
-    if not data.startswith(b"{"):
-        raise UsageError(
-            f"{what} is no object", why=f"it is a {type(state).__name__}",
-            remedy="let it be a pydantic model, a dataclass, a TypedDict or a dict, and put the value into it",
-        )  # fmt: skip
-    return data
+    def _follow_commit(self, scope: ScopeRun) -> None:
+        """What comes of it. The scope has committed: what goes wrong here ends the run, and is no failure of the
+        scope's."""
+        workspace, files = self.context.workspace, self.files
+        try:
+            self.journal.flush()
+            if scope.tasks:
+                archive.put_away(self.store, self.context.moment)
+            for document in (files.state, files.steps):
+                self.projector.mark(document)
+            if self._splices:
+                self.projector.mark(files.todo)
+            if scope.messages:
+                self.projector.mark(files.messages)
+            item = folder_of(scope.key, scope.title)
+            if self.plan.is_milestone(scope.key):
+                workspace.checkpoint("milestone", item)
+            else:
+                workspace.checkpoint_if_due(item=item)
+        except SatchelError as error:
+            self.context.failed = error
+            raise Suspended from error
 
 
 def _is_most_of(splices: list[Splice], plan: Plan) -> bool:

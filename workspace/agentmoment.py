@@ -1,6 +1,6 @@
 """The state of one agent of the tree at one position of the journal, and how the records about it change it.
 
-Pure, like the moment it belongs to (moment.py).
+Pure, like the moment it belongs to (moment.py). A method raises before it has changed anything, or not at all.
 """
 
 from __future__ import annotations
@@ -156,6 +156,8 @@ class AgentMoment(Struct, kw_only=True):
             scope.started.pop(record.key, None)
 
     def progressed(self, record: StepProgress) -> None:
+        if record.key in self.open_scope(record.scope).done:
+            raise ValueError(f"the call {record.step}{record.call} has returned")
         self._numbered(record).progress[record.key] = record.value
 
     def restart_calls(self) -> None:
@@ -168,20 +170,23 @@ class AgentMoment(Struct, kw_only=True):
         self._numbered(record).promoted.setdefault(record.key, []).append(record)
 
     def scope_begun(self, record: ScopeBegun) -> None:
+        self._replan(record.plan)
         if record.scope not in self.scopes:
             self.scopes[record.scope] = self.scope(record.scope, record.title)
         if record.scope.isdecimal() and len(record.scope) <= 15:  # a longer one is a word to the plan, too
             self.highest_id = max(self.highest_id, int(record.scope))
-        self._replan(record.plan)
 
     def scope_failed(self, record: ScopeFailed) -> None:
-        self.scopes[record.scope].failures += 1
+        scope = self.open_scope(record.scope)
+        scope.failures += 1
+        scope.messages = []  # of a commit that was refused
 
     def committed(self, line: Line, record: ScopeCommitted) -> None:
-        self._change_data(record.patch)
+        scope = self.open_scope(record.scope)
+        data = self._patched(record.patch)
         self._replan(record.plan)
+        self._set_data(record.patch, data)
         self.planned = record.planned or self.planned
-        scope = self.scopes[record.scope]
         fresh = [message for message in scope.messages if message.commit == line.commit]
         self.messages += len(fresh)  # others are of a commit that was begun and given up
         self.new_messages.extend(fresh)
@@ -194,19 +199,21 @@ class AgentMoment(Struct, kw_only=True):
         self.outputs.update(record.outputs)
 
     def plan_changed(self, record: PlanChanged) -> None:
-        if record.by == "person" and not self.has_plan:
-            self.adopted = hashlib.sha256(record.plan[0].text.encode()).hexdigest()
+        is_adopted = record.by == "person" and not self.has_plan
+        text = record.plan[0].text if is_adopted else ""
         self._replan(record.plan)
+        if is_adopted:
+            self.adopted = hashlib.sha256(text.encode()).hexdigest()
         self._outline(record.outline)
         self.planned = record.planned or self.planned
         if record.by == "person" and self._has_work:
             self.result = None
 
     def message(self, line: Line, record: Message) -> None:
-        self.scopes[record.scope].messages.append(line)
+        self.open_scope(record.scope).messages.append(line)
 
     def migrated(self, record: Migrated) -> None:
-        self._change_data(record.patch)
+        self._set_data(record.patch, self._patched(record.patch))
         self.data_version = record.to
 
     def asked_approval(self, record: ApprovalAsked) -> None:
@@ -225,7 +232,7 @@ class AgentMoment(Struct, kw_only=True):
         self._numbered(record).answers.pop(record.key, None)
 
     def resolved(self, doubt: Doubt, record: Resolved) -> None:
-        scope = self.scopes[doubt.scope]
+        scope = self.open_scope(doubt.scope)
         if doubt.why == "unclaimed":
             scope.answers[doubt.key] = answer_of(scope, doubt, record)
             return
@@ -241,8 +248,11 @@ class AgentMoment(Struct, kw_only=True):
         self._end_if_dropped(doubt.scope)
 
     def edited(self, line: Line, record: Edited) -> None:
-        self._change_data(record.patch)
+        if record.step is not None:
+            self._check_step(record.step)
+        data = self._patched(record.patch)
         self._replan(record.plan)
+        self._set_data(record.patch, data)
         self._outline(record.outline)
         for key in [key for key in record.redone if key != ROOT]:
             self._begin_anew(key)
@@ -266,6 +276,11 @@ class AgentMoment(Struct, kw_only=True):
         settled, leaves = self.plan.progress
         return settled < leaves
 
+    def _check_step(self, edit: StepEdit) -> None:
+        scope = self.open_scope(edit.scope)
+        if not edit.redo and edit.key not in scope.done and edit.key not in scope.started:
+            raise ValueError(f"there is no call {edit.key} in scope {edit.scope!r}")
+
     def _step_edited(self, line: Line, edit: StepEdit) -> None:
         scope, key = self.scopes[edit.scope], edit.key
         scope.failures = 0
@@ -282,8 +297,7 @@ class AgentMoment(Struct, kw_only=True):
             scope.progress.pop(key, None)
             self._end_if_dropped(edit.scope)
             return
-        if was is None:
-            raise ValueError(f"there is no call {key} in scope {edit.scope!r}")
+        assert was is not None  # `_check_step` has looked
         is_effect = isinstance(was, StepStarted) or (isinstance(was, StepCompleted) and was.effect)
         scope.done[key] = StepCompleted(
             agent=was.agent, scope=was.scope, no=was.no, step=was.step, args=was.args, n=was.n, call=was.call,
@@ -323,17 +337,28 @@ class AgentMoment(Struct, kw_only=True):
             self.past.pop(key, None)  # what it had begun with, a person has taken back
 
     def _numbered(self, record: OfCall) -> Scope:
-        scope = self.scopes[record.scope]
+        scope = self.open_scope(record.scope)
         scope.numbers[record.key] = record.no
         scope.last_number = max(scope.last_number, record.no)
         return scope
 
-    def _change_data(self, patch: list[dict[str, object]]) -> None:
+    def open_scope(self, key: str) -> Scope:
+        """The open scope of this name. LookupError if there is none: it has ended, or never begun."""
+        scope = self.scopes.get(key)
+        if scope is None:
+            raise LookupError(f"the scope {key!r} is not open")
+        return scope
+
+    def _patched(self, patch: list[dict[str, object]]) -> Any:
+        """The data with the patch. Raises, with nothing changed, if the patch does not fit."""
+        return json_patch.apply(self.data if self.has_data else None, patch) if patch else self.data
+
+    def _set_data(self, patch: list[dict[str, object]], data: Any) -> None:
         if patch:
-            self.data = json_patch.apply(self.data if self.has_data else None, patch)
-            self.has_data = True
+            self.data, self.has_data = data, True
 
     def _replan(self, splices: tuple[Splice, ...]) -> None:
+        """Raises, with nothing changed, if they do not fit."""
         if splices:
             self.plan.apply(splices)
             self.has_plan = True

@@ -12,7 +12,8 @@ from contextlib import suppress
 
 from .edits.look import sha
 from .errors import InvalidFile
-from .moment import Moment, TaskFile
+from .moment import Moment
+from .parts import TaskFile
 from .settling import appears_whole, is_left_open
 from .store import Store
 

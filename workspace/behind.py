@@ -1,6 +1,7 @@
 """Writes what nobody waits for: at once where that takes microseconds, in other threads where it is a request.
 
-What is asked for one path is done in the order it was asked for; of different paths several at a time.
+What is asked for one path is done in the order it was asked for; of different paths several at a time. Nothing is done
+before the group of records is durable that was under way when it was asked for: it may show them.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ class Behind(Protocol):
     on_idle: Callable[[], None] | None
     """Called, in any thread, when nothing is under way any more."""
 
+    group: Callable[[], Future[None] | None]
+    """The group of records that is on its way to the storage, if one is."""
+
     def do(self, path: str, job: Job) -> None:
         """Do `job`, which writes `path`, now or soon. Raises what an earlier one has raised."""
 
@@ -42,6 +46,9 @@ class AtOnce:
     is_idle = True
     on_idle: Callable[[], None] | None = None
 
+    def __init__(self) -> None:
+        self.group: Callable[[], Future[None] | None] = lambda: None  # there it is written before anybody can ask
+
     def do(self, path: str, job: Job) -> None:
         job()
 
@@ -53,6 +60,7 @@ class AtOnce:
 class InThreads:
     def __init__(self) -> None:
         self.on_idle: Callable[[], None] | None = None
+        self.group: Callable[[], Future[None] | None] = lambda: None
         self._threads = ThreadPoolExecutor(_THREADS, "satchel-behind")
         self._last: dict[str, Future[None]] = {}  # by path
         self._lock = threading.Lock()  # of what follows
@@ -71,7 +79,7 @@ class InThreads:
         with self._lock:
             self._under_way += 1
         try:
-            self._last[path] = self._threads.submit(self._do, job, before)
+            self._last[path] = self._threads.submit(self._do, job, before, self.group())
         except RuntimeError:  # after the end
             with self._lock:
                 self._under_way -= 1
@@ -90,10 +98,12 @@ class InThreads:
         if self._failed is not None:
             raise self._failed
 
-    def _do(self, job: Job, before: Future[None] | None) -> None:
+    def _do(self, job: Job, before: Future[None] | None, group: Future[None] | None) -> None:
         if before is not None:
             wait([before])  # begun already: threads take jobs in the order they came
         try:
+            if group is not None:
+                group.result()  # if that has failed, nobody may see what would have come of it
             job()
         except BaseException as error:
             self._failed = self._failed or error

@@ -8,6 +8,7 @@ SatchelError
 ├── Conflicting        a readable file and the run contradict each other, and a person has to say what holds
 ├── Damaged            the journal or a checkpoint is broken where a crash can't have broken it
 ├── LeaseHeld          another process is running this workspace
+├── DoesNotFit         a record that contradicts what is on record already: nothing of it was kept
 ├── StorageFailed      the disk refused a write or a sync; nothing after it counts as done
 ├── NotSerializable    an argument, a result or the state is not JSON
 ├── AgentError         the agent broke a rule of the API (state changed outside a scope, a nested scope, ...)
@@ -79,6 +80,11 @@ class Conflicting(SatchelError):
 
 class Damaged(SatchelError):
     """Truth is broken in a way no crash explains: bytes inside the journal, a checkpoint that is not its hash."""
+
+
+class DoesNotFit(SatchelError):
+    """A record that contradicts what is on record already. It was refused whole: the run and its journal are as they
+    were."""
 
 
 class LeaseHeld(SatchelError):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from . import checkpoint
 from .errors import SatchelError
-from .moment import Pause
+from .parts import Pause
 from .store import Store
 
 

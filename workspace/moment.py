@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, field
 from msgspec.structs import replace
 
 from . import patch as json_patch
 from .agentmoment import ROOT, AgentMoment
-from .errors import Damaged, UsageError
+from .errors import Damaged, DoesNotFit, UsageError
 from .names import DEFINITION
+from .parts import FIRED, Fired, Pause, Status, TaskFile, Usage
 from .questions import Questions, decision_of
 from .record import (
     AgentBegun,
@@ -37,7 +38,6 @@ from .record import (
     Line,
     Message,
     Migrated,
-    Mode,
     Opened,
     Output,
     PartialPromoted,
@@ -47,7 +47,6 @@ from .record import (
     PlanChanged,
     Resolved,
     Resource,
-    Resume,
     Resumed,
     Rewound,
     Saved,
@@ -62,58 +61,6 @@ from .record import (
     TaskDone,
     TaskTaken,
 )
-
-Status = Literal[
-    "new", "running", "draining", "waiting", "paused", "sleeping", "failed", "completed", "cancelled"
-]  # fmt: skip
-
-
-class Usage(Struct):
-    steps: int = 0
-    items: int = 0
-    tokens: int = 0
-    usd: float = 0.0
-    seconds: float = 0.0  # of the processes that have ended
-
-
-class Pause(Struct, omit_defaults=True):
-    """A pause that was asked for, and is in force once `paused_at` is set."""
-
-    reason: str
-    by: str
-    requested_at: str
-    mode: Mode = "drain"
-    resume: Resume = "continue"
-    until: str = ""
-    paused_at: str = ""
-    forced: bool = False
-    file: str = ""  # the version of pause.yaml as the runtime left it, if it says no more than this
-
-    @property
-    def request(self) -> PauseRequested:
-        """The wish that it began with."""
-        return PauseRequested(reason=self.reason, by=self.by, mode=self.mode, resume=self.resume, until=self.until)
-
-
-class TaskFile(Struct, frozen=True):
-    """The file of a task that needs nothing more, and the folder below inbox/ that it belongs into."""
-
-    file: str
-    sha256: str
-    to: Literal["done", "moved"]
-
-
-class Fired(Struct, frozen=True, omit_defaults=True):
-    """A time of a schedule whose task was taken, or settled by an agent that has completed without opening its inbox.
-    Times are UTC, ISO 8601."""
-
-    due: str
-    at: str  # when it was taken
-    unopened: bool = False
-
-
-FIRED = 128
-"""So many firings of each schedule are remembered: more than are made up for at once."""
 
 
 class Moment(Questions, kw_only=True):
@@ -175,22 +122,34 @@ class Moment(Questions, kw_only=True):
         """Go on to the position of the last of `lines`. Damaged if a record does not fit what went before."""
         for line in lines:
             try:
-                _APPLY[type(line.record)](self, line, line.record)
-            except (LookupError, ValueError, TypeError, UsageError) as error:
+                self.add(line)
+            except DoesNotFit as error:
                 raise Damaged(
                     f"record {line.seq} ({line.record.__struct_config__.tag}) does not fit the records before it",
-                    path="journal", why=f"{type(error).__name__}: {error}",
-                    remedy="take the folder journal/ from a backup",
+                    path="journal", why=error.why, remedy="take the folder journal/ from a backup",
                 ) from error  # fmt: skip
-            self.seq, self.epoch, self.last_at = line.seq, line.epoch, line.at
 
-    # Records about the run as a whole, and what those about an agent change in it
+    def add(self, line: Line) -> None:
+        """Go on to the position of `line`. DoesNotFit, and nothing is changed, if its record does not fit what went
+        before."""
+        try:
+            _APPLY[type(line.record)](self, line, line.record)
+        except (LookupError, ValueError, TypeError, UsageError) as error:
+            raise DoesNotFit(
+                f"a record ({line.record.__struct_config__.tag}) does not fit what is on record already",
+                why=str(error) if type(error) in (LookupError, ValueError) else f"{type(error).__name__}: {error}",
+                remedy="nothing of it was kept; it is of something that has ended, or was never begun",
+            ) from error  # fmt: skip
+        self.seq, self.epoch, self.last_at = line.seq, line.epoch, line.at
+
+    # Records about the run as a whole, and what those about an agent change in it. Each method raises before it has
+    # changed anything, or not at all
 
     def _opened(self, line: Line, record: Opened) -> None:
         if record.run_id != self.run_id:
             raise ValueError(f"it belongs to the run {record.run_id!r}, this is {self.run_id!r}")
         if not self.clean:  # the process before it left no word of its end
-            self._count_time(self.last_at)
+            self.usage.seconds = self._seconds(self.last_at)
         self.clean, self.opened_at = False, line.at
         self.url, self.host = record.url, record.host
         if record.run_nonce:
@@ -205,9 +164,9 @@ class Moment(Questions, kw_only=True):
             agent.opened()
 
     def _closed(self, line: Line, record: Closed) -> None:
+        self.usage.seconds = self._seconds(line.at)
         self.clean = True
         self.tasks_done.clear()
-        self._count_time(line.at)
         if record.status in ("completed", "cancelled"):
             self.approvals.clear()  # nobody waits for an answer any more
             self.untaken = record.untaken
@@ -222,11 +181,12 @@ class Moment(Questions, kw_only=True):
             if record.status in ("completed", "cancelled"):
                 self.lifted, self.pause = self.pause.requested_at, None
 
-    def _count_time(self, until: str) -> None:
+    def _seconds(self, until: str) -> float:
+        """Of the processes so far, if the one that has it ends now."""
         if not self.opened_at:
-            return
+            return self.usage.seconds
         began, ended = datetime.fromisoformat(self.opened_at), datetime.fromisoformat(until)
-        self.usage.seconds = round(self.usage.seconds + max(0.0, (ended - began).total_seconds()), 3)
+        return round(self.usage.seconds + max(0.0, (ended - began).total_seconds()), 3)
 
     # Pauses
 
@@ -263,8 +223,9 @@ class Moment(Questions, kw_only=True):
         self.ask_approval(record, line.at)
 
     def _approval_answered(self, line: Line, record: ApprovalAnswered) -> None:
-        asked = self.approvals.pop(record.id)
+        asked = self.approvals[record.id]
         self.agents[asked.agent].answered_approval(line, asked, record)
+        del self.approvals[record.id]
         self.remember(record, record.decision, line.at)
 
     # Work that arrives from outside, and what everything costs
@@ -272,17 +233,21 @@ class Moment(Questions, kw_only=True):
     def _task_taken(self, line: Line, record: TaskTaken) -> None:
         """A process that takes a task, or opens or closes the workspace, has put the files of finished tasks away.
         So they need not be remembered longer, and an equal file that comes later is a new task."""
+        is_firing = record.id not in self.tasks and record.kind == "schedule"
+        if is_firing:
+            datetime.fromisoformat(record.due)  # a ValueError: the record does not fit
         self.tasks_done.clear()
         if record.id not in self.tasks:
             self.tasks_taken += 1
-            if record.kind == "schedule":
+            if is_firing:
                 fired = self.fired.setdefault(record.schedule, [])
-                datetime.fromisoformat(record.due)  # a ValueError: the record does not fit
                 fired[:] = [*fired, Fired(record.due, line.at, record.unopened)][-FIRED:]
         self.tasks[record.id] = record
 
     def _task_done(self, line: Line, record: TaskDone) -> None:
-        task = self.tasks.pop(record.id)
+        task = self.tasks.pop(record.id, None)
+        if task is None:
+            raise LookupError(f"the task {record.id!r} is not taken, or done already")
         self.tasks_done[record.id] = TaskFile(task.file, task.sha256, "moved" if record.moved_to else "done")
         root, scope = self.root, scope_of_task(record.id)
         if scope not in root.scopes:  # it has ended, and nothing enters it again
@@ -290,9 +255,10 @@ class Moment(Questions, kw_only=True):
             root.past.pop(scope, None)
 
     def _spent(self, line: Line, record: Spent) -> None:
+        scope = self.agents[record.agent].scopes.get(record.scope)
         self.usage.tokens += record.tokens
         self.usage.usd = round(self.usage.usd + record.usd, 9)
-        if record.n is not None and (scope := self.agents[record.agent].scopes.get(record.scope)) is not None:
+        if record.n is not None and scope is not None:
             scope.spent[record.kind] = max(scope.spent.get(record.kind, 0), record.n + 1)
 
     def _configured(self, line: Line, record: Configured) -> None:
@@ -331,10 +297,13 @@ class Moment(Questions, kw_only=True):
         self.ask_doubt(record, line.at)
 
     def _resolved(self, line: Line, record: Resolved) -> None:
-        doubt = self.doubts.pop(record.id)
+        doubt = self.doubts.get(record.id)
+        if doubt is None:
+            raise LookupError(f"the question {record.id!r} is not open")
         agent = self.agents[doubt.agent]
-        said = decision_of(doubt, record, agent.scopes[doubt.scope].numbers)
+        said = decision_of(doubt, record, agent.open_scope(doubt.scope).numbers)
         agent.resolved(doubt, record)
+        del self.doubts[record.id]
         self.remember(record, said, line.at)
         self.forget_ended(doubt.agent, self.agents[doubt.agent].scopes)
 

@@ -82,6 +82,11 @@ class Workspace:
         self.due = Due(store.abilities.remote)
         self.reaches_out = False  # see `opened`
 
+    def write_to(self, journal: Journal) -> None:
+        """From now on the files wait for this journal."""
+        self.journal, self.projector.is_ahead = journal, lambda: journal.has_waiting
+        self.behind.group = lambda: journal.under_way
+
     def checkpoint_if_due(self, *, item: str = "") -> None:
         """As workspace.yaml says and the journal has grown; `item` is the one that was committed just now."""
         wanted = self.definition.checkpoints
@@ -89,7 +94,8 @@ class Workspace:
             self.checkpoint(why, item)
 
     def checkpoint(self, why: Occasion, name: str = "") -> str:
-        """Write a checkpoint of all that is durable, and record that. Returns its path. `name` is for people."""
+        """Write a checkpoint of all that is on record, and record that. Returns its path. `name` is for people."""
+        self.journal.flush()
         written = self._checkpoint(name or why)
         self.journal.add(Saved(file=written.path, why=why, bytes=written.size, sha256=written.sha256))
         return written.path
@@ -220,8 +226,8 @@ def opened(
         workspace.owned, workspace.reaches_out = mine, reaches_out
         workspace.due, workspace.has_edits = _due(store, seen), bool(noticed.edits)
         _restore_messages(workspace, seen)
-        workspace.journal = Journal(
-            store, epoch=mine.epoch, next_seq=mine.begin(), on_durable=seen.moment.apply, segments=mine.segments
+        workspace.write_to(
+            Journal(store, epoch=mine.epoch, next_seq=mine.begin(), apply=seen.moment.add, segments=mine.segments)
         )
         workspace.was_finished = (
             seen.moment.is_finished and not noticed.reopens and not inbox.has_work(store, seen.moment)

@@ -70,10 +70,11 @@ def same(old: Any, new: Any) -> bool:
 
 
 def apply(value: Any, patch: Patch) -> Any:
-    """`value` with the patch applied. Changes `value` in place where it can; use what is returned.
+    """`value` with the patch applied. `value` itself stays as it is; what the patch does not change they share.
 
-    KeyError, IndexError or ValueError if the patch was not made for this value.
+    KeyError, IndexError, ValueError or TypeError if the patch was not made for this value.
     """
+    copied: dict[int, Any] = {}
     for change in patch:
         operation, path = change["op"], str(change["path"])
         if operation not in ("add", "remove", "replace") or path[:1] not in ("", "/"):
@@ -83,11 +84,22 @@ def apply(value: Any, patch: Patch) -> Any:
             value = new
             continue
         *parents, last = [_unescape(part) for part in path[1:].split("/")]
-        target = value
+        target = value = _copy(value, copied)
         for part in parents:
-            target = target[_index(part)] if isinstance(target, list) else target[part]
+            key: Any = _index(part) if isinstance(target, list) else part
+            target[key] = _copy(target[key], copied)
+            target = target[key]
         _change(target, last, operation, new)
     return value
+
+
+def _copy(value: Any, copied: dict[int, Any]) -> Any:
+    """A container to change in place of `value`, made once."""
+    if id(value) in copied or not isinstance(value, dict | list):
+        return value
+    copy = value.copy()
+    copied[id(copy)] = copy  # kept alive, so that no other gets its id
+    return copy
 
 
 def _change(target: Any, key: str, operation: object, value: Any) -> None:

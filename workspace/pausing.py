@@ -14,8 +14,9 @@ from .agentmoment import ROOT
 from .edits import keeping
 from .edits.found import Refusal
 from .errors import Damaged, InvalidFile, Refused, SatchelError, UsageError
-from .moment import Moment, Pause
+from .moment import Moment
 from .opening import Workspace
+from .parts import Pause
 from .pausefile import SIGNAL, PauseFile
 from .projection import folder_of
 from .record import Failure, Mode, Paused, PauseRequested, Resumed, now
@@ -117,21 +118,22 @@ def announce(store: Store, pause: Pause) -> None:
 
 
 def settle(workspace: Workspace, *, forced: bool = False, error: Failure | None = None) -> None:
-    """The run has come to rest: record it, write checkpoint, files and pause.yaml, and read back what going on depends
+    """The run has come to rest: record it, write files, checkpoint and pause.yaml, and read back what going on depends
     on. Damaged if it does not say what was written; then nothing is released, as after a crash."""
     store, moment = workspace.store, workspace.moment
     if workspace.reaches_out:
         handover.redirect(store, moment, workspace.journal, workspace.definition, workspace.report)
     workspace.journal.add(Paused(forced=forced, error=error))
     workspace.journal.flush()
-    path = workspace.checkpoint("stop")
     workspace.mark_all()
     workspace.projector.write_all()
+    seq = moment.seq
+    path = workspace.checkpoint("stop")
     data = _read_back(store, path).data
     written, _ = checkpoint.parse(data)
-    if written.seq != moment.seq:
-        raise Damaged(f"stands at record {written.seq} and not at {moment.seq}", path=path)
-    restore(store, moment, {"seq": moment.seq, "file": path, "sha256": hashlib.sha256(data).hexdigest(),
+    if written.seq != seq:
+        raise Damaged(f"stands at record {written.seq} and not at {seq}", path=path)
+    restore(store, moment, {"seq": seq, "file": path, "sha256": hashlib.sha256(data).hexdigest(),
                             "verified": True})  # fmt: skip
     data, version = _read_back(store, pausefile.PATH)
     written_file = pausefile.parse(data)

@@ -16,8 +16,9 @@ from msgspec import Raw
 
 from . import stamp
 from .agentmoment import ROOT, AgentMoment, folder_of_agent
-from .moment import Moment, Status
+from .moment import Moment
 from .names import ID, slug
+from .parts import Status
 from .record import OfCall, StepCompleted
 from .scopemoment import Scope
 from .store import Store

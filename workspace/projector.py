@@ -40,6 +40,8 @@ class Projector:
     def __init__(self, clock: Callable[[], float] = time.monotonic, behind: Behind | None = None):
         self.wake: Callable[[float], None] | None = None
         """Called with a delay in seconds after which `catch_up` has something to do."""
+        self.is_ahead: Callable[[], bool] = lambda: False
+        """Whether the moment says something that is not on its way to the storage yet. Then nothing is written."""
         self._clock = clock
         self._behind = behind or AtOnce()
         self._behind.on_idle = self._landed
@@ -49,9 +51,13 @@ class Projector:
         self._awaited = False
 
     def mark(self, document: Document) -> None:
-        """`document` has changed: write it now if the budget allows, else later."""
+        """`document` has changed: write it now if the budget allows and all it shows is on its way, else later."""
         self._dirty.setdefault(document)
-        while self._dirty and self._clock() >= self._due:
+        self.look()
+
+    def look(self) -> None:
+        """Write what is due. To be called whenever `is_ahead` has become false."""
+        while self._dirty and not self.is_ahead() and self._clock() >= self._due:
             self._write_neediest()
         self._ask_to_be_woken()
 
@@ -61,19 +67,20 @@ class Projector:
         self._ask_to_be_woken()
 
     def catch_up(self) -> None:
-        """Write the neediest file if it is time."""
+        """Write what is due, after `wake`."""
         self._awaited = False
-        if self._dirty and not self._behind.is_idle:
+        if self._behind.is_idle:
+            self.look()
+        else:
             self._ask_to_be_woken()
-        elif self._dirty:
-            self.mark(next(iter(self._dirty)))
 
     def drop(self, document: Document) -> None:
         """`document` is of no more interest."""
         self._dirty.pop(document, None)
 
     def write_all(self) -> None:
-        """Every file shows the moment when this returns."""
+        """Every file shows the moment when this returns, all of which is durable."""
+        assert not self.is_ahead()
         while self._dirty:
             self._write_neediest()
         self._behind.wait()

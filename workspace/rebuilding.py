@@ -14,7 +14,8 @@ from . import jsontext, lease, messagefile, projection, stamp
 from .agentmoment import EVERY, ROOT, AgentMoment, folder_of_agent
 from .checkpoint import MessagesAt
 from .errors import Conflicting, Damaged
-from .moment import Moment, Usage
+from .moment import Moment
+from .parts import Usage
 from .scopemoment import Kept, Past
 from .stamp import Stamp
 from .store import Store

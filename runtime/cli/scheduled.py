@@ -9,7 +9,7 @@ from typing import Any
 from ...workspace import firing
 from ...workspace.definition import Start
 from ...workspace.errors import SatchelError
-from ...workspace.moment import Fired
+from ...workspace.parts import Fired
 from ...workspace.store import Store
 from .standing import Standing
 from .words import since

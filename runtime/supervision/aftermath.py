@@ -12,8 +12,9 @@ from ...workspace import pausefile, pausing, settling
 from ...workspace.agentmoment import ROOT
 from ...workspace.errors import InvalidFile, LeaseHeld, SatchelError
 from ...workspace.looking import look
-from ...workspace.moment import Moment, Status
+from ...workspace.moment import Moment
 from ...workspace.opening import Workspace, opened
+from ...workspace.parts import Status
 from ...workspace.record import Failure, Forced, PauseRequested
 from ...workspace.report import Report
 from ...workspace.settling import BRIEF, Unsettled

@@ -9,8 +9,8 @@ from ...workspace import firing, inbox
 from ...workspace.definition import Start
 from ...workspace.errors import SatchelError
 from ...workspace.looking import Look, define, look
-from ...workspace.moment import Fired
 from ...workspace.names import DEFINITION
+from ...workspace.parts import Fired
 from ...workspace.store import Store, Version
 from .. import windows
 

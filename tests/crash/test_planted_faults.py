@@ -145,14 +145,10 @@ def _checkpoint_ahead_of_the_journal() -> Fault:
     flush = journal.Journal.flush
 
     def early(self: journal.Journal) -> None:
-        lines, before = list(self._waiting), self._on_durable
-        moment = before.__self__  # type: ignore[attr-defined]
+        lines, moment = self._waiting, self._apply.__self__  # type: ignore[attr-defined]
         if lines and not moment.root.messages and not any(isinstance(line.record, Message) for line in lines):
-            before(lines)
             opening.checkpoint.write(self._segments._store, moment, {})
-            self._on_durable = lambda lines: None
         flush(self)
-        self._on_durable = before
 
     return mock.patch.object(journal.Journal, "flush", early)
 

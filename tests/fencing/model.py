@@ -124,9 +124,14 @@ class Model:
         owned = ownership._take(store, seen)
         assert owned.segments is not None
         moment = self._taken(name, owned)
-        told = partial(self._told_durable, name, owned.epoch, moment)
+        told = partial(self._told_durable, name, owned.epoch)
         journal = writing.Journal(
-            store, epoch=owned.epoch, next_seq=owned.begin(), on_durable=told, segments=owned.segments
+            store,
+            epoch=owned.epoch,
+            next_seq=owned.begin(),
+            apply=moment.add,
+            on_durable=told,
+            segments=owned.segments,
         )
         try:
             yield journal, moment
@@ -174,9 +179,8 @@ class Model:
         self.owners.append(owner)
         return owned.seen.moment
 
-    def _told_durable(self, name: str, epoch: int, moment: Moment, lines: Sequence[Line]) -> None:
+    def _told_durable(self, name: str, epoch: int, lines: Sequence[Line]) -> None:
         """Records are acknowledged: nobody who came later may have it."""
-        moment.apply(lines)
         self.simulation.note(f"acknowledged {[line.seq for line in lines]}")
         for line in lines:
             for owner in self.owners:

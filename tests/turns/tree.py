@@ -118,13 +118,16 @@ def _is_of(record: dict[str, Any], doubt: Doubt) -> bool:
 
 
 def records(tree: dict[str, bytes]) -> Iterator[dict[str, Any]]:
-    """Those that are whole."""
+    """Those that are whole, each once: what was merged may lie there twice, if a power failure takes a removal back."""
+    last = 0
     for path in sorted(path for path in tree if path.startswith("journal/") and path.endswith(".jsonl")):
         for line in tree[path].splitlines():
             record = _parsed(line)
             if record is None:
                 return
-            yield record
+            if record["seq"] > last:
+                last = record["seq"]
+                yield record
 
 
 @lru_cache(1 << 14)

@@ -9,7 +9,8 @@ import pytest
 
 from satchel.workspace import archive, inbox
 from satchel.workspace.errors import InvalidFile
-from satchel.workspace.moment import Moment, TaskFile
+from satchel.workspace.moment import Moment
+from satchel.workspace.parts import TaskFile
 from satchel.workspace.store import DiskStore, Syscalls
 
 TASK = "inbox/a.md"

@@ -12,16 +12,17 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import event, given
 from hypothesis import strategies as st
 from msgspec import Raw
+from msgspec.structs import replace
 from properties import examples
 
 from satchel.workspace import checkpoint, patch, record, rewinding
 from satchel.workspace.agentmoment import ROOT, AgentMoment
 from satchel.workspace.checkpoint import MessagesAt
 from satchel.workspace.definition import Checkpoints
-from satchel.workspace.errors import InvalidFile, NewerFormat
+from satchel.workspace.errors import DoesNotFit, InvalidFile, NewerFormat
 from satchel.workspace.looking import look
 from satchel.workspace.moment import Moment
 from satchel.workspace.questions import verdicts
@@ -65,7 +66,7 @@ from satchel.workspace.record import (
 )  # fmt: skip
 from satchel.workspace.scopemoment import Past, Scope
 from satchel.workspace.store import DiskStore
-from satchel.workspace.todo import Plan
+from satchel.workspace.todo import Plan, Splice
 
 RUN = "run-1"
 AT = "2026-11-01T00:00:00.000Z"
@@ -434,6 +435,33 @@ def test_the_same_records_give_the_same_moment_however_they_are_cut_into_calls(s
     assert shown(at_once) == shown(history.moment)
     for path, agent in at_once.agents.items():
         assert agent.new_messages == history.moment.agents[path].new_messages
+
+
+def _spoilt(found: AnyRecord, choose: random.Random) -> AnyRecord:
+    """A record whose last part does not fit, whatever went before it."""
+    if isinstance(found, ScopeCommitted | Edited | Migrated) and choose.random() < 0.5:
+        return replace(found, patch=[*found.patch, {"op": "remove", "path": "/log/999"}])
+    if isinstance(found, ScopeBegun | ScopeCommitted | PlanChanged | Edited):
+        return replace(found, plan=(*found.plan, Splice(10**6, 1, "")))
+    return found
+
+
+@examples(30)
+@given(st.integers(0, 2**32))
+def test_a_record_that_does_not_fit_is_applied_in_part(seed: int) -> None:
+    """Records of another history of the same run, and some with an end that fits nowhere."""
+    history, choose = grown(seed, 25), random.Random(seed)
+    others = [line.record for group in grown(seed + 1, 40).groups for line in group]
+    moment, refused = history.moment, 0
+    for found in choose.sample(others, min(40, len(others))):
+        before, new_messages = shown(moment), {path: [*agent.new_messages] for path, agent in moment.agents.items()}
+        try:
+            moment.add(Line(moment.seq + 1, moment.seq + 1, history.at(), history.epoch, _spoilt(found, choose)))
+        except DoesNotFit:
+            refused += 1
+            assert shown(moment) == before
+            assert {path: agent.new_messages for path, agent in moment.agents.items()} == new_messages
+    event(f"{refused // 10 * 10} or more refused")
 
 
 @given(st.integers(0, 2**32))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from satchel.workspace import checkpoint, interval
-from satchel.workspace.moment import Moment, Pause
+from satchel.workspace.moment import Moment
+from satchel.workspace.parts import Pause
 from satchel.workspace.store import DiskStore
 
 

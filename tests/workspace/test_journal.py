@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from properties import examples
 
 from satchel.workspace import journal, record
-from satchel.workspace.errors import Damaged, InvalidFile, NewerFormat, SatchelError, StorageFailed
+from satchel.workspace.errors import Damaged, DoesNotFit, InvalidFile, NewerFormat, SatchelError, StorageFailed
 from satchel.workspace.journal import Journal, Tail, appended, merging
 from satchel.workspace.journal import writing as writing_end
 from satchel.workspace.record import Closed, Fenced, Line
@@ -298,7 +299,7 @@ def test_what_stands_in_the_place_of_a_segment_is_refused_when_read_or_written(t
         path.symlink_to("/dev/zero")
     else:
         os.mkfifo(path)
-    writer = Journal(store, epoch=1, next_seq=1, on_durable=lambda lines: None)
+    writer = Journal(store, epoch=1, next_seq=1, apply=lambda line: None)
     writer.add(Closed())
     with pytest.raises(SatchelError):
         writer.flush()
@@ -332,7 +333,7 @@ def test_mending_leaves_exactly_the_good_part_and_the_journal_goes_on_from_there
         journal.mend(store, tail)
         again = journal.read(store, after=0)
         assert seqs(again) == seqs(tail) and again.torn is None
-        writer = Journal(store, epoch=2, next_seq=tail.next_seq, on_durable=lambda lines: None)
+        writer = Journal(store, epoch=2, next_seq=tail.next_seq, apply=lambda line: None)
         writer.add(Closed())
         writer.flush()
         writer.end()
@@ -391,11 +392,14 @@ class Recording(Syscalls):
 
 
 class Writing:
-    def __init__(self, folder: Path, on_durable: Callable[[Sequence[Line]], None] | None = None):
+    def __init__(
+        self, folder: Path, on_durable: Callable[[Sequence[Line]], None] | None = None,
+        apply: Callable[[Line], None] = lambda line: None,
+    ):  # fmt: skip
         self.syscalls = Recording()
         self.store = DiskStore(folder, self.syscalls)
         self.told: list[list[int]] = []
-        self.journal = Journal(self.store, epoch=1, next_seq=1, on_durable=on_durable or self._tell)
+        self.journal = Journal(self.store, epoch=1, next_seq=1, apply=apply, on_durable=on_durable or self._tell)
 
     def _tell(self, lines: Sequence[Line]) -> None:
         self.told.append([found.seq for found in lines])
@@ -490,16 +494,28 @@ def test_a_failed_first_segment_poisons_too(writing: Writing, broken: str) -> No
     assert writing.told == []
 
 
-def test_a_record_that_could_not_be_applied_poisons_too(tmp_path: Path) -> None:
-    def refuse(lines: Sequence[Line]) -> None:
-        raise Damaged("it does not fit")
+def test_an_interrupt_in_the_middle_of_applying_a_record_poisons(tmp_path: Path) -> None:
+    def interrupt(line: Line) -> None:
+        raise KeyboardInterrupt
 
-    writing = Writing(tmp_path, refuse)
-    writing.journal.add(Closed())
-    with pytest.raises(Damaged):
-        writing.journal.flush()
+    writing = Writing(tmp_path, apply=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        writing.journal.add(Closed())
     with pytest.raises(SatchelError):
         writing.journal.add(Closed())
+
+
+def test_a_record_that_does_not_fit_takes_no_place(tmp_path: Path) -> None:
+    def refuse(line: Line) -> None:
+        if line.record == Closed(reason="bad"):
+            raise DoesNotFit("it does not fit")
+
+    writing = Writing(tmp_path, apply=refuse)
+    for reason in ("one", "bad", "two"):
+        with suppress(DoesNotFit):
+            writing.journal.add(Closed(reason=reason))
+    writing.journal.flush()
+    assert writing.told == [[1, 2]] and writing.seqs() == [1, 2]
 
 
 def test_a_cancelled_waiter_does_not_take_the_others_along(writing: Writing) -> None:
@@ -607,7 +623,7 @@ def short_openings(folder: Path, count: int, due: int = 1, syscalls: Syscalls | 
     """Each writes two records, and ends."""
     store, before = DiskStore(folder, syscalls), due
     for epoch in range(1, count + 1):
-        writer = Journal(store, epoch=before + epoch, next_seq=due, on_durable=lambda lines: None)
+        writer = Journal(store, epoch=before + epoch, next_seq=due, apply=lambda line: None)
         for number in (1, 2):
             writer.add(Closed(reason=f"{epoch}.{number}"))
         writer.flush()
@@ -658,7 +674,7 @@ def test_a_merge_that_is_cut_off_loses_and_doubles_no_record(tmp_path: Path) -> 
         short_openings(folder, merging.MANY)
         system = Dying()
         store = DiskStore(folder, system)
-        writer = Journal(store, epoch=90, next_seq=2 * merging.MANY + 1, on_durable=lambda lines: None)
+        writer = Journal(store, epoch=90, next_seq=2 * merging.MANY + 1, apply=lambda line: None)
         writer.add(Closed(reason="last"))
         writer.flush()
         system.left = calls

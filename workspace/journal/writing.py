@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from ..errors import AgentError, SatchelError, StorageFailed
-from ..record import AnyRecord, Line, encode, now
+from ..errors import AgentError, DoesNotFit, SatchelError, StorageFailed
+from ..record import AnyRecord, Line, now, written
 from ..store import Store
 from .appended import AppendedSegments
 from .naming import FOLDER
@@ -49,23 +49,27 @@ class _Sleeper(NamedTuple):
 class Journal:
     """One per opening of a workspace, used from one thread, and from one event loop if there is one.
 
-    `add` only collects; `flush` and `durable` make all that was collected durable, in one group, and then call
-    `on_durable` with it. After a failed write or sync nothing more is written, and every call raises what happened.
-    Where writing is a request over a network, the loop does not wait for it: one group at a time is under way in a
-    thread, and what is added meanwhile makes up the next.
+    There are two positions. `add` applies a record, or refuses it, and collects it. `flush` and `durable` make all that
+    was collected durable, in one group, and then call `on_durable` with it. What can be seen outside waits for that.
+    After a failed write or sync nothing more is applied or written, and every call raises what happened. Where writing
+    is a request over a network, the loop does not wait for it: one group at a time is under way in a thread, and what
+    is added meanwhile makes up the next.
     """
 
     def __init__(
-        self, store: Store, *, epoch: int, next_seq: int, on_durable: Callable[[Sequence[Line]], None],
-        segments: Segments | None = None,
+        self, store: Store, *, epoch: int, next_seq: int, apply: Callable[[Line], None],
+        on_durable: Callable[[Sequence[Line]], None] | None = None, segments: Segments | None = None,
     ):  # fmt: skip
-        """`segments`: where the groups go, if not to files that grow."""
+        """`apply` is called with each line before it is collected. What it raises is raised by `add`, and the line is
+        as if it had never been. `segments`: where the groups go, if not to files that grow."""
         self.epoch = epoch
         self.bytes_written = 0
         self.waiting_bytes = 0
+        self.on_taken: Callable[[], None] | None = None
+        """Called when all that was added is durable, or on its way."""
         self._segments: Segments = segments or AppendedSegments(store)
         self._writer = ThreadPoolExecutor(1, "satchel-journal") if store.abilities.remote else None
-        self._next_seq, self._on_durable = next_seq, on_durable
+        self._next_seq, self._apply, self._on_durable = next_seq, apply, on_durable
         self._waiting: list[Line] = []
         self._encoded: list[bytes] = []
         self._flight: _Flight | None = None
@@ -78,28 +82,45 @@ class Journal:
         """The seq of the record that is added next."""
         return self._next_seq
 
+    @property
+    def has_waiting(self) -> bool:
+        """Something was added, and is neither durable nor on its way; or never will be."""
+        return bool(self._waiting) or self._failed is not None
+
+    @property
+    def under_way(self) -> Future[None] | None:
+        """Ends when the group that is on its way is durable, or raises what has failed. None if none is."""
+        return self._flight.done if self._flight is not None else None
+
     def add(self, record: AnyRecord) -> int:
-        """Put `record` into the next group and return its seq."""
+        """Apply `record`, put it into the next group, and return its seq. DoesNotFit, and nothing is changed, if it
+        contradicts what is on record."""
         if self._failed:
             raise self._failed
         seq = self._next_seq
-        line = Line(seq, self._waiting[0].seq if self._waiting else seq, now(), self.epoch, record)
-        data = encode(line)
+        data, line = written(Line(seq, self._waiting[0].seq if self._waiting else seq, now(), self.epoch, record))
         if len(data) > RECORD_BYTES:
             raise SatchelError(
                 f"a change of {len(data):,} bytes is too large for one record",
                 remedy="keep large data in outputs/ (run.output) and only its name in the state",
             )
-        self._next_seq = seq + 1
-        self._waiting.append(line)
-        self._encoded.append(data)
-        self.waiting_bytes += len(data)
+        try:
+            self._apply(line)
+            self._next_seq = seq + 1
+            self._waiting.append(line)
+            self._encoded.append(data)
+            self.waiting_bytes += len(data)
+        except DoesNotFit:
+            raise
+        except BaseException as error:  # an interrupt in the middle: what is in memory is not to be built on
+            self._fail(error)
+            raise
         return seq
 
     def flush(self) -> None:
         """Make everything added so far durable, and wait for it."""
         while True:
-            if self._flight is not None:
+            while self._flight is not None:  # where one has landed, the next may have taken off
                 wait([self._flight.done])
                 self._land(self._flight)
             if self._failed:
@@ -112,10 +133,11 @@ class Journal:
             lines, data = self._take()
             try:
                 self._segments.write(lines, data)
-                self._written(lines, len(data))
-            except BaseException as error:  # also of `on_durable`: what does not fit can't be built on
+            except BaseException as error:
                 self._fail(error)
                 raise
+            self._written(lines, len(data))
+            self._tell_taken()
 
     def flush_soon(self) -> None:
         """As `flush`, but where that takes a request over a network, only begin it."""
@@ -173,7 +195,12 @@ class Journal:
 
     def _written(self, lines: list[Line], size: int) -> None:
         self.bytes_written += size
-        self._on_durable(lines)
+        if self._on_durable is not None:
+            self._on_durable(lines)
+
+    def _tell_taken(self) -> None:
+        if self.on_taken is not None:
+            self.on_taken()
 
     def _take_off(self) -> None:
         """Let all that waits be written in the other thread."""
@@ -186,6 +213,7 @@ class Journal:
         except RuntimeError:
             return  # whoever has no loop waits for it in `flush`
         flight.done.add_done_callback(lambda _: _tell(loop, self._land, flight))
+        self._tell_taken()
 
     def _land(self, flight: _Flight) -> None:
         """It is written, or has failed. Whoever waits for it may go on, and what has come meanwhile is next."""
@@ -194,11 +222,11 @@ class Journal:
         self._flight = None
         try:
             flight.done.result()
-            self._written(flight.lines, flight.size)
         except BaseException as error:
             self._fail(error)
             self._wake(self._next_seq, self._failed)
             return
+        self._written(flight.lines, flight.size)
         self._wake(flight.lines[-1].seq, None)
         if self._waiting and (self._sleepers or self._wanted):
             self._take_off()

@@ -16,7 +16,7 @@ and that type's fields, and last `crc`, the CRC-32 of the line without it.
 from .base import NOTHING, Count, Failure, Key, OfCall, Patch, Record
 from .calls import PartialPromoted, StepCompleted, StepFailed, StepProgress, StepStarted
 from .edits import Edited, Rewound, StepEdit
-from .line import AnyRecord, BadLine, Epoch, Line, encode, now, parse, time_text
+from .line import AnyRecord, BadLine, Epoch, Line, encode, now, parse, time_text, written
 from .pauses import Forced, Mode, Paused, PauseLate, PauseRequested, Resume, Resumed
 from .process import FORMAT, Closed, Configured, EndStatus, Fenced, Occasion, Opened, Resource, Saved, Spent
 from .questions import ApprovalAnswered, ApprovalAsked, Doubt, Resolved
@@ -90,4 +90,5 @@ __all__ = [
     "now",
     "parse",
     "time_text",
+    "written",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta, Struct
@@ -80,14 +80,27 @@ def time_text(at: datetime) -> str:
 
 def encode(line: Line) -> bytes:
     """The line with its newline. What could not be read back is not written: a ValueError says why."""
+    return written(line).data
+
+
+class Written(NamedTuple):
+    """A line's bytes, with the newline, and the line as reading them gives it."""
+
+    data: bytes
+    line: Line
+
+
+def written(line: Line) -> Written:
+    """As `encode`. What is applied is the line that comes back: no opening will ever see another."""
     head = b'{"seq":%d,"commit":%d,"at":"%s","epoch":%d,' % (line.seq, line.commit, line.at.encode(), line.epoch)
     record = msgspec.json.encode(line.record).replace(b"\n", b" ")  # only between the values of a result given by hand
     try:
-        _record.decode(record)
+        read = _record.decode(record)
     except msgspec.MsgspecError as error:
         raise ValueError(f"{line.record!r} can't be a record: {error}") from error
     body = head + record[1:-1]
-    return b'%s,"crc":"%08x"}\n' % (body, zlib.crc32(b"}", zlib.crc32(body)))
+    data = b'%s,"crc":"%08x"}\n' % (body, zlib.crc32(b"}", zlib.crc32(body)))
+    return Written(data, Line(line.seq, line.commit, line.at, line.epoch, read))
 
 
 def parse(data: bytes) -> Line:

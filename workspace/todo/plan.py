@@ -52,7 +52,7 @@ class Plan:
 
     Markdown is parsed on the first need of it, once per text; changed marks and ids, and items added in plain
     lists, need no other parse. Edits return the splices they applied, [] if there was nothing to change. A call
-    that raises has changed nothing, save `apply`. Not safe for use by several threads at once.
+    that raises has changed nothing. Not safe for use by several threads at once.
     """
 
     __slots__ = ("_layout", "_lines", "_reading", "_text")
@@ -239,8 +239,19 @@ class Plan:
     def apply(self, splices: Iterable[Splice]) -> None:
         """Replay edits. Marks and ids are taken over without parsing; anything else is parsed when next needed.
 
-        UsageError if one names lines that are not there; those before it stay applied.
+        UsageError, and nothing changed, if one names lines that are not there.
         """
+        splices = tuple(splices)
+        before = list(self._lines) if len(splices) > 1 else None  # one alone changes nothing if it does not fit
+        try:
+            self._apply(splices)
+        except UsageError:
+            if before is not None:
+                self._lines[:] = before
+                self._text = self._reading = self._layout = None
+            raise
+
+    def _apply(self, splices: Sequence[Splice]) -> None:
         for change in splices:
             index = self._reading.at_line(change.line) if self._reading and change.removed == 1 else None
             if index is not None and self._reading is not None:
