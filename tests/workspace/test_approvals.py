@@ -38,7 +38,7 @@ from satchel.workspace.record import (
     time_text,
 )  # fmt: skip
 from satchel.workspace.report import Remark, Report
-from satchel.workspace.store import DiskStore
+from satchel.workspace.store import DiskStore, Syscalls
 
 DEFINITION = "format: 1\nrun_id: test-1\nagent: agent.py:main\n"
 AT = "2026-11-22T05:00:00.000Z"
@@ -253,6 +253,26 @@ def test_the_second_person_overrules_the_first(asked: Asked) -> None:
     assert answer(path) == "deny" and path.read_text() == shown
     save(path, b"\tbroken: [")
     assert answer(path) == "deny" and path.read_text().startswith("# answered: deny, by Ada, ")
+
+
+def test_an_answer_by_an_editor_that_moves_the_old_file_away_first_is_overwritten(asked: Asked, tmp_path: Path) -> None:
+    """The form seems to be missing, and is laid out anew while the editor saves."""
+    path = asked()
+
+    class Slow(Syscalls):
+        saves: Callable[[], object] = staticmethod(lambda: None)
+
+        def sync(self, fd: int) -> None:
+            self.saves()
+            super().sync(fd)
+
+    system = Slow()
+    with opened(DiskStore(tmp_path, system), "answer", Report()) as workspace:
+        data = path.read_text().replace("decision:\n", "decision: approve\n")
+        path.unlink()
+        system.saves = lambda: path.write_text(data)
+        workspace.desk.lay_out()
+    assert path.read_text() == data and answer(path) == "approve"
 
 
 def test_a_file_that_was_answered_and_removed_comes_back(asked: Asked) -> None:

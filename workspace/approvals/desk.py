@@ -82,9 +82,11 @@ class Desk:
         if there is not None and not self._is_emptied(question.path, there):
             return
         data = form.blank(question, self._moment.run_id)
-        with suppress(FileChanged):
-            version = there.version if there else None
-            self._seen[question.id] = self._store.replace(question.path, data, if_version=version)
+        with suppress(FileChanged, FileExistsError):  # somebody was faster
+            if there is None:
+                self._store.create(question.path, data)
+            else:
+                self._seen[question.id] = self._store.replace(question.path, data, if_version=there.version)
 
     def _is_emptied(self, path: str, there: Content) -> bool:
         """Not only for a moment, by a program that is about to save it."""
