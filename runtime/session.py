@@ -176,7 +176,7 @@ class Session(AgentContext):
             self._splices += splices
             self._planned = planned or self._planned
             return
-        outline = self.plan.outline() if _is_most_of(splices, self.plan) else ()
+        outline = self.plan.outline() if _is_most_of(splices, self.plan) else []
         self.journal.add(
             PlanChanged(agent=self.path, plan=tuple(splices), outline=outline, by="agent", why=why, planned=planned)
         )

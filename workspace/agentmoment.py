@@ -6,7 +6,6 @@ Pure, like the moment it belongs to (moment.py). A method raises before it has c
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -41,7 +40,7 @@ from .record import (
     StepStarted,
 )
 from .scopemoment import Kept, Past, Scope, answer_of
-from .todo import Plan, Splice
+from .todo import Plan, Row, Splice
 
 ROOT = ""
 """The scope of calls that an agent makes outside every other; it never commits."""
@@ -363,7 +362,7 @@ class AgentMoment(Struct, kw_only=True):
             self.plan.apply(splices)
             self.has_plan = True
 
-    def _outline(self, outline: Sequence[Sequence[int]]) -> None:
+    def _outline(self, outline: list[Row]) -> None:
         if outline:
             self.plan = Plan.restore(self.plan.text, outline)
 

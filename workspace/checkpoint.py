@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
@@ -29,7 +28,7 @@ from .packing import Shape, shape_of
 from .record import Count
 from .scopemoment import Scope
 from .store import Store
-from .todo import Plan
+from .todo import Plan, Row
 
 FOLDER = "checkpoints"
 FORMAT = 1
@@ -59,7 +58,7 @@ class _PlanText(Struct):
     """A plan, with the outcome of parsing it."""
 
     text: str
-    outline: Sequence[Sequence[int]]
+    outline: list[Row]
 
 
 class _Format(Struct):

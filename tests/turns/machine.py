@@ -51,6 +51,7 @@ class Turns(RuleBasedStateMachine):
         self.tree: dict[str, bytes] = {"workspace.yaml": _DEFINITION}
         self.model = Model()
         self.copies: dict[str, list[bytes]] = {}
+        self.written: set[bytes] = set()  # by a person
         self.conflicted: list[str] = []
         self.ticked: set[tuple[str, str]] = set()  # by a person
         self.is_sound = True
@@ -234,6 +235,7 @@ class Turns(RuleBasedStateMachine):
     def _save(self, path: str, data: bytes) -> None:
         saved = self.model.saved[path]
         self.tree[path] = saved.data = data
+        self.written.add(data)
         if saved.is_tried:
             # What was taken by a process that then died is edited again in the file as it was before: what is taken
             # back is not noticed, and what is appended is appended twice. Known, and not promised.
@@ -444,7 +446,9 @@ class Turns(RuleBasedStateMachine):
                 raise Lost(f"{error.path} was refused and is not kept: {error}")
             if self.tree.get(error.path) in kept:
                 raise Lost(f"{error.path} was refused and is not restored: {error}")
-            if error.path not in self.model.saved:
+            # One that was taken may come back after a crash: here each turn has copies of the files, and of a copy it
+            # can't be told whether it is the version that was taken.
+            if error.path not in self.model.saved and self.written.isdisjoint(kept):
                 raise Lost(f"{error.path} was refused, and nobody has edited it: {error}")
 
     def _told_of_opening(self, system: Memory) -> None:

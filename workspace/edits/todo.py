@@ -134,7 +134,7 @@ def edited(looking: Looking, agent: AgentMoment, path: str, data: bytes) -> None
     record = Edited(
         agent=agent.path, file=path, by=trace.by, saved=trace.at, sha=sha(data),
         base=stamped.stamp.seq if base and stamped.stamp else None,
-        plan=tuple(splices), outline=after.outline() if len(after) > _WORTH_KEEPING else (),
+        plan=tuple(splices), outline=after.outline() if len(after) > _WORTH_KEEPING else [],
         redone=redone, dropped=dropped,
         says=(*_say(agent, done), *_warnings(theirs, base, now)) or ("the text around the items",),
     )  # fmt: skip

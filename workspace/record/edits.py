@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from msgspec import Raw, Struct, field
 
-from ..todo import Splice
+from ..todo import Row, Splice
 from .base import NOTHING, Key, Patch, Record
 
 
@@ -34,7 +32,7 @@ class Edited(Record, frozen=True, kw_only=True, tag="edited"):
     base: int | None = None
     patch: Patch = field(default_factory=list)  # of the agent's data, or of what workspace.yaml says
     plan: tuple[Splice, ...] = ()
-    outline: Sequence[Sequence[int]] = ()
+    outline: list[Row] = field(default_factory=list)
     redone: tuple[str, ...] = ()  # scopes to be done again: their steps anew, their effects kept
     dropped: tuple[str, ...] = ()  # scopes that had begun and won't be entered any more
     step: StepEdit | None = None

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Raw, Struct, field
 
-from ..todo import Splice
+from ..todo import Row, Splice
 from .base import NOTHING, Failure, Patch, Record
 
 
@@ -50,7 +49,7 @@ class PlanChanged(Record, frozen=True, kw_only=True, tag="plan.changed"):
     hash of the arguments of `run.plan`, if that has written it."""
 
     plan: tuple[Splice, ...]
-    outline: Sequence[Sequence[int]] = ()
+    outline: list[Row] = field(default_factory=list)
     by: Literal["agent", "person", "runtime"]
     why: str = ""
     planned: str = ""

@@ -11,7 +11,7 @@ from .merging import merge as merge_plans
 from .plan import Plan, Progress
 from .settling import settle
 from .splice import Splice, between
-from .task import Mark, Task
+from .task import Mark, Row, Task
 
 __all__ = [
     "Changes",
@@ -21,6 +21,7 @@ __all__ = [
     "Plan",
     "PlanConflict",
     "Progress",
+    "Row",
     "Splice",
     "Task",
     "between",
