@@ -26,7 +26,7 @@ def go(
             place = find(typed, to_run=True, is_child=is_child)
             ending = _run(place, resuming, quiet, accept_drift, drain_timeout, from_checkpoint, take_over, adopt)
     except SatchelError as error:
-        if for_programs:
+        if for_programs and not (is_child and isinstance(error.__cause__, SystemExit)):  # then it is started again
             print_json(refused(error))
         raise
     if for_programs:

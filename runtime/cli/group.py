@@ -48,13 +48,14 @@ class Commands(click.Group):
         extra |= {"prog_name": "satchel", "standalone_mode": False}
         if os.environ.get("NO_COLOR"):
             extra.setdefault("color", False)
-        said = ""
+        said, has_died = "", False
         try:
             code = super().main(words, **extra)
         except Exception as error:
             code, said = tell(error, with_traceback="--traceback" in words), str(error)
+            has_died = isinstance(error.__cause__, SystemExit)  # the agent's: to a supervisor that is a crash
         code = code if isinstance(code, int) else 0
-        if "--supervised" in words:
+        if "--supervised" in words and not has_died:
             from .. import uplink
 
             uplink.leave(code, said)

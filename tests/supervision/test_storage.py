@@ -117,13 +117,19 @@ def test_what_was_refused_is_not_named(root: Path, serve: Callable[[], Served]) 
     assert "main" in served.until_event("refused", "a")
 
 
-@pytest.mark.parametrize("code", [0, 1, 3, 5])
-def test_an_agent_that_ends_its_process_has_completed(root: Path, serve: Callable[[], Served], code: int) -> None:
+@pytest.mark.parametrize(
+    ("how", "code"),
+    [*((f"import os; os._exit({code})", code) for code in (0, 1, 3, 5)), ("raise SystemExit(0)", 1)],
+)
+def test_an_agent_that_ends_its_process_has_completed(
+    root: Path, serve: Callable[[], Served], how: str, code: int
+) -> None:
     """It is a crash, whatever its exit code: with growing delays, and given up."""
-    make(root / "a", COUNTING.replace("BETWEEN", f"import os; os._exit({code})"))
+    make(root / "a", COUNTING.replace("BETWEEN", how))
     served = serve()
     assert f"died with exit code {code} after" in served.until_event("crashed", "a")
     assert "giving up after 2 crashes" in served.until_event("failed", "a")
+    assert status(root / "a") == "failed"
     for _ in range(3):
         served.turn()
     assert served.events == []
