@@ -124,6 +124,8 @@ def _wanted(standing: Standing) -> str:
         return f"see {one_line(standing.moved.to)}"
     if standing.moment and (questions := [*standing.moment.doubts, *standing.moment.approvals]):
         return "an answer: " + ", ".join(questions)
+    if standing.wants_merge:
+        return "merge"
     if standing.has_tasks:
         return "resume"
     return _WANTED.get(standing.state, "resume" if standing.state == "waiting" else "")

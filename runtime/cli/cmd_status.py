@@ -298,6 +298,8 @@ def _items(moment: Moment) -> str:
 
 
 def _next(place: Place, standing: Standing) -> str:
+    if standing.wants_merge:
+        return place.command("merge")
     match standing.state:
         case "new":
             return place.command("run")

@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from ...workspace import inbox
+from ...workspace.edits.keeping import not_settled
 from ...workspace.moment import Moment
 from ...workspace.pausefile import SIGNAL
 from ...workspace.pausing import said
@@ -89,7 +90,7 @@ def as_words(ending: Ending, *, for_programs: bool, quiet: bool, with_traceback:
     for question in asked.as_words(ending.after, place) if not for_programs else ():
         click.echo("\n".join(fold(question, columns(sys.stdout))))
     if outcome.status in ("paused", "failed") and not quiet:
-        _aside(f"next: {place.command('resume')}")
+        _aside(f"next: {place.command('merge' if not_settled(place.store, ending.after) else 'resume')}")
     if outcome.status == "sleeping" and not quiet:
         _aside(f"next: {place.command('run')} when it is time, {place.command('resume')} to go on at once")
 

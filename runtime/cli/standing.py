@@ -12,6 +12,7 @@ from ...workspace import inbox, lease, pausing, record, tombstone
 from ...workspace.agentmoment import ROOT
 from ...workspace.definition import Definition
 from ...workspace.edits import Noticed, notice, untaken
+from ...workspace.edits.keeping import not_settled
 from ...workspace.errors import SatchelError
 from ...workspace.journal import Tail
 from ...workspace.lease import Lease
@@ -56,6 +57,7 @@ class Standing:
     being_saved: tuple[str, ...] = ()  # files that a program has open for writing
     begun: SatchelError | None = None  # what is asked because the journal is gone
     waiting: int = 0  # files in the inbox that nobody has taken
+    has_conflict: bool = False  # a file and the run contradict each other, and nobody has settled that
     has_tasks: bool = False  # it has completed, and the inbox has something to do for it
     problem: SatchelError | None = None
     moved: Tombstone | None = None  # it lives elsewhere
@@ -64,6 +66,11 @@ class Standing:
     def at_work(self) -> Task | None:
         """The item that is begun, or the one that is next."""
         return self.plan.next_leaf() if self.plan else None
+
+    @property
+    def wants_merge(self) -> bool:
+        """It can't go on before somebody has settled what a file and the run contradict each other in."""
+        return self.has_conflict and self.state not in ("running", "draining", "cancelled", "damaged", "moved")
 
     @property
     def scope(self) -> tuple[str, Scope] | None:
@@ -107,6 +114,7 @@ def stand(store: Store, *, with_edits: bool = False) -> Standing:
     try:
         standing.being_saved = tuple(being_saved(store, with_inbox=True))
         standing.waiting = len(inbox.waiting(store, seen.moment))
+        standing.has_conflict = bool(not_settled(store, seen.moment))
         standing.has_tasks = standing.state == "completed" and inbox.has_work(store, seen.moment)
     except SatchelError as error:
         standing.problem = error
@@ -115,6 +123,7 @@ def stand(store: Store, *, with_edits: bool = False) -> Standing:
             standing.noticed = notice(
                 store, seen.moment, seen.definition, is_rebuilt=seen.is_rebuilt, patience=BRIEF
             )  # fmt: skip
+            standing.has_conflict |= bool(standing.noticed.questions)
         except SatchelError as error:
             standing.problem = error
         if seen.is_rebuilt:

@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Literal
 
 from ...workspace import duplicates, lease
+from ...workspace.edits.keeping import not_settled
 from ...workspace.errors import SatchelError, StorageFailed
 from ...workspace.looking import look
 from ...workspace.store import Store, open_store
@@ -278,7 +279,8 @@ class Server:
         known.afresh = known.afresh and _has_not_gone_on(known, supervisor.code)
         code, text = supervisor.code, supervisor.why or supervisor.error or _told(known, supervisor.code)
         with suppress(OSError, SatchelError):
-            known.settled = self._root.signature(known.folder) if code in (1, 2) else None
+            is_settled = code in (1, 2) or (code == 4 and _wants_merge(known))
+            known.settled = self._root.signature(known.folder) if is_settled else None
         again = ""
         if code == 6:
             known.not_before = time.monotonic() + _BUSY
@@ -325,6 +327,11 @@ def _has_taken(known: _Known) -> bool:
     with suppress(SatchelError, OSError):
         known.taken = look(known.store).moment.tasks_taken
     return known.taken != before
+
+
+def _wants_merge(known: _Known) -> bool:
+    """Whether a file and the run contradict each other: a start comes to the same until a person has settled that."""
+    return bool(not_settled(known.store, look(known.store).moment))
 
 
 def _has_not_gone_on(known: _Known, code: int) -> bool:

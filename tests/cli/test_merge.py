@@ -48,11 +48,23 @@ def torn(make: Make, cli: Cli) -> Path:
 
 def test_a_run_over_a_contradiction_goes_on(torn: Path, cli: Cli) -> None:
     result = cli("resume", torn)
-    assert result.exit_code == 4 and "contradict each other" in result.stderr and "satchel merge" in result.stderr
+    assert result.exit_code == 4 and "satchel merge" in result.stderr
+    assert "the file and the run contradict each other, as do other files" in result.stderr
     assert sorted(path.name for path in (torn / "conflicts").iterdir()) == sorted(
         f"{stem}.{name}" for stem, extension in (("todo", "md"), ("state", "json"))
         for name in (f"base.{extension}", f"ours.{extension}", f"theirs.{extension}", "txt")
     )  # fmt: skip
+
+
+def test_what_is_to_be_typed_next_does_not_settle_it(torn: Path, cli: Cli) -> None:
+    """Before it is asked, while it is asked, and once it is settled."""
+    assert data_of(cli("status", torn, "--json"))["next"] == f"satchel merge {torn}"
+    assert cli("resume", torn).exit_code == 4
+    assert data_of(cli("status", torn, "--json"))["next"] == f"satchel merge {torn}"
+    assert cli("ls", torn.parent).stdout.rstrip().endswith(" merge")
+    assert cli("merge", torn, "--use", "theirs").exit_code == 0
+    assert "merge" not in cli("status", torn).stdout.splitlines()[-1]
+    assert not cli("ls", torn.parent).stdout.rstrip().endswith(" merge")
 
 
 def test_showing_changes_something_or_runs_code(torn: Path, cli: Cli) -> None:

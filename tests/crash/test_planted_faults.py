@@ -207,7 +207,7 @@ _PLANTED: list[tuple[Callable[[], Fault], str, str]] = [
     (
         _plan_forgets_what_a_person_had_written,
         "persons-plan",
-        r"todo.md: and the run contradict|a crash for a person's edit",
+        r"todo.md: the file and the run contradict|a crash for a person's edit",
     ),
 ]
 

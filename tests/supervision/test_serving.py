@@ -24,7 +24,7 @@ from satchel.runtime.supervision.roots import FolderRoot, Root, UrlRoot
 from satchel.runtime.supervision.serving import Server
 from satchel.runtime.supervision.supervisor import Supervisor
 from satchel.workspace import pausing
-from satchel.workspace.errors import SatchelError, StorageFailed
+from satchel.workspace.errors import Conflicting, SatchelError, StorageFailed
 from satchel.workspace.opening import opened
 from satchel.workspace.pausefile import SIGNAL
 from satchel.workspace.record import PauseRequested
@@ -295,6 +295,33 @@ def test_an_unanswered_question_is_run_into_or_its_answer_not_noticed(root: Path
     assert [next_event(process), next_event(process)] == [("started", "b"), ("completed", "b")]
     supervised.satchel(folder, "answer", folder, "d1", "done").communicate()
     assert [next_event(process), next_event(process)] == [("started", "a"), ("completed", "a")]
+
+
+def test_a_contradiction_is_run_into_again_and_again(root: Path) -> None:
+    """`status: resume` lets it go on, and each start finds the same file that contradicts the run."""
+    source = QUICK.replace('["a"]', '["a", "b"]') + (
+        "    if run.attempt == 1:\n        raise KeyError('x')\n"
+        "    if item.text == 'b':\n        await run.pause('a look')\n"
+    )  # fmt: skip
+    folder = make(root / "a", source)
+    assert satchel.run(folder).status == "failed"
+    old = (folder / "todo.md").read_text()
+    assert satchel.run(folder).status == "paused"
+    (folder / "todo.md").write_text(old.replace("[/] a", "[-] a"))
+    (folder / "pause.yaml").write_text("status: resume\n")
+    server = Server(str(root), 1, lambda event: None)
+    server._look()
+    (known,) = server._known.values()
+    assert known.due_since
+    with pytest.raises(Conflicting):
+        satchel.run(folder)
+    known.supervisor = mock.Mock(spec=Supervisor, code=4, why="", error="so it is")
+    server._poll(known)
+    server._look()
+    assert not known.due_since
+    (folder / "todo.md").write_text(old)
+    server._look()
+    assert known.due_since
 
 
 def test_a_sleeper_is_woken_early_or_never(root: Path, served: Served) -> None:

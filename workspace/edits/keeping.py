@@ -78,8 +78,9 @@ def turn_away(store: Store, moment: Moment, noticed: Noticed, *, settling: bool 
         raise error
     if noticed.questions and not settling:
         question = noticed.questions[0]
+        more_files = "" if len(noticed.questions) == 1 else ", as do other files"
         raise Conflicting(
-            "and the run contradict each other" + ("" if len(noticed.questions) == 1 else ", as do other files"),
+            f"the file and the run contradict each other{more_files}",
             path=question.path, why="; ".join(question.places[:_TOLD]),
             remedy=f"`satchel merge` shows the versions, which lie in {CONFLICTS}/. {_COMMANDS}",
         )  # fmt: skip
