@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from ...workspace import inbox, lease, pausing, record, tombstone
+from ...workspace import archive, inbox, lease, pausing, record, tombstone
 from ...workspace.agentmoment import ROOT
 from ...workspace.definition import Definition
 from ...workspace.edits import Noticed, notice, untaken
@@ -105,7 +105,7 @@ def stand(store: Store, *, with_edits: bool = False) -> Standing:
         standing.problem = error
         return standing
     standing.moment, standing.complaints = seen.moment, [*seen.complaints]
-    for name in store.unusable(inbox.FOLDER):
+    for name in store.unusable(archive.FOLDER):
         standing.complaints.append(f"inbox/{name} is left alone: not every system takes that name. Rename it")
     standing.at = _last_time(seen.tail)
     standing.state = _state(standing, seen.moment, _is_stopped(standing, store, seen.moment))

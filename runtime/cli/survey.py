@@ -15,6 +15,7 @@ import msgspec
 from ... import schemas
 from ...schemas import Where, dotted
 from ...workspace import (
+    archive,
     blobs,
     checkpoint,
     inbox,
@@ -121,9 +122,9 @@ def _inbox(store: Store) -> Iterator[Finding]:
             yield from of_error(error)
     for path in inbox.others(store):
         yield Finding(path, "", "neither .md nor .yaml", "a task", "Give it such a name, or move it away")
-    for name in store.unusable(inbox.FOLDER):
+    for name in store.unusable(archive.FOLDER):
         found = f"the file {name}, whose name not every system takes, so that it is left alone"
-        yield Finding(inbox.FOLDER, "", found, "letters, digits, hyphens and dots", "Rename it")
+        yield Finding(archive.FOLDER, "", found, "letters, digits, hyphens and dots", "Rename it")
 
 
 def _pause(store: Store) -> Iterator[Finding]:
