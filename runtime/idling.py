@@ -10,8 +10,9 @@ import asyncio
 from datetime import UTC, datetime
 
 from ..workspace import pausefile, pausing
-from ..workspace.errors import SatchelError
+from ..workspace.errors import InvalidFile, SatchelError
 from ..workspace.looking import look
+from ..workspace.settling import Unsettled
 from ..workspace.store import Store, Version
 from . import uplink
 from .context import Watch
@@ -31,7 +32,16 @@ async def resumes(store: Store, interruption: Interruption, watch: Watch | None)
         pause = seen.moment.pause
         if pause is None or not pause.paused_at or not seen.moment.clean or pause.mode != "drain" or pause.forced:
             return False
-        wanted = pausing.wish(store, seen.moment)
+        version = store.version(pausefile.PATH)
+        try:
+            wanted = pausing.wish(store, seen.moment)
+        except (InvalidFile, Unsettled) as error:  # it may be mended before the pause is over
+            if not is_told or not pause.until or datetime.fromisoformat(pause.until) <= datetime.now(UTC):
+                raise
+            if watch:
+                watch.noticed("paused", str(error))
+            await _change(store, version, pause.until, interruption)
+            continue
         if wanted is None or wanted.is_missing or wanted.mode != "drain":
             return False
         until = wanted.until

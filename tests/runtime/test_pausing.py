@@ -619,6 +619,30 @@ def test_a_signal_while_idling_is_not_heard(workspace: Path, calls: list[str]) -
     assert time.monotonic() - began < 30 and said(workspace)["status"] == "paused"
 
 
+@pytest.mark.parametrize("is_mended", [True, False])
+def test_a_mistake_typed_while_idling_ends_the_process(workspace: Path, calls: list[str], is_mended: bool) -> None:
+    """The run stays paused until the file is mended, and is not resumed at its time before that."""
+    end = datetime.now(UTC) + timedelta(seconds=50 if is_mended else 2)
+    main = making(workspace, calls, dropping(workspace, f"expected_until: {end.isoformat()}\n"))
+    short(workspace)
+
+    async def scene() -> None:
+        process = asyncio.create_task(run_async(workspace, main))
+        await until(lambda: (workspace / PAUSE).exists() and said(workspace).get("status") == "paused")
+        await until(lambda: not (workspace / ".satchel/lease.json").exists())
+        good = text(workspace)
+        (workspace / PAUSE).write_text(good + "mode: [\n")
+        if is_mended:
+            await asyncio.sleep(0.8)  # it has looked at it
+            (workspace / PAUSE).write_text(good.replace("status: paused", "status: resume"))
+            assert (await process).status == "completed"
+        else:
+            with pytest.raises(InvalidFile, match="stays paused"):
+                await process
+
+    asyncio.run(scene())
+
+
 @pytest.mark.parametrize("resumes", [False, True])
 def test_a_signal_on_the_way_to_a_short_pause_is_heard_at_its_end(
     workspace: Path, calls: list[str], resumes: bool
