@@ -111,13 +111,15 @@ def until_settled(store: Store, path: str, patience: float = PATIENCE) -> Conten
 
 
 def replace(store: Store, path: str, data: bytes, version: Version | None) -> None:
-    """Put `data` in the place of that version, durably; FileChanged if it is another one. What a program still has open
-    for writing is kept in `.satchel/displaced/`: what it writes there yet is for the next opening to find."""
-    if store.has_writer(path):
-        store.exchange(path, data, if_version=version)
-        store.settle(path.rpartition("/")[0])
-    else:
+    """Put `data` in the place of that version, durably; FileChanged if it is another one. What a program has open for
+    writing by then, or has saved at that moment, is kept in `.satchel/displaced/` for the next opening to find."""
+    if store.abilities.remote or version is None:
         store.replace(path, data, if_version=version)
+        return
+    displaced = store.exchange(path, data, if_version=version).displaced
+    store.settle(path.rpartition("/")[0])
+    if displaced is not None:
+        remove(store, displaced, version)
 
 
 def remove(store: Store, path: str, version: Version | None) -> None:

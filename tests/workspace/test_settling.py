@@ -16,6 +16,7 @@ import pytest
 from satchel.workspace import settling
 from satchel.workspace.settling import PATIENCE, WAITS, Settling, Unsettled, until_settled
 from satchel.workspace.store import DiskStore, Syscalls
+from satchel.workspace.store.disk import DISPLACED
 
 NAME = "todo.md"
 
@@ -254,3 +255,37 @@ def test_a_bucket_is_asked_for_looks_that_tell_nothing(tmp_path: Path) -> None:
     store = SimpleNamespace(abilities=abilities, version=lambda path: "1", read=lambda path, limit: found)
     found = SimpleNamespace(data=b"1", version="1")
     assert until_settled(store, NAME) is found  # type: ignore[arg-type, comparison-overlap]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody tells who has a file open")
+@pytest.mark.parametrize("is_quick", [True, False])
+def test_what_is_saved_while_a_file_is_about_to_be_replaced_is_lost(tmp_path: Path, is_quick: bool) -> None:
+    """The new one is synced first, and a program opens the old one meanwhile."""
+    path, opened = tmp_path / NAME, []
+
+    class Slow(Syscalls):
+        def sync(self, fd: int) -> None:
+            super().sync(fd)
+            if not opened:
+                opened.append(path.open("r+b", buffering=0))
+
+        def exchange(self, one: str, other: str) -> bool:
+            if is_quick:  # and saves after the last look at it
+                opened[0].write(b"mine")
+            return super().exchange(one, other)
+
+    path.write_bytes(b"once")
+    store = DiskStore(tmp_path, Slow())
+    settling.replace(store, NAME, b"ours", store.version(NAME))
+    with opened[0] as file:
+        if not is_quick:
+            file.write(b"mine")
+    assert path.read_bytes() == b"ours"
+    assert [store.read(entry.path).data for entry in store.list(DISPLACED)] == [b"mine"]
+
+
+def test_a_file_that_nobody_had_open_is_kept_when_it_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / NAME).write_bytes(b"once")
+    store = DiskStore(tmp_path)
+    settling.replace(store, NAME, b"ours", store.version(NAME))
+    assert (tmp_path / NAME).read_bytes() == b"ours" and not [*store.list(DISPLACED)]
