@@ -139,7 +139,7 @@ def effect(
 
 async def _perform(call: Call) -> Any:
     scope = call.scope
-    scope.claim(call.key)
+    scope.claims.claim(call.key)
     if call.key in scope.recorded.started:
         settled = await _settle(call, scope.context.cut_off_by)
         return settled.result if settled else await _begin(call)
@@ -158,7 +158,7 @@ async def _as_answered(call: Call, answer: Answer) -> Any:
     this one is meant."""
     scope = call.scope
     if answer.other is not None:
-        scope.claim(answer.other)
+        scope.claims.claim(answer.other)
         if answer.outcome == "done":
             result = blobs.fetch(scope.context.store, Kept(answer.result, answer.blob))
             try:
@@ -184,16 +184,16 @@ async def _unclaimed(call: Call) -> tuple[Key, ...]:
     does not wait, so a few turns of the loop bring them there. One in doubt is verified as it was called then."""
     scope, name = call.scope, call.key[0]
     for _ in range(_TURNS):
-        if not scope.unclaimed(name):
+        if not scope.claims.unclaimed(name):
             return ()
         await asyncio.sleep(0)
-    for key in scope.unclaimed(name):
+    for key in scope.claims.unclaimed(name):
         started = scope.recorded.started.get(key)
         if started is not None and (earlier := _earlier(call, started)) is not None:
             await _settle(earlier, scope.context.cut_off_by)
             if key not in scope.agent.recorded.scopes[scope.key].done:
-                scope.claim(key)  # it has not happened, so this call may be it or not
-    return scope.unclaimed(name)
+                scope.claims.claim(key)  # it has not happened, so this call may be it or not
+    return scope.claims.unclaimed(name)
 
 
 def _earlier(call: Call, started: StepStarted) -> Call | None:
@@ -239,6 +239,8 @@ async def _begin(call: Call) -> Any:
 async def _once(call: Call, attempt: int) -> Any:
     """One attempt. What it raises is what certainly has not happened; anything else ends in an answer or a doubt."""
     scope, effect = call.scope, _effect(call)
+    if attempt > 1:
+        call.check_unchanged()
     key = idempotency_key(call)
     arguments = Raw(call.encoded) if len(call.encoded) <= _ARGUMENTS_KEPT else NOTHING
     scope.context.journal.add(StepStarted(**call.identity(), idempotency_key=key, arguments=arguments))

@@ -7,6 +7,9 @@ from hashlib import blake2b
 from itertools import chain, combinations, islice, product
 from typing import Any
 
+import msgspec
+from msgspec import Raw
+
 from ..workspace.errors import NotSerializable
 from ..workspace.record import Key
 from .codec import canonical
@@ -30,6 +33,12 @@ def earlier(
     for left_out, outer in islice(product(subsets, islice(outers, 1 + _TRIES)), 1, 1 + _TRIES):
         rest = {parameter: value for parameter, value in arguments.items() if parameter not in left_out}
         yield digest_of(canonical(rest, name), outer)
+
+
+def changed(arguments: Mapping[str, Any], encoded: bytes) -> str:
+    """The name of one of the arguments that is not what it was when they were encoded; empty if none is."""
+    was = msgspec.json.decode(encoded, type=dict[str, Raw])
+    return next((name for name, value in arguments.items() if canonical(value, name) != bytes(was[name])), "")
 
 
 def _is_equal(value: Any, default: Any) -> bool:

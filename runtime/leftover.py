@@ -34,7 +34,7 @@ def _in_scope(agent: AgentContext, scope: ScopeRun) -> Iterator[_Left]:
     recorded = agent.recorded.scopes.get(scope.key)
     if recorded is not None and recorded.started:
         for key, started in recorded.started.items():
-            yield _Left(started, "unknown_outcome" if scope.is_claimed(key) else "unreached")
+            yield _Left(started, "unknown_outcome" if scope.claims.is_claimed(key) else "unreached")
 
 
 def _in_agents(agent: AgentContext, spawned_in: str | None) -> Iterator[_Left]:

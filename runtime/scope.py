@@ -20,6 +20,7 @@ from ..workspace.record import Key, Message, Output, StepCompleted, StepFailed, 
 from ..workspace.scopemoment import Scope
 from . import identity, streaming
 from .calls import MODEL, Step
+from .claims import Claims
 from .codec import canonical, encode
 from .context import AgentContext, Suspended, Suspension
 from .failure import brief
@@ -72,6 +73,14 @@ class Call:
         of = f" of {self.scope.title!r}" if self.scope.title else ""
         return f"{self.key[0]}{self.identity()['call']}{of}"
 
+    def check_unchanged(self) -> None:
+        """Before another attempt: it would be recorded with arguments that it was not called with."""
+        if changed := identity.changed(self.arguments, self.encoded):
+            raise AgentError(
+                f"{self.step.name} can't be tried again: its first attempt has changed its argument {changed!r}",
+                why="its result would be that of other arguments", remedy="let it change a copy: copy.deepcopy(...)",
+            )  # fmt: skip
+
     def identity(self) -> dict[str, Any]:
         """The fields that every record about this call has."""
         preview = self.encoded[1:-1]
@@ -91,7 +100,7 @@ class ScopeRun:
     def __init__(self, agent: AgentContext, key: str, title: str, recorded: Scope):
         self.agent, self.context, self.key, self.title = agent, agent.context, key, title
         self.recorded = recorded
-        self._outstanding = _recorded_effects(recorded)
+        self.claims = Claims(recorded)
         self._unclaimed = identity.Unclaimed(recorded.numbers)
         self.outputs: dict[str, Output] = {}
         self.asked: set[str] = set()  # the open questions that this attempt asks, too
@@ -158,7 +167,7 @@ class ScopeRun:
         if done is not None:
             context.answered += 1
             if done.effect:
-                self.claim(key)
+                self.claims.claim(key)
                 if context.rechecks.take((self.agent.path, self.key, key)):
                     await step.recheck(Call(self, step, key, done.no, arguments, encoded, named), done)
             try:
@@ -309,17 +318,6 @@ class ScopeRun:
         self.context.limits.look()
         self.agent.check_going_on()
 
-    def claim(self, key: Key) -> None:
-        """This attempt has called a recorded effect again."""
-        self._outstanding.get(key[0], {}).pop(key, None)
-
-    def unclaimed(self, name: str) -> tuple[Key, ...]:
-        """Recorded calls of an effect that this attempt has not made again, and nobody has settled."""
-        return tuple(self._outstanding.get(name, ()))
-
-    def is_claimed(self, key: Key) -> bool:
-        return key not in self._outstanding.get(key[0], ())
-
     # Steps
 
     async def perform(self, call: Call) -> Any:
@@ -345,8 +343,9 @@ class ScopeRun:
         failure: Exception | None = None
 
         async def attempt(number: int) -> Any:
-            if number > 1:
+            if number > 1 or call.model:
                 self.agent.check_going_on()
+                call.check_unchanged()
             return await once(call)
 
         for model in ("", *step.fallback):
@@ -379,15 +378,6 @@ class ScopeRun:
             self._last_number += 1
             number = self._last_number
         return number
-
-
-def _recorded_effects(recorded: Scope) -> dict[str, dict[Key, None]]:
-    """By name, in the order they were recorded."""
-    found: dict[str, dict[Key, None]] = {}
-    for key in (*recorded.started, *(key for key, record in recorded.done.items() if record.effect)):
-        if key not in recorded.settled:
-            found.setdefault(key[0], {})[key] = None
-    return found
 
 
 def check_outside_steps(what: str) -> None:

@@ -100,5 +100,4 @@ def _promote(scope: StreamingScope, out: Partial, by: str) -> None:
     store.replace(recovered, data)
     scope.context.journal.add(record)
     scope.context.journal.flush()
-    scope.recorded = scope.agent.recorded.scopes[scope.key]
     out.file.remove()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any, TypedDict
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, computed_field
 
-from satchel import Retry, Run, agent, run, step
+from satchel import NotDone, Retry, Run, agent, effect, run, step
 from satchel.workspace.errors import AgentError, NotSerializable, UsageError
 from satchel.workspace.store import DiskStore, Syscalls
 
@@ -529,3 +530,59 @@ def test_a_model_with_aliases_and_computed_fields_comes_back(workspace: Path) ->
     assert run(workspace, main).result == (3, 1)
     schema = json.loads((workspace / ".satchel/schemas/data.json").read_text())
     assert list(schema["properties"]) == ["count"]
+
+
+@pytest.mark.parametrize("durability", ["strict", "pipelined"])
+@pytest.mark.parametrize("where", ["agent", "scope"])
+def test_a_retried_step_repeats_its_finished_inner_step(
+    workspace: Path, calls: list[str], durability: Any, where: str
+) -> None:
+    @step
+    async def inner(name: str) -> str:
+        calls.append(name)
+        return name
+
+    @step(retry=Retry(attempts=3, first=0))
+    async def outer() -> list[str]:
+        found = [await inner("a"), await inner("a"), await inner("b")]
+        calls.append("outer")
+        if calls.count("outer") < 3:
+            raise ConnectionError
+        return found
+
+    async def work() -> list[str]:
+        return await outer()
+
+    @agent(durability=durability)
+    async def main(run: Run[Any]) -> list[str]:
+        return await run.scope("s", work) if where == "scope" else await work()
+
+    assert run(workspace, main).result == ["a", "a", "b"]
+    assert calls == ["a", "a", "b", "outer", "outer", "outer"]
+
+
+@pytest.mark.parametrize("kind", ["step", "effect", "fallback"])
+def test_a_retried_step_sees_what_its_first_attempt_has_made_of_its_arguments(
+    workspace: Path, calls: list[str], kind: str
+) -> None:
+    async def add(to: list[str], model: str = "big") -> list[str]:
+        to.append("seen")
+        calls.append(f"{len(to)}")
+        if len(calls) == 1:
+            raise NotDone if kind == "effect" else ConnectionError
+        return to
+
+    retry = Retry(attempts=2, first=0)
+    made: dict[str, Callable[[], Any]] = {
+        "step": lambda: step(retry=retry)(add), "effect": lambda: effect(retry=retry)(add),
+        "fallback": lambda: step(fallback=["small"])(add),
+    }  # fmt: skip
+    called = made[kind]()
+
+    @agent
+    async def main(run: Run[Any]) -> Any:
+        return await called(["first"])
+
+    outcome = run(workspace, main)
+    assert isinstance(outcome.error, AgentError) and "has changed its argument 'to'" in str(outcome.error)
+    assert calls == ["2"]

@@ -14,7 +14,7 @@ from msgspec import Raw
 from satchel import NotDone, Run, agent, effect, run
 from satchel.runtime.running import Outcome
 from satchel.workspace.approvals import Reply, find
-from satchel.workspace.errors import Damaged, InvalidFile
+from satchel.workspace.errors import DoesNotFit
 from satchel.workspace.opening import opened
 from satchel.workspace.record import NOTHING, Resolved
 from satchel.workspace.report import Report
@@ -235,5 +235,5 @@ def test_a_record_that_names_none_of_the_earlier_calls_is_applied(mails: Mails, 
     mails.die()
     mails.hour = 2
     asked(mails.run(), workspace)
-    with pytest.raises((Damaged, InvalidFile)):
+    with pytest.raises(DoesNotFit):
         _recorded(workspace, outcome="done")()
