@@ -19,8 +19,7 @@ import msgspec
 
 from ..schemas import Problem, short
 from . import blobs, firing, settling, yamltext
-from .archive import FOLDER as FOLDER
-from .archive import READ_LIMIT, bring_back, changed, discard, put_away, sha_of
+from .archive import FOLDER, READ_LIMIT, bring_back, changed, discard, put_away, sha_of
 from .edits.found import Refusal
 from .edits.keeping import reject
 from .edits.look import sha

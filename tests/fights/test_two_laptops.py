@@ -27,10 +27,11 @@ from servers import Server
 
 from fights import laptop
 from satchel.workspace import heartbeat, journal
-from satchel.workspace.approvals import DONE, REDO, Reply, find
+from satchel.workspace.approvals import Reply, find
 from satchel.workspace.errors import LeaseHeld
 from satchel.workspace.looking import look
 from satchel.workspace.opening import opened
+from satchel.workspace.questions import DONE, REDO
 from satchel.workspace.record import Doubt, Fenced, StepStarted
 from satchel.workspace.report import Report
 from satchel.workspace.store import Store, open_store
