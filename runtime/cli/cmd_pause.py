@@ -92,7 +92,7 @@ def _ask(place: Place, typed: str, request: PauseRequested) -> dict[str, Any]:
     seen = look(store)
     moment = seen.moment
     if moment.is_finished or moment.status == "cancelled":
-        raise UsageError(f"has {moment.status} already" if moment.status == "cancelled" else "has completed already",
+        raise UsageError("was cancelled already" if moment.status == "cancelled" else "has completed already",
                          path=store.url, remedy="there is nothing to stop")  # fmt: skip
     holder = lease.holder(store)
     if moment.pause is not None and moment.pause.paused_at and moment.clean:

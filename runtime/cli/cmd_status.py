@@ -159,6 +159,10 @@ def _edits(place: Place, standing: Standing, width: int) -> Iterator[str]:
         first, *more = fold(text, width, _TITLE)
         yield _row("edited", first)
         yield from (_row("", line) for line in more)
+    for path in standing.refused:
+        first, *more = fold(f"{visible(path)} says why an edit was not taken; delete it when seen", width, _TITLE)
+        yield _row("refused", first)
+        yield from (_row("", line) for line in more)
     if standing.begun:
         first, *more = fold(str(standing.begun), width, _TITLE)
         yield _row("asked", first)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -30,6 +31,8 @@ from ...workspace.todo import Plan, Task
 from ...workspace.tombstone import Tombstone
 from . import asked
 
+_REASONS = re.compile(r"\.rejected(-[0-9]+)?\.txt\Z")
+
 State = Literal[
     "new", "running", "draining", "interrupted", "waiting", "paused", "sleeping", "failed", "completed", "cancelled",
     "damaged", "moved",
@@ -54,6 +57,7 @@ class Standing:
     pause_problem: SatchelError | None = None  # pause.yaml can't be understood
     wish: record.PauseRequested | None = None  # what it asks for, if that is not on record yet
     waiting_edits: tuple[str, ...] = ()  # files that were saved while it is running, and are not taken yet
+    refused: list[str] = field(default_factory=list)  # files with the reasons of edits that were not taken
     being_saved: tuple[str, ...] = ()  # files that a program has open for writing
     begun: SatchelError | None = None  # what is asked because the journal is gone
     waiting: int = 0  # files in the inbox that nobody has taken
@@ -114,6 +118,7 @@ def stand(store: Store, *, with_edits: bool = False) -> Standing:
     try:
         standing.being_saved = tuple(being_saved(store, with_inbox=True))
         standing.waiting = len(inbox.waiting(store, seen.moment))
+        standing.refused = _refused(store, seen.moment)
         standing.has_conflict = bool(not_settled(store, seen.moment))
         standing.has_tasks = standing.state == "completed" and inbox.has_work(store, seen.moment)
     except SatchelError as error:
@@ -133,6 +138,12 @@ def stand(store: Store, *, with_edits: bool = False) -> Standing:
     else:
         _read_plan(store, standing)
     return standing
+
+
+def _refused(store: Store, moment: Moment) -> list[str]:
+    """The reasons of edits that were not taken, as long as nobody has deleted them."""
+    folders = [inbox.FOLDER, *(agent.folder.rstrip("/") for agent in moment.agents.values())]
+    return [entry.path for folder in folders for entry in store.list(folder) if _REASONS.search(entry.path)]
 
 
 def _moved(store: Store) -> Tombstone | None:

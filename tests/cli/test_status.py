@@ -256,3 +256,15 @@ from satchel import agent
 async def main(run):
     await run.sleep(timedelta(hours=1))
 """
+
+
+def test_an_edit_that_was_refused_is_told_to_nobody_who_did_not_look(make: Make, cli: Cli) -> None:
+    """A run in the background says it in its log alone."""
+    folder = make()
+    assert cli("run", folder).exit_code == 0
+    todo = folder / "todo.md"
+    todo.write_text(todo.read_text().replace("- [x] say a", "- [X ] say a"))
+    assert cli("run", folder).exit_code == 2
+    assert "refused   todo.rejected.txt says why an edit was not taken" in cli("status", folder).stdout
+    (folder / "todo.rejected.txt").unlink()
+    assert "todo.rejected" not in cli("status", folder).stdout
