@@ -96,7 +96,7 @@ def test_a_short_pause_keeps_its_slot(root: Path, serve: Serve) -> None:
     served = serve()
     served.until(lambda: (root.parent / "seen").exists())
     (root / "a/pause.yaml").write_text("expected_until: 2100-01-01T00:00:00Z\n")
-    (root / "a/workspace.yaml").write_text((root / "a/workspace.yaml").read_text().replace("10h", "1000000h"))
+    (root / "a/workspace.yaml").write_text((root / "a/workspace.yaml").read_text().replace("10h", "500000h"))
     served.until_event("paused", "a")
     served.until_event("completed", "b")
 
