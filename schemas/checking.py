@@ -6,8 +6,10 @@ Apart from `validate`, so that jsonschema is imported only when something is val
 from __future__ import annotations
 
 import itertools
+import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import jsonschema.exceptions
@@ -15,11 +17,15 @@ from jsonschema import Draft202012Validator
 from jsonschema.protocols import Validator
 from jsonschema.validators import extend
 from referencing import Registry, Resource
-from referencing.exceptions import NoSuchResource, Unresolvable
+from referencing.exceptions import NoSuchResource
 from referencing.jsonschema import DRAFT202012, Schema
 
+from .matching import Matcher, TooLong
 from .problem import Problem, Where
 from .wording import explain, fault
+
+_Errors = Iterator[jsonschema.exceptions.ValidationError]
+_Keyword = Callable[..., _Errors]
 
 DATA = (
     "the schema for data (data.json)",
@@ -28,13 +34,58 @@ DATA = (
 AGENTS_OWN = ("the schema of the answer", "Correct it in the agent's code")
 
 
-def validator(name: str, load: Callable[[str], Schema], data_schema: Schema | None) -> Validator:
-    """A validator for the schema called `name`. `load` knows the others, `data_schema` stands in for data.json.
+LIMIT = 2.0
+"""Seconds that a check against a stranger's schema may take."""
 
-    SchemaError if `data_schema` is not a schema.
+_VALUES = ("const", "default", "enum", "examples")
+_NAMED = ("properties", "$defs", "definitions", "dependentSchemas")
+"""Keywords whose keys are names, and not keywords."""
+
+
+def validator(name: str, load: Callable[[str], Schema]) -> Validator:
+    """A validator for the schema called `name`, which is one of ours. `load` knows the others."""
+    checker: Validator = _Discriminating(load(name), registry=_registry(load, None))
+    return checker
+
+
+def check(checker: Validator, value: Any, place: Callable[[Where], str], limit: int) -> list[Problem]:
+    """At most `limit` problems of `value`, in its own order."""
+    # A bound on errors as well: one error may be worded as several problems, but never the other way round.
+    errors = list(itertools.islice(checker.iter_errors(value), 10 * limit))
+    told = [problem for error in errors for problem in itertools.islice(explain(fault(error)), limit)]
+    told.sort(key=lambda problem: _position(value, problem.path))
+    return list(dict.fromkeys(Problem(place(path), *said) for path, *said in told))[:limit]
+
+
+def check_foreign(
+    schema: Schema, value: Any, place: Callable[[Where], str], limit: int, of: tuple[str, str],
+    inside: tuple[str, Callable[[str], Schema]] | None = None, known: Callable[[], Container[str]] = tuple,
+) -> list[Problem]:  # fmt: skip
+    """The same by a schema that may be a stranger's: nothing is fetched for it, it takes no longer than LIMIT, and what
+    is wrong with it is told as a problem. `inside` names the schema of ours that refers to it as data.json, and what
+    loads the others; without it `schema` stands alone. `known`: patterns that can be searched for without care.
+
+    Keys of objects are not compared with patterns (`patternProperties`), nor is what such patterns leave over.
     """
-    if data_schema is not None:
-        Draft202012Validator.check_schema(data_schema)
+    until = time.monotonic() + LIMIT
+    matcher = Matcher(until)
+    try:
+        Draft202012Validator.check_schema(schema)
+        tamed = _tamed(schema)
+        bounded = _bounded(until, matcher, known)
+        if inside is None:
+            checker: Validator = bounded(tamed, registry=Registry())
+        else:
+            checker = bounded(inside[1](inside[0]), registry=_registry(inside[1], tamed))
+        return check(checker, value, place, limit)
+    except Exception as error:  # by anything that the libraries don't expect of a schema
+        return [unusable(error, of)]
+    finally:
+        matcher.close()
+
+
+def _registry(load: Callable[[str], Schema], data_schema: Schema | None) -> Registry[Schema]:
+    """`data_schema` stands in for data.json."""
 
     def retrieve(uri: str) -> Resource[Schema]:
         if uri == "data.json" and data_schema is not None:
@@ -44,35 +95,51 @@ def validator(name: str, load: Callable[[str], Schema], data_schema: Schema | No
         except KeyError:
             raise NoSuchResource(ref=uri) from None  # type: ignore[call-arg]
 
-    registry: Registry[Schema] = Registry(retrieve=retrieve)  # type: ignore[call-arg]  # attrs hides it
-    checker: Validator = _Discriminating(load(name), registry=registry)
-    return checker
+    return Registry(retrieve=retrieve)  # type: ignore[call-arg]  # attrs hides it
 
 
-def alone(schema: Schema) -> Validator:
-    """A validator for a schema that refers to nothing outside itself. SchemaError if it is not a schema."""
-    Draft202012Validator.check_schema(schema)
-    nothing: Registry[Schema] = Registry()
-    checker: Validator = _Discriminating(schema, registry=nothing)
-    return checker
+def _tamed(schema: Any) -> Any:
+    """A copy without what would escape the bounds: another draft's keywords, and patterns for keys."""
+    if isinstance(schema, list):
+        return [_tamed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    out = {"$schema", "patternProperties"}
+    out |= {"additionalProperties", "unevaluatedProperties"} if "patternProperties" in schema else set()
+    found = {}
+    for key, each in schema.items():
+        if key in _NAMED and isinstance(each, dict):
+            found[key] = {name: _tamed(inner) for name, inner in each.items()}
+        elif key not in out:
+            found[key] = each if key in _VALUES else _tamed(each)
+    return found
 
 
-def check(
-    checker: Validator, value: Any, place: Callable[[Where], str], limit: int, of: tuple[str, str] = DATA
-) -> list[Problem]:  # fmt: skip
-    """At most `limit` problems of `value`, in its own order."""
-    try:
-        # A bound on errors as well: one error may be worded as several problems, but never the other way round.
-        errors = list(itertools.islice(checker.iter_errors(value), 10 * limit))
-    except (Unresolvable, RecursionError, re.error) as error:
-        # Reached only with a stranger's data.json: the schemas beside this file are tested.
-        return [unusable(error, of)]
-    told = [problem for error in errors for problem in itertools.islice(explain(fault(error)), limit)]
-    told.sort(key=lambda problem: _position(value, problem.path))
-    return list(dict.fromkeys(Problem(place(path), *said) for path, *said in told))[:limit]
+def _bounded(until: float, matcher: Matcher, known: Callable[[], Container[str]]) -> type[Validator]:
+    """A kind of validator that raises TooLong."""
+
+    def timed(keyword: _Keyword) -> _Keyword:
+        def check(checker: Validator, wanted: Any, instance: Any, schema: Any) -> _Errors:
+            if time.monotonic() > until:
+                raise TooLong("it takes too long")
+            yield from keyword(checker, wanted, instance, schema) or ()
+
+        return check
+
+    def search(pattern: str, text: str) -> bool:
+        ended = _ended(pattern)
+        return bool(re.search(ended, text)) if pattern in known() else matcher.search(ended, text)
+
+    def pattern(checker: Validator, wanted: str, instance: Any, schema: Any) -> _Errors:
+        if isinstance(instance, str) and not search(wanted, instance):
+            yield jsonschema.exceptions.ValidationError("does not match")
+
+    keywords = {key: timed(keyword) for key, keyword in {**_Discriminating.VALIDATORS, "pattern": pattern}.items()}
+    made: type[Validator] = extend(_Discriminating, keywords)  # type: ignore[no-untyped-call]
+    return made
 
 
-def unusable(error: Exception, of: tuple[str, str] = DATA) -> Problem:
+def unusable(error: Exception, of: tuple[str, str]) -> Problem:
     """What is wrong with a schema that is none, or one that refers to elsewhere or to itself; `of` says which one it is
     and what to do."""
     said = error.message if isinstance(error, jsonschema.exceptions.SchemaError) else str(error)
@@ -122,12 +189,22 @@ def _pattern(
     checker: Validator, pattern: str, instance: Any, schema: Mapping[str, Any]
 ) -> Iterator[jsonschema.exceptions.ValidationError]:
     """`pattern` as the standard means it: `$` is the end of the text. In Python it is also before a last newline."""
-    if pattern.endswith("$") and not pattern.endswith("\\$"):
-        pattern = pattern[:-1] + r"\Z"
-    if isinstance(instance, str) and not re.search(pattern, instance):
+    if isinstance(instance, str) and not re.search(_ended(pattern), instance):
         yield jsonschema.exceptions.ValidationError("does not match")
 
 
+def _ended(pattern: str) -> str:
+    return pattern[:-1] + r"\Z" if pattern.endswith("$") and not pattern.endswith("\\$") else pattern
+
+
+def _unique(checker: Validator, wanted: bool, instance: Any, schema: Any) -> _Errors:
+    """`uniqueItems` in a time that grows with the list, and not with its square."""
+    if wanted and isinstance(instance, list):
+        seen = {json.dumps(each, sort_keys=True) for each in instance}
+        if len(seen) < len(instance):
+            yield jsonschema.exceptions.ValidationError("has equal items")
+
+
 _Discriminating = extend(  # type: ignore[no-untyped-call]
-    Draft202012Validator, {"oneOf": _one_of, "pattern": _pattern}
+    Draft202012Validator, {"oneOf": _one_of, "pattern": _pattern, "uniqueItems": _unique}
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .problem import Problem, Where, dotted
@@ -51,36 +51,41 @@ def problems(
 
     `place` is asked for paths that need not exist, such as a missing key's. `data_schema` stands in for data.json: the
     agent's own schema, as it lies in a workspace. It is a stranger's, so what is wrong with it is reported, not raised,
-    and nothing is fetched; a regular expression in it can still take long.
+    nothing is fetched, and it takes no longer than `checking.LIMIT`.
     """
     # Imported here, since jsonschema takes 28 ms and most commands never validate anything.
-    from jsonschema.exceptions import SchemaError
-
     from . import checking
 
-    try:
-        validator = _validator(name) if data_schema is None else checking.validator(name, schema, data_schema)
-    except SchemaError as error:
-        return [checking.unusable(error)]
-    return checking.check(validator, value, place or dotted, LIMIT)
+    if data_schema is None:
+        return checking.check(_validator(name), value, place or dotted, LIMIT)
+    inside = (name, schema)
+    return checking.check_foreign(data_schema, value, place or dotted, LIMIT, checking.DATA, inside, _patterns)
 
 
 def against(schema: Mapping[str, Any] | bool, value: Any, place: Place | None = None) -> list[Problem]:
-    """What is wrong with `value` by a schema that an agent has made for it. A schema that can't be used is a problem,
-    too; nothing is fetched for it."""
-    from jsonschema.exceptions import SchemaError
-
+    """What is wrong with `value` by a schema that an agent has made for it. It may be a stranger's, as above."""
     from . import checking
 
-    try:
-        checker = checking.alone(schema)
-    except SchemaError as error:
-        return [checking.unusable(error, checking.AGENTS_OWN)]
-    return checking.check(checker, value, place or dotted, LIMIT, checking.AGENTS_OWN)
+    return checking.check_foreign(schema, value, place or dotted, LIMIT, checking.AGENTS_OWN)
 
 
 @functools.cache
 def _validator(name: str) -> Validator:
     from . import checking
 
-    return checking.validator(name, schema, None)
+    return checking.validator(name, schema)
+
+
+@functools.cache
+def _patterns() -> frozenset[str]:
+    """All regular expressions of our own."""
+
+    def inside(value: Any) -> Iterator[str]:
+        if isinstance(value, dict):
+            if isinstance(pattern := value.get("pattern"), str):
+                yield pattern
+            value = value.values()
+        for each in value if not isinstance(value, str | int | float | None) else ():
+            yield from inside(each)
+
+    return frozenset(pattern for name in names() for pattern in inside(schema(name)))

@@ -25,7 +25,7 @@ from .errors import InvalidFile, NewerFormat
 from .moment import Moment
 from .names import slug
 from .packing import Shape, shape_of
-from .record import Count
+from .record import Count, check_json, check_time
 from .scopemoment import Scope
 from .store import Store
 from .todo import Plan, Row
@@ -140,9 +140,13 @@ def _check(moment: Moment, messages: dict[str, MessagesAt]) -> None:
             raise ValueError(f"question {id} is of an agent that it does not know")
     times = [moment.opened_at, moment.last_at, moment.lifted, moment.until, moment.resumed_at]
     times += [moment.pause.requested_at, moment.pause.until, moment.pause.paused_at] if moment.pause else []
+    times += [due for fired in moment.fired.values() for each in fired for due in (each.due, each.at)]
     for time in filter(None, times):
-        if datetime.fromisoformat(time).tzinfo is None:
-            raise ValueError(f"the time {time!r} has no zone")
+        check_time(time)
+    raws = [task.content for task in moment.tasks.values()] + [each.decision for each in moment.answered.values()]
+    raws += [raw for asked in moment.approvals.values() for raw in (asked.context, asked.default)]
+    for raw in raws:
+        check_json(raw)
     if moment.status == "sleeping" and not moment.until:
         raise ValueError("it does not say until when the run sleeps")
 

@@ -198,7 +198,14 @@ def _record(path: str, number: int, row: bytes) -> Iterator[Finding]:
     def place(where: Where) -> str:
         return f"line {number} ({dotted(where)})"
 
-    for problem in schemas.problems("record", msgspec.json.decode(row), place=place):
+    try:
+        value = msgspec.json.decode(row)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:  # in a result, which nothing has read
+        yield Finding(
+            path, f"line {number}", f"a value that can't be read ({error})", "", "Take the file from a backup"
+        )
+        return
+    for problem in schemas.problems("record", value, place=place):
         yield of_problem(path, problem)
 
 

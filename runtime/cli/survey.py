@@ -100,16 +100,16 @@ def _checkpoints(store: Store) -> Iterator[Finding]:
     for path in checkpoint.paths(store):
         try:
             checkpoint.load(store, path)
-            data = store.read(path, limit=_READ_LIMIT).data
+            value = msgspec.json.decode(store.read(path, limit=_READ_LIMIT).data)
         except NewerFormat as error:
             yield from of_error(error, path)
         except InvalidFile as error:
             yield from of_error(error)
-        except ValueError as error:
+        except (ValueError, msgspec.MsgspecError, RecursionError) as error:
             # Harmless while an older one is good, but then it is on somebody's disk that something is wrong.
             yield Finding(path, "", f"it can't be used: {error}", "", "Remove it: an older one or the journal does")
         else:
-            yield from _plain("checkpoint", path, msgspec.json.decode(data))
+            yield from _plain("checkpoint", path, value)
 
 
 def _inbox(store: Store) -> Iterator[Finding]:

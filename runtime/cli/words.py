@@ -92,13 +92,12 @@ def since(at: str) -> str:
     """A journal's time with how long ago that is: `2026-11-21 23:10:04 UTC (3 min 5 s ago)`."""
     try:
         then = datetime.fromisoformat(at)
-    except ValueError:
+        then = then.replace(tzinfo=UTC) if then.tzinfo is None else then.astimezone(UTC)
+    except (ValueError, OverflowError):
         return one_line(at, 40)
-    if then.tzinfo is None:
-        then = then.replace(tzinfo=UTC)
     ago = (datetime.now(UTC) - then).total_seconds()
     told = f" ({duration(ago)} ago)" if ago >= 0 else f" (in {duration(-ago)})"
-    return f"{then.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC{told}"
+    return f"{then:%Y-%m-%d %H:%M:%S} UTC{told}"
 
 
 def listed(parts: Sequence[str]) -> str:

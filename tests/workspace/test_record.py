@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import typing
 import zlib
+from collections.abc import Sequence
 from typing import Any, Literal, get_args, get_origin
 
 import msgspec
@@ -18,6 +19,7 @@ from satchel.workspace.errors import NewerFormat, SatchelError
 from satchel.workspace.record import AnyRecord, BadLine, Closed, Line, Opened, PlanChanged, StepCompleted
 
 KINDS = get_args(AnyRecord)
+AT = "2026-11-01T00:00:00.000Z"
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False, allow_infinity=False) | texts,
@@ -45,7 +47,7 @@ def of_type(kind: Any) -> st.SearchStrategy[Any]:
         return st.sampled_from(get_args(kind))
     if origin is typing.Annotated:
         return of_type(get_args(kind)[0])
-    if origin is list:
+    if origin in (list, Sequence):
         return st.lists(of_type(get_args(kind)[0]), max_size=2)
     if origin is dict:
         return st.dictionaries(*map(of_type, get_args(kind)), max_size=2)
@@ -60,11 +62,15 @@ def of_type(kind: Any) -> st.SearchStrategy[Any]:
     return st.builds(kind, **{name: of_type(hints[name]) for name in names})
 
 
-records = st.one_of(*map(of_type, KINDS)).map(
-    lambda found: structs.replace(found, format=record.FORMAT) if isinstance(found, Opened) else found
-)
+def sensible(found: Any) -> Any:
+    """With what the types alone don't tell."""
+    facts = {"format": record.FORMAT, "until": AT, "due": AT}
+    return structs.replace(found, **{name: fact for name, fact in facts.items() if name in found.__struct_fields__})
+
+
+records = st.one_of(*map(of_type, KINDS)).map(sensible)
 lines = st.builds(
-    Line, seq=st.integers(1, 10**12 - 1), commit=st.integers(1, 10**12 - 1), at=st.just("2026-11-01T00:00:00.000Z"),
+    Line, seq=st.integers(1, 10**12 - 1), commit=st.integers(1, 10**12 - 1), at=st.just(AT),
     epoch=st.integers(1, 10**8 - 1), record=records,
 )  # fmt: skip
 

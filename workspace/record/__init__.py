@@ -13,7 +13,7 @@ A line is one JSON object: `seq`, `commit` (the first seq of the group it was wr
 and that type's fields, and last `crc`, the CRC-32 of the line without it.
 """
 
-from .base import NOTHING, Count, Failure, Key, OfCall, Patch, Record
+from .base import NOTHING, Count, Failure, Key, OfCall, Patch, Record, check_json, check_time
 from .calls import PartialPromoted, StepCompleted, StepFailed, StepProgress, StepStarted
 from .edits import Edited, Rewound, StepEdit
 from .line import AnyRecord, BadLine, Epoch, Line, encode, now, parse, time_text, written
@@ -86,6 +86,8 @@ __all__ = [
     "StepStarted",
     "TaskDone",
     "TaskTaken",
+    "check_json",
+    "check_time",
     "encode",
     "now",
     "parse",

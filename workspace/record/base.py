@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated
 
+import msgspec
 from msgspec import Meta, Raw, Struct
 
 Count = Annotated[int, Meta(ge=0)]
@@ -16,6 +18,28 @@ Patch = list[dict[str, object]]
 
 Key = tuple[str, str, int]
 """What tells a call from the others of its scope: step name, hash of the arguments, equal calls before it."""
+
+
+def check_time(text: str) -> None:
+    """ValueError if this is no time with a zone, or one that has no day in UTC."""
+    try:
+        at = datetime.fromisoformat(text)
+        if at.tzinfo is not UTC:
+            at.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise ValueError(f"{text[:40]!r} is no time") from None
+    if at.tzinfo is None:
+        raise ValueError(f"the time {text[:40]!r} has no zone")
+
+
+def check_json(raw: Raw) -> None:
+    """ValueError if these bytes, which have the form of JSON, hold what can't be read: numbers beyond all ranges, or
+    text that is not UTF-8."""
+    if len(raw):
+        try:
+            msgspec.json.decode(raw)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise ValueError(str(error)) from error
 
 
 class Record(Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="type", gc=False):

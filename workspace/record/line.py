@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from ..errors import NewerFormat
+from .base import check_json, check_time
 from .calls import PartialPromoted, StepCompleted, StepFailed, StepProgress, StepStarted
 from .edits import Edited, Rewound
 from .pauses import Forced, Paused, PauseLate, PauseRequested, Resumed
@@ -124,6 +125,27 @@ def parse(data: bytes) -> Line:
                 f"the journal has format {record.format} from record {envelope.seq} on",
                 remedy=f"upgrade Satchel: this one knows format {FORMAT}; nothing was touched",
             )
+        check_time(envelope.at)
+        _check(record)
         return Line(envelope.seq, envelope.commit, envelope.at, envelope.epoch, record)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
         raise BadLine(str(error)) from error
+
+
+def _check(record: AnyRecord) -> None:
+    """ValueError for what the types don't tell and whoever looks at the run would stumble over. Not the results of
+    steps: there may be tens of thousands, and only the run reads them."""
+    match record:
+        case Closed() | PauseRequested() if record.until:
+            check_time(record.until)
+        case TaskTaken():
+            check_json(record.content)
+            if record.kind == "schedule":
+                check_time(record.due)
+        case ApprovalAsked():
+            check_json(record.context)
+            check_json(record.default)
+        case ApprovalAnswered():
+            check_json(record.decision)
+        case Resolved():
+            check_json(record.result)

@@ -64,7 +64,7 @@ class DiskStore:
         full = self._inside(path)
         with reading(path):
             data, status = self._os.read(full, limit)
-        if len(data) > limit:
+        if max(len(data), status.st_size) > limit:
             raise invalid(path, f"more than {limit:,} bytes", f"at most {limit:,}", "move it away and look inside")
         return Content(data, _version(status))
 

@@ -109,9 +109,10 @@ class Syscalls:
         os.rmdir(path)
 
     def read(self, path: str, limit: int) -> tuple[bytes, os.stat_result]:
-        """At most `limit` + 1 bytes, and what the file was when it was opened. ELOOP for a symbolic link."""
+        """At most `limit` + 1 bytes, and what the file was when it was opened; nothing of one that is larger. ELOOP
+        for a symbolic link."""
         with _open_file(path) as (file, status):
-            return file.read(min(limit, status.st_size) + 1), status
+            return file.read(status.st_size + 1 if status.st_size <= limit else 0), status
 
     def read_end(self, path: str, size: int) -> bytes:
         """At most the last `size` bytes. ELOOP for a symbolic link."""

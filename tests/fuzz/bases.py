@@ -1,0 +1,222 @@
+"""The workspaces that the fuzzer changes: together they hold every kind of record and every kind of file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from msgspec import Raw
+
+from satchel.workspace import partial, record
+from satchel.workspace.opening import opened
+from satchel.workspace.partial import PartialHead
+from satchel.workspace.record import (
+    AgentBegun,
+    AgentEnded,
+    AnyRecord,
+    ApprovalAnswered,
+    ApprovalAsked,
+    Closed,
+    Configured,
+    Doubt,
+    Edited,
+    Failure,
+    Line,
+    Message,
+    Migrated,
+    Opened,
+    Output,
+    PartialPromoted,
+    Paused,
+    PauseRequested,
+    PlanChanged,
+    Resolved,
+    Resource,
+    Resumed,
+    ScopeBegun,
+    ScopeCommitted,
+    ScopeFailed,
+    Spent,
+    StepCompleted,
+    StepFailed,
+    StepProgress,
+    StepStarted,
+    TaskDone,
+    TaskTaken,
+)
+from satchel.workspace.report import Report
+from satchel.workspace.store import DiskStore
+from satchel.workspace.todo import Splice
+
+Files = dict[str, bytes]
+"""A folder, by path."""
+
+RUN = "fuzz-1"
+AGENT = "import pathlib\npathlib.Path(__file__).parent.parent.joinpath('executed').touch()\n"
+DEFINITION = """\
+# What a person says of this run.
+format: 1
+run_id: fuzz-1
+agent: agent.py:main
+settings:
+  model: small   # a comment
+  limit: 3
+  files: [a.txt, "b c.txt"]
+drain: {timeout: 2m, then: force}
+idle_below: 10m
+on_drift: report
+budget: {steps: 100, tokens: 1000, usd: 1.5, time: 2h}
+checkpoints: {every: 10m, keep: [5, 24h]}
+references: [a.txt]
+windows:
+  - {cron: "0 22 * * *", duration: 8h, timezone: Europe/Vienna, notify_before: 10m}
+schedule:
+  - {cron: "*/5 * * * *", name: often, timezone: UTC}
+redirect_to: ../outside
+"""
+TODO = "# Plan\n\nSome prose.\n\n- [ ] read\n- [ ] mail\n- [ ] ask\n  - [ ] part\n  - [ ] other\n"
+DATA_SCHEMA = b'{"type": "object", "properties": {"n": {"type": "integer"}, "word": {"pattern": "^[a-z]*$"}}}\n'
+LEASE = b"""\
+{"format": 1, "run_id": "fuzz-1", "host": "elsewhere", "pid": 4242, "process_started": "99", "epoch": 2,
+ "since": "2026-11-01T00:00:00.000Z", "url": "/runs/fuzz", "ttl": 0.0, "beat": 0,
+ "supervisor": {"pid": 4241, "process_started": "98"}}
+"""
+PAUSE = b"status: requested\nreason: lunch\nby: ann\nmode: drain\nexpected_until: 2036-11-01T00:00:00Z\n"
+MOVED = b"format: 1\nrun_id: fuzz-1\nto: /elsewhere/fuzz\nat: 2026-11-01T00:00:00.000Z\nby: ann@laptop\nsatchel: '1'\n"
+AT = "2026-11-01T00:00:00.000Z"
+
+
+def call(scope: str, no: int, step: str, agent: str = "") -> dict[str, Any]:
+    return {"agent": agent, "scope": scope, "no": no, "step": step, "args": "0" * 16, "n": 0, "call": "('a')"}
+
+
+def plan(*rows: tuple[int, int, str]) -> tuple[Splice, ...]:
+    return tuple(Splice(*row) for row in rows)
+
+
+OPENED = Opened(
+    format=1, run_id=RUN, satchel="1", python="3.12", host="elsewhere", pid=4242, url="/runs/fuzz", why="run",
+    found="new", definition={"settings": {}, "agent": "agent.py:main"},
+)  # fmt: skip
+ERROR = Failure("ValueError", "it is wrong", ("agent.py:3 in work",))
+CUT = {"attempt": 1, "characters": 4, "damaged": False, "cut_off_at": AT, "cut_off_by": "a crash"}
+BEGINNING: list[AnyRecord] = [
+    OPENED,
+    Configured(config={"satchel": "1", "python": "3.12", "agent_sha256": "ab", "on_cancel": False}),
+    Resource(name="db", tier="infrastructure", event="opened", ms=1200),
+    ScopeCommitted(scope="", patch=[{"op": "add", "path": "", "value": {"n": 1, "word": "a", "list": [1, [2]]}}]),
+    PlanChanged(plan=plan((0, 0, TODO)), by="agent", why="run.plan"),
+    ScopeBegun(scope="1", title="read", plan=plan((4, 1, "- [/] read ^1\n"))),
+    StepCompleted(**call("1", 1, "read"), result=Raw(b'{"text":"a","size":[1,2.5,null]}'), ms=2000),
+    Spent(tokens=10, usd=0.25, scope="1", n=0),
+    Message(scope="1", role="user", content=Raw(b'{"text":"hello"}')),
+    ScopeCommitted(
+        scope="1", patch=[{"op": "replace", "path": "/n", "value": 2}], plan=plan((4, 1, "- [x] read ^1\n")),
+        result=Raw(b'"done"'), outputs={"a.txt": Output("00" * 32, 3)},
+    ),
+    AgentBegun(agent="helper", scope="", args="1" * 16, call="('b')"),
+    PlanChanged(agent="helper", plan=plan((0, 0, "- [ ] look\n")), by="agent"),
+    ScopeCommitted(agent="helper", scope="", patch=[{"op": "add", "path": "", "value": {"k": "v"}}]),
+    ScopeBegun(agent="helper", scope="1", title="look", plan=plan((0, 1, "- [/] look ^1\n"))),
+    StepProgress(**call("1", 1, "dig", "helper"), value=Raw(b'{"done":3}')),
+    ScopeBegun(scope="2", title="mail", plan=plan((5, 1, "- [/] mail ^2\n"))),
+    StepStarted(**call("2", 1, "send"), idempotency_key="k1", arguments=Raw(b'["a"]')),
+    StepCompleted(**call("2", 1, "send"), effect=True, result=Raw(b'"sent"')),
+    StepStarted(**call("2", 2, "post"), idempotency_key="k2"),
+    StepFailed(**call("2", 3, "fetch"), error=ERROR, attempt=2),
+    PartialPromoted(**call("2", 4, "think"), **CUT, file="recovered/2-mail/04-think-1.md"),
+    ScopeFailed(scope="2", error=ERROR),
+    TaskTaken(id="t1", scope="", file="inbox/first.md", sha256="00" * 32, content=Raw(b'"do"')),
+    TaskTaken(id="t2", scope="", file="inbox/x.yaml", sha256="11" * 32, kind="schedule", schedule="often", due=AT),
+    TaskDone(id="t2"),
+    TaskTaken(id="t3", scope="", file="inbox/y.md", sha256="22" * 32, handed_to="/nowhere/y.md"),
+    TaskDone(id="t3", moved_to="/nowhere/y.md"),
+    Edited(file="state.json", by="ann@laptop", sha="33" * 32, base=6, says=("data.n is now 3",),
+           patch=[{"op": "replace", "path": "/n", "value": 3}]),
+    PauseRequested(reason="lunch", by="ann", until="2026-11-01T01:00:00.000Z"),
+    Paused(),
+    Resumed(by="ann", seconds=12.5, checkpoint_age=3.0, says=("the settings have changed",)),
+    Migrated(to=2, patch=[{"op": "add", "path": "/more", "value": True}]),
+]  # fmt: skip
+ASKED: list[AnyRecord] = [
+    Doubt(**call("2", 2, "post"), id="d1", why="unknown_outcome", cause="a crash"),
+    ApprovalAsked(
+        **call("2", 5, "ask"), id="a1", question="Grant rights?", choices=("approve", "deny"),
+        context=Raw(b'{"who":"bob"}'), expires="2036-11-01T00:00:00.000Z", default=Raw(b'"deny"'),
+    ),
+    ApprovalAsked(**call("2", 6, "ask"), id="a2", question="How many?", answer_schema={"type": "integer"}),
+    ApprovalAsked(**call("2", 7, "ask"), id="a3", question="Which?"),
+    ApprovalAnswered(id="a3", decision=Raw(b'"this"'), by="ann", note="why not"),
+    Closed(status="waiting", reason="a person is asked"),
+]  # fmt: skip
+ENDED: list[AnyRecord] = [
+    Doubt(**call("2", 2, "post"), id="d1", why="unknown_outcome"),
+    Resolved(id="d1", outcome="done", by="ann", note="seen", result=Raw(b'"by hand"')),
+    AgentEnded(agent="helper", result=Raw(b'{"found":1}')),
+    ScopeCommitted(scope="2", plan=plan((5, 1, "- [x] mail ^2\n"))),
+    ScopeBegun(scope="_late", title="late"),
+    ScopeCommitted(scope="_late", cancelled="not needed"),
+    Closed(status="completed", reason=""),
+]
+SLEEPING: list[AnyRecord] = [Closed(status="sleeping", reason="until noon", until="2036-11-01T12:00:00.000Z")]
+FAILED: list[AnyRecord] = [Closed(status="failed", reason="it broke", error=ERROR)]
+PAUSED: list[AnyRecord] = [PauseRequested(reason="lunch", by="ann"), Paused(forced=True), Closed(status="paused")]
+HEAD = PartialHead(run_id=RUN, scope="2", no=9, step="talk", args="2" * 16, n=0, attempt=1, at=AT, call="('c')")
+COMMON: Files = {
+    "workspace.yaml": DEFINITION.encode(), "agent.py": AGENT.encode(), "a.txt": b"a",
+    ".satchel/schemas/data.json": DATA_SCHEMA, "outputs/a.txt": b"abc",
+    "inbox/first.md": b"do", "inbox/20261101T000000.000000Z-abc123.md": b"Look at this.\n",
+    "inbox/second.yaml": b"to: bob\ncount: 3\n", "inbox/third.yaml": b"kind: message\ntext: hello\n",
+}  # fmt: skip
+
+
+def build() -> list[Files]:
+    """All of them, the same at every call but for the times and the process of the openings in them."""
+    asked = _opened_once(COMMON | _journal([*BEGINNING, *ASKED]))
+    stream = partial.encode_partial(HEAD, "Once upon a time")
+    crashed = COMMON | _journal(BEGINNING) | {"partials/2-mail/09-talk.md": stream, ".satchel/lease.json": LEASE}
+    recovered = _opened_once(crashed)
+    gone = ("journal/", "checkpoints/")
+    return [
+        asked,
+        crashed,
+        recovered,
+        _opened_once(COMMON | _journal([*BEGINNING, *ENDED])),
+        _opened_once(COMMON | _journal([*BEGINNING, *SLEEPING])) | {"pause.yaml": PAUSE},
+        _opened_once(COMMON | _journal([*BEGINNING, *FAILED])) | {".satchel/lease.json": LEASE},
+        _opened_once(COMMON | _journal([*BEGINNING, *PAUSED])),
+        {path: data for path, data in asked.items() if not path.startswith(gone)},
+        COMMON | {"todo.md": TODO.encode()},
+        COMMON | {"moved.yaml": MOVED},
+    ]
+
+
+def _journal(records: list[AnyRecord]) -> Files:
+    """Two segments, so that there is a boundary between two. A message is of one group with the commit behind it."""
+    lines = []
+    for seq, each in enumerate(records, 1):
+        commit = seq - (seq > 1 and isinstance(records[seq - 2], Message))
+        lines.append(Line(seq, commit, f"2026-11-01T00:00:{seq:02d}.000Z", 1, each))
+    half = len(lines) // 2
+    parts = (lines[:half], lines[half:])
+    return {f"journal/{part[0].seq:012d}.jsonl": b"".join(map(record.encode, part)) for part in parts}
+
+
+def _opened_once(files: Files) -> Files:
+    """With all that an opening writes: checkpoints and readable files."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        lay_out(folder, files)
+        with opened(DiskStore(folder), "recover", Report(), adopt=True) as workspace:
+            workspace.close()
+        found = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        path: data for path, data in sorted(found.items()) if not path.startswith(".satchel/schemas/") or path in files
+    }
+
+
+def lay_out(folder: Path, files: Files) -> None:
+    for path, data in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(data)

@@ -1,0 +1,39 @@
+"""Workspaces with hostile files: whatever is in them, no command ends in a traceback, hangs, or leaves its folder."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from . import bases
+from .bases import Files
+from .play import Player
+
+FEW, MANY, PARTS = 10, 2_000, 4
+
+
+@pytest.fixture(scope="module")
+def workspaces() -> list[Files]:
+    return bases.build()
+
+
+def play(tmp_path: Path, workspaces: list[Files], seed: int, count: int) -> None:
+    player = Player(seed, tmp_path / "case", workspaces)
+    print(f"seed {player.seed}: `cd tests && python -m fuzz {player.seed} 1 N` plays the case N again")
+    for number in range(count):
+        found = player.play(number)
+        assert not found, "\n".join(map(str, found))
+
+
+def test_a_few_hostile_workspaces_are_refused_or_harmless(tmp_path: Path, workspaces: list[Files]) -> None:
+    play(tmp_path, workspaces, 1, FEW)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_many_hostile_workspaces_are_refused_or_harmless(tmp_path: Path, workspaces: list[Files], part: int) -> None:
+    seed = int(os.environ.get("SATCHEL_SEED", random.randrange(1 << 30)))
+    play(tmp_path, workspaces, seed + part, MANY // PARTS)
