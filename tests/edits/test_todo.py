@@ -42,7 +42,7 @@ def test_an_unknown_mark_is_taken_for_something(stopped: Place) -> None:
     assert stopped.is_at_the_moment() and not stopped.edited
 
 
-@pytest.mark.parametrize("typed", ["-[ ] New", "  – [ ] New", "• [ ] New", "- ☐ New"])
+@pytest.mark.parametrize("typed", ["-[ ] New", "  – [ ] New", "• [ ] New", "- ☐ New", "[ ] New"])
 def test_a_checkbox_that_is_none_is_acted_on_as_text_of_the_item_above(stopped: Place, typed: str) -> None:
     stopped.edit("todo.md", ("- [ ] three", f"- [ ] three\n{typed}"))
     with pytest.raises(InvalidFile, match=r'line 5: found ".*New", which looks like an item.*expected "- \[ \] New"'):

@@ -395,6 +395,7 @@ def test_what_remains_has_no_finished_items() -> None:
         ("- [ ] a\n  – [ ] New\n", "line 2", '"– [ ] New", which looks like an item and is text'),
         ("- [ ] a\n• [x] New\n", "line 2", '"• [x] New", which looks like an item and is text'),
         ("•[ ]New\n", "line 1", '"•[ ]New", which looks like an item and is text'),
+        ("- [ ] a\n[ ] New\n", "line 2", '"[ ] New", which looks like an item and is text'),
         ("- [ ] a\n- ☐ New\n", "line 2", '"- ☐ New", which looks like an item and is text'),
         ("☑ New\n", "line 1", '"☑ New", which looks like an item and is text'),
         ("> - [ ] a\n> -[ ] New\n", "line 2", '"> -[ ] New", which looks like an item and is text'),
@@ -413,6 +414,7 @@ def test_a_slip_is_reported_where_it_is(text: str, place: str, found: str) -> No
     [
         "- [x](u)\n", "- [x][u]\n", "- [x]: u\n", "- [1] Author, Title\n", "- [link] a\n", "[?] a\n", "- `[?]`\n",
         "-[x](u)\n", "*[x]* a\n", "- [ ] a\n-\\[ ] New\n", "```\n-[ ] New\n```\n", "# -[ ] New\n", "- a ☐ b\n",
+        "[x](u) [ ] a\n", "\\[ ] New\n", "[ ]\n",
     ],
 )  # fmt: skip
 def test_links_and_references_are_no_slips(text: str) -> None:

@@ -24,7 +24,7 @@ _LIKE_A_CHECKBOX = re.compile(r"\[(?:[ \t]{0,2}[^\s\]0-9]?[ \t]{0,2}\](?=\s|\Z)|
 _BULLETS = "–—−•·●◦‣▪"  # what people and editors type for a list, and Markdown does not know
 _NEAR = re.compile(
     rf"[ \t>]*(?:(?:[-*+]|[{_BULLETS}][ \t]*)\[(?P<mark>[ xX/-]?)\](?=[ \t\w])"
-    rf"|(?:[-*+{_BULLETS}][ \t]*)?(?P<box>[☐☑☒]))[ \t]*(?P<rest>\S.*)"
+    rf"|\[(?P<bare>[ xX/-])\](?=[ \t])|(?:[-*+{_BULLETS}][ \t]*)?(?P<box>[☐☑☒]))[ \t]*(?P<rest>\S.*)"
 )
 """A line that a person took for an item, and that Markdown takes for text."""
 
@@ -107,7 +107,7 @@ def _near(lines: Sequence[str], start: int, end: int) -> Iterator[Suspect]:
     for number in range(start, min(end, len(lines))):
         match = _NEAR.match(body(lines[number]))
         if match is not None:
-            mark = match["mark"] or ("x" if match["box"] in ("☑", "☒") else " ")
+            mark = match["mark"] or match["bare"] or ("x" if match["box"] in ("☑", "☒") else " ")
             yield Suspect(number, 0, f"- [{mark}] {match['rest'].rstrip()}")
 
 
