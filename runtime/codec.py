@@ -8,6 +8,7 @@ a type can't change only after a crash.
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -37,14 +38,40 @@ _plain = msgspec.json.Encoder(enc_hook=_encode_other)
 _canonical = msgspec.json.Encoder(enc_hook=_encode_other, order="sorted")
 
 
+DEPTH = 90
+"""So many lists and objects may be inside each other: the files that show a value have a few around it, and what reads
+them back stops at 100, or where the stack of the process ends."""
+
+_TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
+_LISTS = bytes.maketrans(b"{}", b"[]")
+_OTHERS = bytes(each for each in range(256) if each not in b"[]{}")
+
+
 def canonical(value: Any, what: str) -> bytes:
     """The one JSON text of a value: equal values have equal texts, whatever the order of their keys."""
-    return _encode(_canonical, value, what)
+    return check_depth(_encode(_canonical, value, what), what)
 
 
 def encode(value: Any, what: str) -> bytes:
-    """JSON. NotSerializable names the place, as in `what.items[3].when`."""
+    """JSON to keep. NotSerializable names the place, as in `what.items[3].when`."""
+    return check_depth(_encode(_plain, value, what), what)
+
+
+def encode_of_any_depth(value: Any, what: str) -> bytes:
+    """JSON to compare. What is kept of it is checked."""
     return _encode(_plain, value, what)
+
+
+def check_depth(data: bytes, what: str, *, around: int = 0) -> bytes:
+    """Returns the JSON. NotSerializable if with `around` levels around it it is nested too deep to be read back."""
+    if data.count(b"[") + data.count(b"{") + around <= DEPTH:
+        return data
+    left = _TEXT.sub(b"", data).translate(_LISTS, _OTHERS)
+    for _ in range(DEPTH - around):
+        left = left.replace(b"[]", b"")  # one level of it, the innermost
+        if not left:
+            return data
+    raise NotSerializable(f"{what} can't be kept", why=f"it is nested more than {DEPTH} deep", remedy="make it flatter")
 
 
 def _encode(encoder: msgspec.json.Encoder, value: Any, what: str) -> bytes:
@@ -61,8 +88,8 @@ def _encode(encoder: msgspec.json.Encoder, value: Any, what: str) -> bytes:
 
 def _faults(value: Any, place: str, depth: int) -> Iterator[tuple[str, str]]:
     """Where in `value` something is not JSON, and what."""
-    if depth > 100:
-        yield place, "it is nested more than 100 deep, or contains itself"
+    if depth > DEPTH:
+        yield place, f"it is nested more than {DEPTH} deep, or contains itself"
     elif isinstance(value, float):
         if not math.isfinite(value):
             yield place, f"{value} is not JSON"

@@ -34,7 +34,7 @@ from ..workspace.todo import Plan, Splice, Task
 from . import leftover, publishing
 from .agent import Agent
 from .calls import current_scope
-from .codec import ANY, Codec, encode
+from .codec import ANY, Codec, check_depth, encode
 from .context import AgentContext, Context, Suspended
 from .failure import describe, of_storage, said
 from .livestate import LiveState, as_object
@@ -82,7 +82,7 @@ class Session(AgentContext):
         if self.recorded.has_data and bring_up(self, self.agent.migrations, self.live.codec):
             self.publish_schemas()
         if not self.recorded.has_data:
-            data = as_object(self.agent.initial_state(), "the state")
+            data = check_depth(as_object(self.agent.initial_state(), "the state"), "the state")
             whole: Patch = [{"op": "add", "path": "", "value": Raw(data)}]
             if self.agent.version != self.recorded.data_version:  # first: data of that version must not be migrated
                 self.journal.add(Migrated(agent=self.path, to=self.agent.version))
