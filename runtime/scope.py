@@ -209,6 +209,10 @@ class ScopeRun:
         self.abandoned = True
         self.context.stop_abandoned()
 
+    def is_unclaimed(self, key: Key) -> bool:
+        """Whether an earlier attempt has recorded this call, and this one has not made it."""
+        return key in self._unclaimed
+
     async def durable(self) -> None:
         """Return when all that was recorded is durable. Nobody else can be about to record something if no other call
         is under way and this is no task beside others, as `asyncio.gather` makes them."""

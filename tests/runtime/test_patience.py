@@ -433,7 +433,7 @@ def test_a_sleep_survives_a_kill(workspace: Path, crash: Any) -> None:
     with pytest.raises(crash):
         run(workspace, main)
     (progress,) = records(workspace, "step.progress")
-    ends.append(datetime.fromisoformat(progress["value"]))
+    ends.append(datetime.fromisoformat(progress["value"]["until"]))
     assert run(workspace, main).status == "completed"
     assert len(records(workspace, "step.progress")) == 1
     late = datetime.now(UTC) - ends[0]
@@ -569,3 +569,42 @@ def test_a_stuck_item_of_a_sub_agent_pauses_the_whole_run(workspace: Path, calls
     calls[:] = ["fail"] * 9
     assert run(workspace, main).status == "paused" and len(calls) == 9
     assert run(workspace, main, wake=True).status == "completed"
+
+
+def test_a_wait_until_a_time_that_is_counted_from_now_never_ends(
+    workspace: Path, calls: list[str], crash: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is another time at each start."""
+    monkeypatch.setattr(sleeping, "_IN_PROCESS", 0.0)
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        for turn in ("first", "second"):
+            await run.sleep(datetime.now(UTC) + timedelta(seconds=0.3))
+            calls.append(turn)
+        if run.attempt == 3:
+            raise crash
+
+    def wait() -> None:
+        outcome = run(workspace, main)
+        assert outcome.status == "sleeping"
+        end = datetime.fromisoformat(outcome.until)
+        time.sleep(max(0.0, (end - datetime.now(UTC)).total_seconds()))
+
+    wait()
+    wait()
+    with pytest.raises(crash):
+        run(workspace, main)
+    assert run(workspace, main).status == "completed"
+    assert calls == ["first", *["first", "second"] * 2], "one that is over is not waited for again"
+
+
+def test_a_wait_until_another_time_is_taken_for_the_one_before(workspace: Path) -> None:
+    @agent
+    async def main(run: Run[Any]) -> None:
+        hours = 1 if run.attempt == 1 else 2
+        await run.sleep(datetime.now(UTC) + timedelta(hours=hours))
+
+    first = datetime.fromisoformat(run(workspace, main).until)
+    second = datetime.fromisoformat(run(workspace, main, wake=True).until)
+    assert second - first > timedelta(minutes=59)
