@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Iterator
+import typing
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -205,3 +206,12 @@ def _foreign(kind: Any) -> type | None:
 
 
 ANY = Codec(Any, "the value")
+
+
+def result_codec(function: Callable[..., Any], name: str = "") -> Codec:
+    """What a scope or an agent returns comes back as the type its function is annotated with, as a step's does."""
+    try:
+        kind = typing.get_type_hints(function).get("return", Any)
+    except (NameError, TypeError):
+        return ANY
+    return Codec(kind, f"the result of {name or getattr(function, '__name__', 'the scope')}")

@@ -28,6 +28,7 @@ from .apart import Apart
 from .calls import KEY, Step, current_scope, run_parameter, runs_going
 from .context import Stopped, Suspended
 from .failure import said
+from .raised import is_kept
 from .retry import ONCE, Retry
 from .scope import Call
 
@@ -232,6 +233,8 @@ async def _begin(call: Call) -> Any:
         wait = retry.too_long(error) if retry else None
         is_in_doubt = call.key in call.scope.agent.recorded.scopes[call.scope.key].started
         if wait is None or (is_in_doubt and not effect.idempotent):
+            if not call.in_doubt and is_kept(error):  # it has certainly not happened, and the agent is told so
+                call.scope.failed(call, error, not_done=True, final=True)
             raise
         call.scope.sleep(wait, f"{call.step.name} was told to come back later")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ from ..workspace import blobs
 from ..workspace.errors import AgentError, UsageError
 from ..workspace.record import Key, Message, Output, StepCompleted, StepFailed, StepProgress, time_text
 from ..workspace.scopemoment import Scope
-from . import identity, streaming
+from . import identity, performing, raised
 from .calls import MODEL, Step
 from .claims import Claims
 from .codec import canonical, encode
@@ -26,12 +26,14 @@ from .context import AgentContext, Suspended, Suspension
 from .failure import brief
 from .forgotten import Made
 from .prompt import Prompt
-from .retry import ONCE, is_mistake
 
 _TURNS = 5
 
 PREVIEW = 60
 """Bytes of the arguments that a record shows."""
+
+_EFFECT_PREVIEW = 400
+"""The same of an effect: a person may have to tell it from another one."""
 
 current_call: ContextVar[Call | None] = ContextVar("current_call", default=None)
 """The call whose function is running here."""
@@ -51,6 +53,7 @@ class Call:
     outer: Call | None = None  # that it is made in
     counts: dict[tuple[str, str], int] = field(default_factory=dict)  # of the calls its function makes
     made: Made = field(default_factory=Made)  # of those, the ones that have not begun
+    place: int = field(default_factory=raised.new_place)
     prompts: dict[str, str] = field(default_factory=dict)  # those that went into it, with their versions
     model: str = ""  # the fallback that is asked in this attempt
     was_stopped: bool = False  # one of the calls that its function makes has raised because the agent is to stop
@@ -83,8 +86,8 @@ class Call:
 
     def identity(self) -> dict[str, Any]:
         """The fields that every record about this call has."""
-        preview = self.encoded[1:-1]
-        text = preview[:PREVIEW].decode(errors="ignore") + ("…" if len(preview) > PREVIEW else "")
+        preview, most = self.encoded[1:-1], _EFFECT_PREVIEW if self.step.is_effect else PREVIEW
+        text = preview[:most].decode(errors="ignore") + ("…" if len(preview) > most else "")
         name, args, n = self.key
         agent = self.scope.agent.path
         return {
@@ -111,7 +114,9 @@ class ScopeRun:
         self.abandoned = False  # it has failed; the agents it has spawned are to stop
         self._task = asyncio.current_task()  # the one that runs the scope's function
         self._loop = asyncio.get_running_loop()
-        self.made = Made()
+        self.made, self.place = Made(), raised.new_place()
+        self._calls_made = 0
+        self._cancelled: dict[Key, int] = {}  # by the agent itself: how many calls were made until then
         self._counts: dict[tuple[str, str], int] = {}
         self._last_number = recorded.last_number
         self._under_way = 0
@@ -163,6 +168,8 @@ class ScopeRun:
             found = ((name, each, n) for each in identity.earlier(name, arguments, shape.defaults, outers))
             key = next((each for each in found if each in self._unclaimed), key)
         self._unclaimed.claim(key)
+        self._calls_made += 1
+        place = self.place if outer is None else outer.place
         done = self.recorded.done.get(key)
         if done is not None:
             context.answered += 1
@@ -176,6 +183,12 @@ class ScopeRun:
                 if done.how == "resolved":
                     step.ask_again(Call(self, step, key, done.no, arguments, encoded, named), error)
                 raise
+        failed = self.recorded.failed.get(key)
+        if failed is not None and not failed.cancelled:
+            context.answered += 1
+            failure = raised.again(failed.error)
+            raised.mark(failure, place, key, is_replayed=True)
+            raise failure
         context.limits.step_begins(context.under_way)
         self.agent.check_going_on()
         call = Call(self, step, key, self._number(key), arguments, encoded, named, outer)
@@ -188,6 +201,10 @@ class ScopeRun:
         try:
             with self.busy():
                 return await step.perform(call)
+        except (Exception, asyncio.CancelledError) as error:
+            is_replayed = raised.is_replayed(raised.calls_of(error, call.place))
+            raised.mark(error, place, key, is_replayed=is_replayed)
+            raise
         finally:
             context.under_way -= 1
 
@@ -303,14 +320,32 @@ class ScopeRun:
         context.step_is_done(self.agent)
         return answer
 
-    def failed(self, call: Call, error: BaseException, attempt: int = 1, *, not_done: bool = False) -> None:
-        """Note that a call has raised. Durable with whatever is committed next."""
+    def failed(self, call: Call, error: BaseException, attempt: int = 1, *, final: bool = False, **facts: Any) -> None:
+        """Note that a call has raised; `final`: for good. Durable with whatever is committed next."""
+        failure = raised.kept(error) if final and isinstance(error, Exception) else brief(error)
+        if facts.get("cancelled"):
+            self._cancelled[call.key] = self._calls_made
         self.context.journal.add(
             StepFailed(
-                **call.identity(), error=brief(error), attempt=attempt,
-                effect=call.step.is_effect, not_done=not_done,
+                **call.identity(), error=failure, attempt=attempt, effect=call.step.is_effect, final=final,
+                calls=tuple(raised.calls_of(error, call.place)), **facts,
             )
         )  # fmt: skip
+
+    @property
+    def is_stopping(self) -> bool:
+        """A call that is cancelled now is not by the agent itself."""
+        context, agent = self.context, self.agent
+        is_told = context.suspension or context.failed or context.drain.forced or self.was_stopped or self.abandoned
+        return bool(is_told) or agent.is_closing or agent.is_abandoned
+
+    def ended_by(self, error: BaseException) -> tuple[tuple[Key, ...], bool]:
+        """The calls that run again after this has ended the scope, and whether it was only raised from the record: the
+        process was killed before that was told. A call that the agent has cancelled is one of them unless it has made
+        another since."""
+        calls = raised.calls_of(error, self.place)
+        last = [key for key, number in self._cancelled.items() if number == self._calls_made and key not in calls]
+        return (*calls, *last), raised.is_replayed(calls)
 
     async def progress(self, call: Call, value: Any) -> None:
         if call.ended:
@@ -326,55 +361,13 @@ class ScopeRun:
 
     async def perform(self, call: Call) -> Any:
         """Run a step, as often as its retries allow, and keep what it returns."""
-        step = call.step
-        began = time.monotonic()
-        once = self._once if step.shape.partial is None else streaming.once
-
-        result = await self._tried(call, once)
-        if isinstance(result, streaming.Accepted):
-            return await self.keep(call, encode(result.text, step.name), how="accepted")
-        answer = await self.completed(call, result, began)
-        if step.shape.partial is not None:
-            self.context.recovered += call.recovered
-            path = streaming.path(call)
-            self.context.workspace.behind.do(path, lambda: self.context.store.remove(path))
-        return answer
-
-    async def _tried(self, call: Call, once: Callable[[Call], Awaitable[Any]]) -> Any:
-        """As often as the retries allow, by one model after the other. If one of them has only asked to come back much
-        later, the run sleeps until then."""
-        step, waits = call.step, []
-        failure: Exception | None = None
-
-        async def attempt(number: int) -> Any:
-            if number > 1 or call.model:
-                self.agent.check_going_on()
-                call.check_unchanged()
-            return await once(call)
-
-        for model in ("", *step.fallback):
-            call.model = model
-            try:
-                return await (step.retry or ONCE).run(attempt, lambda error, attempt: self.failed(call, error, attempt))
-            except Exception as error:
-                if is_mistake(error):
-                    raise
-                failure = error
-                if step.retry and (wait := step.retry.too_long(error)) is not None:
-                    waits.append(wait)
-        if waits:
-            self.sleep(min(waits), f"{step.name} was told to come back later")
-        assert failure
-        raise failure
+        return await performing.perform(call, self.recorded.failed.get(call.key))
 
     def sleep(self, seconds: float, reason: str) -> NoReturn:
         """Let the run sleep, with no process, and be gone on with in `seconds`."""
         until = datetime.now(UTC) + timedelta(seconds=seconds)
         self.context.suspend(Suspension("sleeping", reason, time_text(until)))
         raise Suspended
-
-    async def _once(self, call: Call) -> Any:
-        return await self.invoke(call, {})
 
     def _number(self, key: Key) -> int:
         number = self.recorded.numbers.get(key)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import typing
 from collections.abc import Callable, Sequence
+from functools import partial as bind
 from typing import Any, Protocol
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from ..workspace import archive, blobs, inbox
 from ..workspace.agentmoment import CANCEL, ROOT
@@ -27,14 +28,13 @@ from ..workspace.record import (
     PlanChanged,
     ScopeBegun,
     ScopeCommitted,
-    ScopeFailed,
 )
 from ..workspace.scopemoment import Kept
 from ..workspace.todo import Plan, Splice, Task
-from . import leftover, publishing
+from . import failing, leftover, publishing
 from .agent import Agent
 from .calls import current_scope
-from .codec import ANY, Codec, check_depth, encode
+from .codec import ANY, Codec, check_depth, encode, result_codec
 from .context import AgentContext, Context, Suspended
 from .failure import describe, of_storage, said
 from .livestate import LiveState, as_object
@@ -99,6 +99,9 @@ class Session(AgentContext):
     async def call(self, *args: Any, **kwargs: Any) -> Any:
         """The agent's function, from the top to its end. Nothing of it is at work any more when this returns or
         raises."""
+        return await failing.until_fresh(lambda: self._enter(args, kwargs))
+
+    async def _enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self.run = self.context.make_run(self)
         if self._root not in self.recorded.scopes:
             self.journal.add(ScopeBegun(agent=self.path, scope=self._root, title=self._root[1:]))
@@ -115,10 +118,17 @@ class Session(AgentContext):
             leftover.ask_about_all(self, self.root)
             self.live.check_unchanged("when the agent returned")
             return result
-        except BaseException:
-            self.is_closing = True
+        except BaseException as error:
+            failed = failing.record_of(self.root, error)
+            is_replayed = failing.is_replayed(failed, error)
+            self.is_closing = not is_replayed
             self.root.abandon()
             await self.root.quiet()
+            if failed is not None and failed.calls:
+                self.journal.add(replace(failed, uncounted=True))
+                self.journal.flush()
+            if is_replayed:
+                raise failing.Replayed from error
             raise
         finally:
             self.root.ended = True
@@ -277,6 +287,13 @@ class Session(AgentContext):
             self.journal.add(ScopeBegun(agent=self.path, scope=key, title=title, plan=tuple(splices)))
             self.projector.want(self.files.todo)
             self.projector.want(self.files.state)
+        attempt = bind(self._try_scope, key, title, function, args, finish, codec, tasks)
+        return await failing.until_fresh(attempt)
+
+    async def _try_scope(
+        self, key: str, title: str, function: Callable[..., Any], args: tuple[Any, ...],
+        finish: Callable[[], tuple[list[Splice], str | None]], codec: Codec, tasks: Sequence[str],
+    ) -> Any:  # fmt: skip
         scope = self.scope = ScopeRun(self, key, title, self.recorded.scope(key, title))
         scope.tasks += tasks
         token = current_scope.set(scope)
@@ -288,20 +305,22 @@ class Session(AgentContext):
             scope.made.check(repr(title), self.store.url)
             answer = self._commit(scope, result, finish, codec)
         except BaseException as error:
+            failed = failing.record_of(scope, error)
             scope.abandon()
             is_failure = isinstance(error, Exception) and of_storage(error) is None
             was_stopped = scope.was_stopped  # it has failed for that
             try:
                 await scope.quiet()
             finally:  # cancelled once more, it is rolled back all the same
-                if is_failure and not was_stopped and key in self.recorded.scopes:
-                    failure = describe(error, self.store.url)
-                    self.journal.add(ScopeFailed(agent=self.path, scope=key, error=failure))
+                if failed is not None and not was_stopped and key in self.recorded.scopes:
+                    self.journal.add(failed)
                 self.journal.flush()
                 self.rollback()
                 self.plan = self.recorded.plan.copy()
             if is_failure and was_stopped:
                 raise self.stopped() from error
+            if failing.is_replayed(failed, error):
+                raise failing.Replayed from error
             raise
         else:
             self._follow_commit(scope)
@@ -370,12 +389,3 @@ class Session(AgentContext):
 def _is_most_of(splices: list[Splice], plan: Plan) -> bool:
     """Then the parse goes into the record too: it spares every later opening one, and stays in proportion."""
     return 2 * sum(len(splice.text) for splice in splices) >= len(plan.text)
-
-
-def result_codec(function: Callable[..., Any], name: str = "") -> Codec:
-    """What a scope or an agent returns comes back as the type its function is annotated with, as a step's does."""
-    try:
-        kind = typing.get_type_hints(function).get("return", Any)
-    except (NameError, TypeError):
-        return ANY
-    return Codec(kind, f"the result of {name or getattr(function, '__name__', 'the scope')}")

@@ -14,11 +14,11 @@ from ..workspace.record import AgentBegun, AgentEnded
 from ..workspace.scopemoment import Kept
 from .agent import Agent
 from .calls import current_scope
-from .codec import Codec, canonical, encode
+from .codec import Codec, canonical, encode, result_codec
 from .context import Suspended
 from .failure import describe
 from .scope import PREVIEW, ScopeRun, check_outside_steps
-from .session import Session, result_codec
+from .session import Session
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 

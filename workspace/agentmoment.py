@@ -136,6 +136,7 @@ class AgentMoment(Struct, kw_only=True):
     def started(self, record: StepStarted) -> None:
         scope = self._numbered(record)
         scope.started[record.key] = record
+        scope.failed.pop(record.key, None)
         scope.take_answer(record.key)
 
     def completed(self, line: Line, record: StepCompleted) -> None:
@@ -143,6 +144,7 @@ class AgentMoment(Struct, kw_only=True):
         key = record.key
         scope.done[key] = record
         scope.started.pop(key, None)
+        scope.failed.pop(key, None)
         scope.progress.pop(key, None)
         scope.promoted.pop(key, None)
         if record.effect:
@@ -153,6 +155,9 @@ class AgentMoment(Struct, kw_only=True):
         scope = self._numbered(record)
         if record.not_done:
             scope.started.pop(record.key, None)
+        scope.run_again(record.calls)
+        if record.final:
+            scope.failed[record.key] = record
 
     def progressed(self, record: StepProgress) -> None:
         if record.key in self.open_scope(record.scope).done:
@@ -177,7 +182,8 @@ class AgentMoment(Struct, kw_only=True):
 
     def scope_failed(self, record: ScopeFailed) -> None:
         scope = self.open_scope(record.scope)
-        scope.failures += 1
+        scope.failures += not record.uncounted
+        scope.run_again(record.calls)
         scope.messages = []  # of a commit that was refused
 
     def committed(self, line: Line, record: ScopeCommitted) -> None:
@@ -277,7 +283,7 @@ class AgentMoment(Struct, kw_only=True):
 
     def _check_step(self, edit: StepEdit) -> None:
         scope = self.open_scope(edit.scope)
-        if not edit.redo and edit.key not in scope.done and edit.key not in scope.started:
+        if not edit.redo and not any(edit.key in known for known in (scope.done, scope.started, scope.failed)):
             raise ValueError(f"there is no call {edit.key} in scope {edit.scope!r}")
 
     def _step_edited(self, line: Line, edit: StepEdit) -> None:
@@ -286,8 +292,8 @@ class AgentMoment(Struct, kw_only=True):
         was: OfCall | None = scope.done.pop(key, None)
         if edit.redo and isinstance(was, StepCompleted) and was.effect:
             scope.again[key] = scope.again.get(key, 0) + 1
-        started = scope.started.pop(key, None)
-        was = started or was
+        started, failed = scope.started.pop(key, None), scope.failed.pop(key, None)
+        was = started or was or failed
         scope.settled.discard(key)
         if edit.redo:
             if started is not None:
@@ -297,7 +303,7 @@ class AgentMoment(Struct, kw_only=True):
             self._end_if_dropped(edit.scope)
             return
         assert was is not None  # `_check_step` has looked
-        is_effect = isinstance(was, StepStarted) or (isinstance(was, StepCompleted) and was.effect)
+        is_effect = isinstance(was, StepStarted) or (isinstance(was, StepCompleted | StepFailed) and was.effect)
         scope.done[key] = StepCompleted(
             agent=was.agent, scope=was.scope, no=was.no, step=was.step, args=was.args, n=was.n, call=was.call,
             effect=is_effect, result=edit.result, blob=edit.blob, how="edited",
@@ -319,7 +325,7 @@ class AgentMoment(Struct, kw_only=True):
             self._end(key)
             return
         scope.done = {call: step for call, step in scope.done.items() if step.effect}
-        scope.promoted, scope.progress = {}, {}
+        scope.promoted, scope.progress, scope.failed = {}, {}, {}
 
     def _end(self, key: str) -> None:
         """Close a scope; of what it has done the effects are remembered."""

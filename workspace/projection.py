@@ -19,7 +19,7 @@ from .agentmoment import ROOT, AgentMoment, folder_of_agent
 from .moment import Moment
 from .names import ID, slug
 from .parts import Status
-from .record import OfCall, StepCompleted
+from .record import OfCall, StepCompleted, StepFailed
 from .scopemoment import Scope
 from .store import Store
 
@@ -89,7 +89,7 @@ def steps_shown(store: Store) -> int:
 class StepFile(NamedTuple):
     path: str
     scope: str
-    record: OfCall  # a StepCompleted, or the StepStarted of an effect in doubt
+    record: OfCall  # a StepCompleted, a StepFailed, or the StepStarted of an effect in doubt
 
 
 def step_files(agent: AgentMoment, most: int = STEPS_SHOWN) -> Iterator[StepFile]:
@@ -99,10 +99,11 @@ def step_files(agent: AgentMoment, most: int = STEPS_SHOWN) -> Iterator[StepFile
 
 
 def step_files_of(agent: AgentMoment, key: str, scope: Scope, most: int = STEPS_SHOWN) -> Iterator[StepFile]:
-    """The newest steps of a scope, newest first; effects in doubt always."""
+    """The newest steps of a scope, and the newest that have failed, newest first; effects in doubt always."""
     folder = f"{agent.folder}{STEPS}/{folder_of(key, scope.title)}"
-    newest: Iterator[OfCall] = islice(reversed(scope.done.values()), most)
-    for record in (*scope.started.values(), *newest):
+    done: Iterator[OfCall] = islice(reversed(scope.done.values()), most)
+    failed: Iterator[OfCall] = islice(reversed(scope.failed.values()), most)
+    for record in (*scope.started.values(), *failed, *done):
         yield StepFile(f"{folder}/{file_stem(record.no, record.step)}.json", key, record)
 
 
@@ -124,6 +125,9 @@ def step_file(moment: Moment, record: OfCall, at: tuple[int, int] | None = None)
             facts |= {"result": None, "result_in": f".satchel/blobs/{record.blob}"}
         else:
             facts |= {"result": record.result if len(record.result) else Raw(b"null")}
+    elif isinstance(record, StepFailed):
+        error = {"kind": record.error.kind, "message": record.error.message}
+        facts |= {"kind": "effect" if record.effect else "step", "status": "failed", "error": error}
     else:
         facts |= {"kind": "effect"}
     return _json(moment, f"{_up(folder_of_agent(record.agent))}../../.satchel/schemas/step.json", facts, at)

@@ -17,7 +17,8 @@ from .agentmoment import ROOT, AgentMoment
 from .errors import InvalidFile, NewerFormat
 from .moment import Moment
 from .projection import STATE, TODO
-from .record import AnyRecord, Edited, Migrated, Rewound
+from .record import AnyRecord, Edited, Key, Migrated, Rewound
+from .scopemoment import Scope
 from .store import Store
 from .todo import between
 
@@ -80,6 +81,11 @@ def _begun(store: Store, point: Point) -> dict[str, AgentMoment]:
     return found
 
 
+def _ended(scope: Scope) -> set[Key]:
+    """The calls that have an outcome."""
+    return {*scope.done, *scope.failed}
+
+
 def _of_plan(agent: AgentMoment, was: AgentMoment, seq: int, by: str) -> Iterator[Edited]:
     after = agent.plan.copy()
     redone, says = [], []
@@ -97,7 +103,7 @@ def _of_plan(agent: AgentMoment, was: AgentMoment, seq: int, by: str) -> Iterato
             says.append(f"{key[1:]} will be gone through again")
     for key, scope in agent.scopes.items():
         known = was.scopes.get(key)
-        if key != ROOT and scope.done.keys() - (known.done.keys() if known else set()):
+        if key != ROOT and _ended(scope) - (_ended(known) if known else set()):
             redone.append(key)
             says.append(f"{scope.title!r} begins anew")
     if redone:

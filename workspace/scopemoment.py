@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 from msgspec import Raw, Struct
 
 from .packing import Unkept
-from .record import NOTHING, Doubt, Key, Line, PartialPromoted, Resolved, StepCompleted, StepStarted
+from .record import NOTHING, Doubt, Key, Line, PartialPromoted, Resolved, StepCompleted, StepFailed, StepStarted
 
 
 class Kept(Struct, frozen=True, omit_defaults=True):
@@ -34,6 +35,7 @@ class Scope(Struct, omit_defaults=True):
     title: str = ""
     done: dict[Key, StepCompleted] = {}
     started: dict[Key, StepStarted] = {}  # effects without an outcome
+    failed: dict[Key, StepFailed] = {}  # calls that have failed for good, and did not end their scope
     promoted: dict[Key, list[PartialPromoted]] = {}
     progress: dict[Key, Raw] = {}
     numbers: dict[Key, int] = {}  # `no` of every call ever recorded here
@@ -49,6 +51,11 @@ class Scope(Struct, omit_defaults=True):
     def knows(self, key: Key) -> bool:
         """Whether there is a record of this call that counts."""
         return key in self.done or key in self.started or key in self.promoted
+
+    def run_again(self, calls: Iterable[Key]) -> None:
+        """What these have raised is not raised again."""
+        for key in calls:
+            self.failed.pop(key, None)
 
     def take_answer(self, key: Key) -> None:
         """The call that a person was asked about is made, so the earlier call it is the same as is settled. Not before:

@@ -78,6 +78,7 @@ def tell(record: AnyRecord) -> Told:
             return Told(f"{'effect' if record.effect else 'step':<12}{_call(record)}{_result(record)}", None)
         case StepFailed():
             fate = ", it has certainly not happened" if record.not_done else ""
+            fate += "; the agent has cancelled it" if record.cancelled else ""
             said = f"{record.error.kind}: {one_line(record.error.message, 120)}"
             return Told(f"failed      {_call(record)} attempt {record.attempt}: {said}{fate}", "red")
         case StepProgress():

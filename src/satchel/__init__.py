@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .runtime.inbox import InboxTask
     from .runtime.migration import Migration, migration
     from .runtime.partial import Partial
+    from .runtime.raised import RecordedError
     from .runtime.resource import Resource
     from .runtime.retry import Retry
     from .runtime.run import Run
@@ -32,6 +33,7 @@ __all__ = [
     "NotDone",
     "Outcome",
     "Partial",
+    "RecordedError",
     "Resource",
     "Retry",
     "Run",
@@ -52,6 +54,7 @@ _HOMES = {
     "runtime.inbox": ("InboxTask",),
     "runtime.migration": ("Migration", "migration"),
     "runtime.partial": ("Partial",),
+    "runtime.raised": ("RecordedError",),
     "runtime.resource": ("Resource",),
     "runtime.retry": ("Retry",),
     "runtime.run": ("Run",),

@@ -15,6 +15,7 @@ from msgspec import Raw
 from satchel import NotDone, Retry, Run, agent, effect, run, run_async, step
 from satchel.workspace.approvals import open_questions
 from satchel.workspace.errors import StorageFailed, UsageError
+from satchel.workspace.looking import look
 from satchel.workspace.opening import opened
 from satchel.workspace.record import NOTHING, Resolved
 from satchel.workspace.report import Report
@@ -274,6 +275,8 @@ def test_an_argument_that_holds_the_time_is_asked_about_not_repeated(
     outcome = run(workspace, main)
     assert outcome.status == "waiting"
     assert outcome.doubts[0].why == "unclaimed"
+    (question,) = [each.text for each in open_questions(look(DiskStore(workspace)).moment)]
+    assert 'called send("text":"it is 1 o\'clock"), which returned "receipt for it is 1 o\'clock".' in question
     assert calls == ["it is 1 o'clock"]
     resolve(workspace, "d1", "done")
     outcome = run(workspace, main)

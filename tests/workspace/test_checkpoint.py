@@ -248,7 +248,8 @@ class History:
                 self.group(StepCompleted(**call, effect=True, result=Raw(b"1"), how="resolved"))
 
     def fail(self) -> None:
-        self.group(StepFailed(**self.call(), error=Failure("E", "x"), attempt=2))
+        error = Failure("E", "x", types=("builtins:ValueError",), args=Raw(b"[1]"), attributes=Raw(b'{"a": 1}'))
+        self.group(StepFailed(**self.call(), error=error, attempt=2, final=self.choose.random() < 0.5))
 
     def promote(self) -> None:
         call = self.call()

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from ...schemas import short
 from ..moment import Moment
 from ..questions import Verdict, verdicts
 from ..record import ApprovalAsked, Doubt, Key
@@ -146,4 +147,8 @@ def _earlier(doubt: Doubt, key: Key, scope: Scope) -> str:
     """A call that may be the same action, for people."""
     if key in scope.started:
         return f"{doubt.step}{scope.started[key].call}, and nothing says how that ended"
-    return f"{doubt.step}{scope.done[key].call if key in scope.done else ''}"
+    done = scope.done.get(key)
+    if done is None:
+        return doubt.step
+    result = "a long result" if done.blob else short(msgspec.json.decode(done.result))
+    return f"{doubt.step}{done.call}, which returned {result}"

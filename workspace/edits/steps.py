@@ -12,7 +12,7 @@ from ...schemas import short
 from .. import jsontext, patch, projection, stamp
 from ..agentmoment import AgentMoment
 from ..errors import InvalidFile, Refused
-from ..record import NOTHING, Edited, OfCall, StepCompleted, StepEdit
+from ..record import NOTHING, Edited, OfCall, StepCompleted, StepEdit, StepFailed
 from .found import Edit, Looking, StillMoving
 from .look import ahead, foreign, is_blank, is_of_run, sha
 
@@ -129,5 +129,5 @@ def _say(agent: AgentMoment, record: OfCall, redo: bool, found: dict[str, Any]) 
     call = f"{record.step}{record.call}" + (f" of {title!r}" if title else "")
     if not redo:
         return f"{call} is taken to have returned {short(found['result'])}"
-    is_effect = not isinstance(record, StepCompleted) or record.effect
+    is_effect = not isinstance(record, StepCompleted | StepFailed) or record.effect
     return f"{call} will be done again" + (", although it is an effect" if is_effect else "")

@@ -52,11 +52,15 @@ class Record(Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="t
 
 
 class Failure(Struct, frozen=True, omit_defaults=True):
-    """An exception, as text."""
+    """An exception, as text; of one that is to be raised again also what it is made of."""
 
     kind: str
     message: str
     where: tuple[str, ...] = ()  # the lines of the agent's own code it came through, outermost first
+    types: tuple[str, ...] = ()  # its class and those above it, as `module:name`
+    args: Raw = NOTHING  # JSON array; absent if JSON can't hold them
+    attributes: Raw = NOTHING  # JSON object of those that JSON can hold
+    members: Raw = NOTHING  # JSON array of the failures in a group
 
 
 class OfCall(Record, frozen=True, kw_only=True):

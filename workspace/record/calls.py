@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Raw
 
-from .base import NOTHING, Failure, OfCall
+from .base import NOTHING, Failure, Key, OfCall
 
 
 class StepStarted(OfCall, frozen=True, kw_only=True, tag="step.started"):
@@ -29,12 +29,20 @@ class StepCompleted(OfCall, frozen=True, kw_only=True, gc=False, tag="step.compl
 
 
 class StepFailed(OfCall, frozen=True, kw_only=True, tag="step.failed"):
-    """A call has raised. `not_done` says that an effect has certainly not happened."""
+    """A call has raised. `not_done` says that an effect has certainly not happened.
+
+    A `final` one is the call's outcome: it is raised again at a re-entry, unless a later record names the call among
+    its `calls`. `cancelled`: by the agent itself, after `ms`; at a re-entry the call waits that long to be cancelled.
+    """
 
     error: Failure
     attempt: int = 1
     effect: bool = False
     not_done: bool = False
+    final: bool = False
+    cancelled: bool = False
+    ms: int = 0
+    calls: tuple[Key, ...] = ()  # those made in it whose exception ended it: they run again
 
 
 class StepProgress(OfCall, frozen=True, kw_only=True, tag="step.progress"):

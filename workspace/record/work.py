@@ -7,7 +7,7 @@ from typing import Literal
 from msgspec import Raw, Struct, field
 
 from ..todo import Row, Splice
-from .base import NOTHING, Failure, Patch, Record
+from .base import NOTHING, Failure, Key, Patch, Record
 
 
 class ScopeBegun(Record, frozen=True, kw_only=True, tag="scope.begun"):
@@ -21,6 +21,8 @@ class ScopeFailed(Record, frozen=True, kw_only=True, tag="scope.failed"):
 
     scope: str
     error: Failure
+    calls: tuple[Key, ...] = ()  # those whose exception ended it: they run again
+    uncounted: bool = False  # it is none of the failures that make a run stuck
 
 
 class Output(Struct, frozen=True, omit_defaults=True):
