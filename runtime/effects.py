@@ -8,14 +8,11 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import time
-import typing
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial as bind
-from hashlib import blake2b
-from typing import Any, Literal, TypeVar, cast, overload
+from typing import Any, Literal, TypeVar, overload
 
 from msgspec import Raw
 
@@ -23,9 +20,8 @@ from ..workspace import blobs
 from ..workspace.errors import AgentError, NotDone, SatchelError, StorageFailed, UsageError
 from ..workspace.record import NOTHING, Key, StepCompleted, StepStarted
 from ..workspace.scopemoment import Answer, Kept
-from . import rechecking
-from .apart import Apart
-from .calls import KEY, Step, current_scope, run_parameter, runs_going
+from . import rechecking, verifying
+from .calls import Step, current_scope, runs_going
 from .context import Stopped, Suspended
 from .failure import said
 from .raised import is_kept
@@ -209,20 +205,6 @@ def _earlier(call: Call, started: StepStarted) -> Call | None:
     return Call(call.scope, effect, started.key, started.no, arguments, bytes(started.arguments))
 
 
-def idempotency_key(call: Call) -> str:
-    """The same at every attempt, different for every call of every run, be they copies of one folder."""
-    scope, moment = call.scope, call.scope.context.moment
-    recorded = scope.agent.recorded.scopes.get(scope.key)
-    if recorded is not None and (started := recorded.started.get(call.key)):
-        return started.idempotency_key
-    identity = "\0".join((moment.run_nonce or moment.run_id, scope.key, *map(str, call.key)))
-    if scope.agent.path:
-        identity += f"\0{scope.agent.path}"
-    if again := scope.recorded.again.get(call.key):  # a person wants it done once more, and the receiver to do it
-        identity += f"\0again {again}"
-    return blake2b(identity.encode(), digest_size=16).hexdigest()
-
-
 async def _begin(call: Call) -> Any:
     """Start it, as often as its retries allow."""
     effect = _effect(call)
@@ -244,7 +226,7 @@ async def _once(call: Call, attempt: int) -> Any:
     scope, effect = call.scope, _effect(call)
     if attempt > 1:
         call.check_unchanged()
-    key = idempotency_key(call)
+    key = verifying.idempotency_key(call)
     arguments = Raw(call.encoded) if len(call.encoded) <= _ARGUMENTS_KEPT else NOTHING
     scope.context.journal.add(StepStarted(**call.identity(), idempotency_key=key, arguments=arguments))
     try:
@@ -304,7 +286,7 @@ async def _settle(call: Call, cause: str, *, has_key: bool = True) -> _Answer | 
     if effect.verify is not None:
         began = time.monotonic()
         try:
-            result = await _verify(call)
+            result = await verifying.verify(effect.verify, call)
         except NotDone as error:
             scope.failed(call, error, not_done=True)
             return None
@@ -319,52 +301,12 @@ async def _settle(call: Call, cause: str, *, has_key: bool = True) -> _Answer | 
     return None
 
 
-async def _verify(call: Call) -> Any:
-    verify, args, kwargs = _verification(call)
-    with call.scope.context.drain.working(f"the verification of {call.words}"):
-        if inspect.iscoroutinefunction(verify):
-            return await cast(Awaitable[Any], verify(*args, **kwargs))
-        return await call.scope.in_thread(bind(verify, *args, **kwargs))
-
-
-async def _verify_within(call: Call, seconds: float) -> None:
-    """The same, for so long. A verification that takes longer is left behind: neither the scope nor the process waits
-    for it."""
-    verify, args, kwargs = _verification(call)
-    apart = Apart("satchel-verify")
-    try:
-        with call.scope.context.drain.working(f"the verification of {call.words}"):
-            async with asyncio.timeout(seconds) as limit:
-                if inspect.iscoroutinefunction(verify):
-                    await cast(Awaitable[Any], verify(*args, **kwargs))
-                else:
-                    await apart.call(bind(verify, *args, **kwargs))
-    except TimeoutError:
-        if limit.expired():
-            raise TimeoutError(f"no answer within {seconds:.0f} s") from None
-        raise
-    finally:
-        apart.end()
-
-
-def _verification(call: Call) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-    """What is to be called, and with what."""
-    effect = _effect(call)
-    assert effect.verify is not None
-    args, kwargs = effect.shape.unbind(call.arguments)
-    if KEY in inspect.signature(effect.verify).parameters:
-        kwargs = {**kwargs, KEY: idempotency_key(call)}
-    if of_run := run_parameter(typing.get_type_hints(effect.verify)):
-        kwargs = {**kwargs, of_run: call.scope.agent.run}
-    return effect.verify, args, kwargs
-
-
 async def _recheck(call: Call, done: StepCompleted) -> None:
     scope, context = call.scope, call.scope.context
     rechecks, words = context.rechecks, f"{call.step.name}{call.identity()['call']}"
     place = (scope.agent.path, scope.key, call.key)
     is_asked = any((each.agent, each.scope, each.key) == place for each in context.moment.doubts.values())
-    if _effect(call).verify is None:
+    if (verify := _effect(call).verify) is None:
         if is_asked:
             _ask(call, "unknown_outcome", _CONTRADICTED)
         return
@@ -373,7 +315,8 @@ async def _recheck(call: Call, done: StepCompleted) -> None:
         return
     began = time.monotonic()
     try:
-        await _verify_within(call, rechecking.EACH if is_asked else min(rechecking.EACH, rechecks.seconds_left))
+        seconds = rechecking.EACH if is_asked else min(rechecking.EACH, rechecks.seconds_left)
+        await verifying.verify_within(verify, call, seconds)
     except NotDone as error:
         rechecks.put_back(place)
         _ask(call, "unknown_outcome", f"{_CONTRADICTED}: {error}")
