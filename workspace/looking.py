@@ -133,7 +133,7 @@ def _look(store: Store, before: Signature, described: Definition | None) -> Look
         tail = Tail([], rebuilt.moment.seq + 1)
         at = rebuilt.messages_at or messages_at
         return Look(described, rebuilt.moment, tail, "", at, complaints, before, is_rebuilt=True)
-    tail = journal.read(store, after=moment.seq)
+    tail = journal.read(store, after=moment.seq, crc=moment.crc)
     moment.apply(tail.lines)
     if tail.torn:
         complaints.append(f"the journal had a torn tail, as a crash leaves it: {tail.torn}; it is cut off")

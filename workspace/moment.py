@@ -21,6 +21,7 @@ from .names import DEFINITION
 from .parts import FIRED, Fired, Pause, Status, TaskFile, Usage
 from .questions import Questions, decision_of
 from .record import (
+    NO_CRC,
     AgentBegun,
     AgentEnded,
     AnyRecord,
@@ -71,6 +72,8 @@ class Moment(Questions, kw_only=True):
     lost_nonce: bool = False  # it is another one than before: what may have been done then has other keys
     seq: Annotated[int, Meta(ge=0, lt=10**12)] = 0  # it fits into a name
     epoch: Epoch = 0
+    crc: str = NO_CRC  # of record `seq`; of a moment that was rebuilt without a journal nobody knows it
+    opening: str = ""  # the nonce of the opening that wrote it
     attempt: Count = 0
     status: Status = "new"
     reason: str = ""
@@ -133,6 +136,7 @@ class Moment(Questions, kw_only=True):
         """Go on to the position of `line`. DoesNotFit, and nothing is changed, if its record does not fit what went
         before."""
         try:
+            self._check_follows(line)
             _APPLY[type(line.record)](self, line, line.record)
         except (LookupError, ValueError, TypeError, UsageError) as error:
             raise DoesNotFit(
@@ -140,7 +144,16 @@ class Moment(Questions, kw_only=True):
                 why=str(error) if type(error) in (LookupError, ValueError) else f"{type(error).__name__}: {error}",
                 remedy="nothing of it was kept; it is of something that has ended, or was never begun",
             ) from error  # fmt: skip
-        self.seq, self.epoch, self.last_at = line.seq, line.epoch, line.at
+        self.seq, self.epoch, self.crc, self.last_at = line.seq, line.epoch, line.crc, line.at
+        self.opening = line.opening or self.opening
+
+    def _check_follows(self, line: Line) -> None:
+        """ValueError if it is of another process without the record that says when that began."""
+        if isinstance(line.record, Opened | Fenced):
+            if line.epoch < self.epoch:
+                raise ValueError(f"it is of epoch {line.epoch}, and epoch {self.epoch} came before it")
+        elif line.opening and line.opening != self.opening:
+            raise ValueError(f"it is of the opening {line.opening!r}, and {self.opening!r} is the last that began")
 
     # Records about the run as a whole, and what those about an agent change in it. Each method raises before it has
     # changed anything, or not at all

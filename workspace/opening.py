@@ -226,9 +226,7 @@ def opened(
         workspace.owned, workspace.reaches_out = mine, reaches_out
         workspace.due, workspace.has_edits = _due(store, seen), bool(noticed.edits)
         _restore_messages(workspace, seen)
-        workspace.write_to(
-            Journal(store, epoch=mine.epoch, next_seq=mine.begin(), apply=seen.moment.add, segments=mine.segments)
-        )
+        workspace.write_to(mine.journal(store))
         workspace.was_finished = (
             seen.moment.is_finished and not noticed.reopens and not inbox.has_work(store, seen.moment)
         )

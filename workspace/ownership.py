@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from . import heartbeat, journal, lease, movingfile, tombstone
 from .errors import Refused
 from .heartbeat import Heartbeat
-from .journal import Tail
+from .journal import Journal, Tail
 from .journal.fencing import fence
-from .journal.naming import segment_path
+from .journal.naming import new_opening, segment_path
 from .journal.objects import SegmentObjects
 from .looking import Look, Signature, look, signature
 from .record import Line
@@ -26,6 +26,7 @@ class Owned:
 
     seen: Look  # as it is now
     epoch: int  # of this owner
+    opening: str  # its nonce
     is_new: bool = False  # nobody had it before
     fence: Line | None = None  # what comes first in the journal from here on
     segments: SegmentObjects | None = None  # where to write, if not to files that grow
@@ -37,6 +38,14 @@ class Owned:
         if self.fence is not None and moment.seq < self.fence.seq:
             moment.apply([self.fence])
         return max(self.seen.tail.next_seq, moment.seq + 1)
+
+    def journal(self, store: Store) -> Journal:
+        """Where this owner writes; see `begin`."""
+        next_seq, moment = self.begin(), self.seen.moment
+        return Journal(
+            store, epoch=self.epoch, next_seq=next_seq, apply=moment.add, prev=moment.crc, opening=self.opening,
+            segments=self.segments,
+        )  # fmt: skip
 
     def check_nobody_came(self, store: Store) -> None:
         """Before anything is written. LeaseHeld if somebody has taken the workspace behind this owner's fence."""
@@ -70,7 +79,8 @@ def owned(store: Store, seen: Look, *, take_over: bool = False) -> Iterator[Owne
             if signature(store) != seen.signature:
                 seen = look(store)
             tombstone.refuse(store, seen.definition.run_id)
-            yield Owned(seen, seen.moment.epoch + 1, seen.moment.seq == 0)
+            journal.check_joints(store)
+            yield Owned(seen, seen.moment.epoch + 1, new_opening(), seen.moment.seq == 0)
         return
     if not take_over:
         for pause, _ in heartbeat.until_free(store):
@@ -101,7 +111,8 @@ def _take(store: Store, seen: Look) -> Owned:
     mine = fence(store, seen.moment.epoch, seen.tail, again.look)
     held = lease.mine(store, again.seen.moment.run_id, mine.line.epoch, heartbeat.ttl())
     segments = SegmentObjects(store, mine.path, mine.version, mine.data)
-    return Owned(again.seen, mine.line.epoch, was_new, mine.line, segments, Heartbeat(store, held))
+    beats = Heartbeat(store, held)
+    return Owned(again.seen, mine.line.epoch, mine.line.opening, was_new, mine.line, segments, beats)
 
 
 class _Again:
@@ -113,7 +124,7 @@ class _Again:
     def look(self, mine: Line | None) -> tuple[int, Tail]:
         """The epoch and the journal. `mine` is the fence that was put up; None if its place was taken."""
         if mine is not None and _is_all_there_is_new(mine, self.seen.signature, signature(self._store)):
-            return self.seen.moment.epoch, Tail([mine], mine.seq + 1, segment_path(mine.seq))
+            return self.seen.moment.epoch, Tail([mine], mine.seq + 1, mine.crc, segment_path(mine.seq))
         self.seen = look(self._store)  # of what others have written meanwhile, the moment must know too
         return self.seen.moment.epoch, self.seen.tail
 

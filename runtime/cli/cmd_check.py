@@ -128,6 +128,7 @@ def _check(store: Store) -> _Checked:
         except SatchelError as error:
             checked.problems += of_error(error)
             checked.locks_fail = True
+    checked.problems += _histories(store)
     checked.problems += _journal(store, checked.seen)
     checked.problems += [
         found
@@ -162,6 +163,15 @@ def _foresee(store: Store, seen: Look, checked: _Checked) -> None:
     for leftover in salvage.leftovers(store, moment):
         if not leftover.stale:
             checked.planned.append(f"{salvage.describe(leftover)}; it would be kept in recovered/")
+
+
+def _histories(store: Store) -> Iterator[Finding]:
+    """Copies of the run that were put together, also where no opening would look."""
+    try:
+        error = journal.woven(store)
+    except SatchelError:
+        return  # what can't be read is told by whoever reads it next
+    yield from of_error(error) if error else ()
 
 
 def _journal(store: Store, seen: Look | None) -> Iterator[Finding]:

@@ -77,7 +77,7 @@ class _Rows:
         self._store = store
 
     def read(self) -> Iterator[Row]:
-        expected: int | None = None
+        expected, crc = 1, record.NO_CRC
         for path in map(journal.segment_path, journal.segments(self._store)):
             try:
                 data = self._store.read(path, limit=_READ_LIMIT).data
@@ -92,8 +92,8 @@ class _Rows:
                 except (BadLine, SatchelError):
                     self.is_broken = True
                     continue
-                self.is_broken |= line.seq != (expected or 1)
-                expected = line.seq + 1
+                self.is_broken |= line.seq != expected or line.prev != crc
+                expected, crc = line.seq + 1, line.crc
                 yield Row(row, line)
             self.is_broken |= not data.endswith(b"\n")
 

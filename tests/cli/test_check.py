@@ -49,6 +49,25 @@ def test_a_copy_next_to_it_is_not_named(make: Make, cli: Cli, tmp_path: Path) ->
     assert data_of(cli("check", "--json", folder))["same_run_id"] == [str(tmp_path / "copy")]
 
 
+def test_two_copies_that_were_put_together_are_in_order(make: Make, cli: Cli, tmp_path: Path) -> None:
+    """Although a newer checkpoint covers what one of them did, and an opening would not read it."""
+    a, b = make(ASKING), tmp_path / "b"
+    cli("run", a)
+    shutil.copytree(a, b)
+    cli("recover", a)
+    cli("recover", b, "--adopt")
+    cli("recover", b)
+    mine = max((a / "journal").iterdir()).name
+    for path in (*(b / "journal").iterdir(), *(b / "checkpoints").iterdir()):
+        if path.name != mine:
+            shutil.copy(path, a / path.parent.name)
+    result = cli("check", a)
+    told = " ".join(result.stdout.split())
+    assert result.exit_code == 2 and f"These belong together: journal/{max((b / 'journal').iterdir()).name}, " in told
+    assert f"; these: journal/{mine} (up to record" in told
+    assert "two histories" in cli("recover", a).output and "two histories" in cli("log", a).output
+
+
 def test_an_open_question_is_a_fault_or_is_hidden(make: Make, cli: Cli) -> None:
     folder = make(ASKING)
     cli("run", folder)

@@ -18,7 +18,7 @@ from waits import NOBODY_SAVES
 
 from satchel.runtime import effects, imports, scope
 from satchel.runtime import partial as streaming
-from satchel.workspace import definition, due, opening, settling
+from satchel.workspace import definition, due, opening, ownership, settling
 from satchel.workspace.journal import Journal, appended, merging
 from satchel.workspace.projector import Projector
 from satchel.workspace.record import line
@@ -66,6 +66,7 @@ def steady() -> Iterator[None]:
             (settling, "WAITS", NOBODY_SAVES),  # nobody is in the middle of saving
             (definition, "parse", cache(definition.parse)),  # none of the workloads changes it
             (imports, "of", cache(imports.of)),
+            (ownership, "new_opening", map("{:016x}".format, itertools.count(1)).__next__),
         ):
             patches.enter_context(mock.patch.object(target, name, value))
         new_process()

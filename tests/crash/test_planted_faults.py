@@ -13,7 +13,7 @@ import pytest
 from satchel.runtime.scope import ScopeRun
 from satchel.workspace import blobs, journal, opening, salvage
 from satchel.workspace.edits import todo
-from satchel.workspace.journal import Tail
+from satchel.workspace.journal import Tail, segment
 from satchel.workspace.record import Message, PartialPromoted, StepStarted
 from satchel.workspace.salvage import Leftover
 from satchel.workspace.scopemoment import Kept
@@ -165,9 +165,7 @@ def _effect_begun_before_its_intent_is_durable() -> Fault:
 
 
 def _group_lost_in_part_is_taken_for_damage() -> Fault:
-    return mock.patch.object(
-        journal.reading, "_later_groups", lambda rows: [1 << 60] if any(map(_is_whole, rows)) else []
-    )
+    return mock.patch.object(segment, "_later_groups", lambda rows: [1 << 60] if any(map(_is_whole, rows)) else [])
 
 
 def _is_whole(row: bytes) -> bool:

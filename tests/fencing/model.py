@@ -125,14 +125,11 @@ class Model:
         assert owned.segments is not None
         moment = self._taken(name, owned)
         told = partial(self._told_durable, name, owned.epoch)
+        next_seq = owned.begin()
         journal = writing.Journal(
-            store,
-            epoch=owned.epoch,
-            next_seq=owned.begin(),
-            apply=moment.add,
-            on_durable=told,
-            segments=owned.segments,
-        )
+            store, epoch=owned.epoch, next_seq=next_seq, apply=moment.add, on_durable=told, prev=moment.crc,
+            opening=owned.opening, segments=owned.segments,
+        )  # fmt: skip
         try:
             yield journal, moment
         finally:
@@ -218,10 +215,13 @@ class Model:
                 self._is_one_history(start, reading.read(store, after=start).lines if segments(store) else ())
 
     def _is_one_history(self, start: int, lines: Sequence[Line]) -> None:
-        epoch, steps = 0, set()
+        epoch, steps, crc = 0, set(), lines[0].prev if lines else ""
         for seq, line in enumerate(lines, start + 1):
             if line.seq != seq:
                 raise Violation(f"record {line.seq} stands where {seq} belongs")
+            if line.prev != crc:
+                raise Violation(f"record {seq} follows another one than {seq - 1}")
+            crc = line.crc
             is_fence = isinstance(line.record, Fenced)
             if epoch and (line.epoch < epoch or (line.epoch > epoch) != is_fence):
                 raise Violation(f"epochs don't increase along the journal: {line.epoch} after {epoch}, record {seq}")

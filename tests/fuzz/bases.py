@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from linked import linked
 from msgspec import Raw
 
 from satchel.workspace import partial, record
@@ -198,6 +199,7 @@ def _journal(records: list[AnyRecord]) -> Files:
     for seq, each in enumerate(records, 1):
         commit = seq - (seq > 1 and isinstance(records[seq - 2], Message))
         lines.append(Line(seq, commit, f"2026-11-01T00:00:{seq:02d}.000Z", 1, each))
+    lines = linked(lines).lines
     half = len(lines) // 2
     parts = (lines[:half], lines[half:])
     return {f"journal/{part[0].seq:012d}.jsonl": b"".join(map(record.encode, part)) for part in parts}

@@ -21,6 +21,8 @@ from .bases import RUN, Files
 from .values import dumped, scalar
 
 _CRC = re.compile(rb',"crc":"[0-9a-f]{8}"\}\Z')
+_PREV = re.compile(rb'"prev":"[0-9a-f]{8}"')
+_POSITION = re.compile(rb'"seq":(\d+),"epoch":\d+,"crc":"[0-9a-f]{8}"')
 _SHA = re.compile(rb',"sha256":"[0-9a-f]{64}"\}\n?\Z')
 _STAMP = re.compile(rb'"sha": ?"[0-9a-f]{8}"')
 
@@ -44,6 +46,8 @@ def _mutate_one(files: Files, random: Random) -> str:
         files[path] = _change_bytes(before, random)
     if random.random() < 0.6:
         files[path] = _seal(path, files[path])
+        if path.startswith("journal/"):
+            _link(files)
     return f"{how.__name__.lstrip('_')} {path}"
 
 
@@ -271,3 +275,23 @@ def _seal_line(row: bytes) -> bytes:
         return row + b"\n"
     body = re.sub(rb',"crc":"[^"]*"\}\Z', b"}", row)
     return b'%s,"crc":"%08x"}\n' % (body[:-1], zlib.crc32(body))
+
+
+def _link(files: Files) -> None:
+    """Let every record name the checksum of the one before it, and every checkpoint that of its own."""
+    crcs: dict[int, bytes] = {}
+    crc = b"00000000"
+    for path in sorted(path for path in files if path.startswith("journal/")):
+        rows = files[path].splitlines(keepends=True)
+        for at, row in enumerate(rows):
+            if _PREV.search(row) and _CRC.search(row.removesuffix(b"\n")):
+                rows[at] = _seal_line(_PREV.sub(b'"prev":"%s"' % crc, row, count=1))
+                crc = rows[at][-11:-3]
+                if seq := re.match(rb'\{"seq":(\d{1,12}),', rows[at]):
+                    crcs[int(seq[1])] = crc
+        files[path] = b"".join(rows)
+    for path in files:
+        found = _POSITION.search(files[path]) if path.startswith("checkpoints/") else None
+        if found and int(found[1]) in crcs:
+            linked = files[path][: found.end() - 9] + crcs[int(found[1])] + files[path][found.end() - 1 :]
+            files[path] = _seal(path, linked)

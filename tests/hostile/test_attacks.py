@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import warm
+from linked import last_crc, linked
 from msgspec import Raw
 
 from satchel.workspace import partial, record
@@ -78,14 +79,16 @@ class Target:
         (self.folder / path).symlink_to(to)
 
     def journal(self, *records: AnyRecord, epoch: int = 1) -> None:
-        lines = (record.encode(Line(seq, seq, AT, epoch, each)) for seq, each in enumerate(records, start=1))
-        self.put("journal/000000000001.jsonl", b"".join(lines))
+        lines = (Line(seq, seq, AT, epoch, each) for seq, each in enumerate(records, start=1))
+        self.put("journal/000000000001.jsonl", linked(lines).data)
 
     def raw(self, body: str | bytes) -> None:
         """A journal whose second line is any body with a checksum that fits."""
-        head = (body.encode() if isinstance(body, str) else body)[:-1]
+        opened = record.encode(Line(1, 1, AT, 1, OPENED))
+        prev = b'"prev":"%s","type"' % last_crc(opened).encode()
+        head = (body.encode() if isinstance(body, str) else body)[:-1].replace(b'"type"', prev, 1)
         line = b'%s,"crc":"%08x"}\n' % (head, zlib.crc32(head + b"}"))
-        self.put("journal/000000000001.jsonl", record.encode(Line(1, 1, AT, 1, OPENED)) + line)
+        self.put("journal/000000000001.jsonl", opened + line)
 
     def checkpoint(self, facts: Any) -> None:
         body = (facts if isinstance(facts, bytes) else json.dumps(facts).encode())[:-1]

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from fuzz.play import complaints
+from linked import last_crc, linked
 
 from satchel.schemas import checking
 from satchel.workspace import record
@@ -34,6 +35,8 @@ RECORDS: list[AnyRecord] = [
     PlanChanged(plan=(Splice(0, 0, "- [/] a ^1\n"),), by="agent"),
     ScopeBegun(scope="1", title="a"),
 ]
+BEGUN = linked(Line(seq, seq, AT, 1, each) for seq, each in enumerate(RECORDS, 1)).data
+HEAD = f'{{"seq":5,"commit":5,"at":"{AT}","epoch":1,"prev":"{last_crc(BEGUN)}",'
 CALL = '"scope":"1","no":1,"step":"s","args":"0000000000000000","n":0'
 LINES = {
     **{f"at {at}": f'"at":"{at}","type":"closed"' for at in BAD_TIMES},
@@ -67,7 +70,7 @@ def folder(tmp_path: Path) -> Path:
     folder = tmp_path / "w"
     (folder / "journal").mkdir(parents=True)
     (folder / "workspace.yaml").write_text("format: 1\nrun_id: run-1\nagent: agent.py:main\n")
-    write(folder, b"".join(record.encode(Line(seq, seq, AT, 1, each)) for seq, each in enumerate(RECORDS, 1)))
+    write(folder, BEGUN)
     return folder
 
 
@@ -86,11 +89,12 @@ def look_at(folder: Path) -> None:
 def test_a_record_with_what_no_run_writes_ends_a_look(folder: Path, name: str) -> None:
     """Once as the last, which a crash may have torn, and once with another behind it."""
     for after in (False, True):
-        body = f'{{"seq":5,"commit":5,"at":"{AT}","epoch":1,{LINES[name]}'
+        body = f"{HEAD}{LINES[name]}"
         head = (body if '"at"' not in LINES[name] else body.replace(f'"at":"{AT}",', "", 1)).encode()
-        write(folder, b'%s,"crc":"%08x"}\n' % (head, zlib.crc32(head + b"}")))
+        line = b'%s,"crc":"%08x"}\n' % (head, zlib.crc32(head + b"}"))
+        write(folder, line)
         if after:
-            write(folder, record.encode(Line(6, 6, AT, 1, ScopeBegun(scope="2", title="b"))))
+            write(folder, record.encode(Line(6, 6, AT, 1, ScopeBegun(scope="2", title="b"), last_crc(line))))
         look_at(folder)
 
 
@@ -158,8 +162,7 @@ def test_a_schema_of_a_stranger_hangs_or_ends_a_look(folder: Path, number: int) 
 
 def test_a_schema_of_a_stranger_s_question_hangs_whoever_looks(folder: Path) -> None:
     body = (
-        f'{{"seq":5,"commit":5,"at":"{AT}","epoch":1,"type":"approval.asked",{CALL},"id":"a1","question":"q",'
-        f'"answer_schema":{{"pattern":"{SLOW}"}}'
+        f'{HEAD}"type":"approval.asked",{CALL},"id":"a1","question":"q","answer_schema":{{"pattern":"{SLOW}"}}'
     ).encode()
     write(folder, b'%s,"crc":"%08x"}\n' % (body, zlib.crc32(body + b"}")))
     with opened(DiskStore(folder), "recover", Report()) as workspace:

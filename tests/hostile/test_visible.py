@@ -13,11 +13,12 @@ import click
 import msgspec
 import pytest
 from click.testing import CliRunner
+from linked import linked
 from msgspec import Raw
 from waits import NOBODY_SAVES
 
 from satchel.runtime.cli.group import group
-from satchel.workspace import lease, record, settling
+from satchel.workspace import lease, settling
 from satchel.workspace.record import (
     AgentBegun,
     AgentEnded,
@@ -76,7 +77,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("journal", ".satchel", "inbox", "recovered/1"):
         (folder / name).mkdir(parents=True)
     (folder / "workspace.yaml").write_text("format: 1\nrun_id: run-1\nagent: agent.py:main\n")
-    lines = b"".join(record.encode(Line(seq, seq, AT, 1, each)) for seq, each in enumerate(RECORDS, 1))
+    lines = linked(Line(seq, seq, AT, 1, each) for seq, each in enumerate(RECORDS, 1)).data
     (folder / "journal/000000000001.jsonl").write_bytes(lines)
     (folder / ".satchel/report.json").write_bytes(
         msgspec.json.encode({"format": 1, "at": EVIL, "remarks": [Remark("found", EVIL)]})

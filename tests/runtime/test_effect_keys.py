@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from linked import linked
 from msgspec.structs import replace
 
 from satchel import Agent, Run, agent, effect, run
@@ -36,7 +37,7 @@ def rewrite(workspace: Path, change: Any) -> None:
     """Each record of the first segment as `change` has it, as if it had been written so."""
     path = workspace / journal.segment_path(1)
     lines = [record.parse(row) for row in path.read_bytes().splitlines()]
-    path.write_bytes(b"".join(record.encode(replace(line, record=change(line.record))) for line in lines))
+    path.write_bytes(linked(replace(line, record=change(line.record)) for line in lines).data)
 
 
 def lose_the_journal(workspace: Path) -> None:

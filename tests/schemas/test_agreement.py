@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from linked import linked
 from msgspec import Raw
 
 from satchel.schemas import problems, schema
@@ -37,7 +38,7 @@ FAILURE = record.Failure("ValueError", "no", ("agent.py:3",))
 
 RECORDS: list[record.AnyRecord] = [
     record.Opened(format=1, run_id="a", satchel="0.1.0", python="3.11.7", host="h", pid=1, why="run", found="new"),
-    record.Fenced(nonce="9c1f03ab"),
+    record.Fenced(),
     record.Closed(),
     OPENED,
     record.Closed(status="failed", reason="x", error=FAILURE),
@@ -128,7 +129,7 @@ def head_of(data: bytes) -> Any:
 
 @pytest.mark.parametrize("written", RECORDS, ids=lambda written: type(written).__name__)
 def test_a_record_is_written_that_its_schema_refuses(written: record.AnyRecord) -> None:
-    line = json.loads(record.encode(Line(7, 6, AT, 2, written)))
+    line = json.loads(record.encode(Line(7, 6, AT, 2, written, "9c1f03ab", "9c1f03ab9c1f03ab")))
     assert problems("record", line) == []
 
 
@@ -163,7 +164,7 @@ def moment() -> Moment:
         record.Edited(file="state.json", by="alice", sha="0" * 64, patch=[{"op": "add", "path": "", "value": {}}]),
         record.Closed(status="sleeping", reason="x", until=AT),
     )
-    found.apply([Line(seq, seq, AT, 1, item) for seq, item in enumerate(written, 1)])
+    found.apply(linked(Line(seq, seq, AT, 1, item) for seq, item in enumerate(written, 1)).lines)
     assert set(found.agents) == {"", "a", "a/b", "c"} and found.agents["c"].past and found.root.edits
     return found
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from satchel.schemas import Problem, dotted, names, problems, short
 
 IDENTITY = {"scope": "3-a", "no": 1, "step": "read", "args": "0" * 16, "n": 0}
-COMMON = {"seq": 7, "commit": 6, "at": "2025-11-21T09:30:00.123Z", "epoch": 2, "crc": "9c1f03ab"}
+COMMON = {"seq": 7, "commit": 6, "at": "2025-11-21T09:30:00.123Z", "epoch": 2, "prev": "00000000", "crc": "9c1f03ab"}
 WORKSPACE = {"format": 1, "run_id": "digest-7f3a", "agent": "agent.py:main"}
 STATE = {"format": 1, "run_id": "a", "status": "paused", "data": {}}
 

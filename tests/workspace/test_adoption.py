@@ -162,7 +162,8 @@ def test_a_stranger_s_journal_makes_a_command_send_signed_requests(
     crash(closed)
     line = Line(9, 9, "2026-11-01T00:00:00.000Z", 9, replace(OPENED, url="s3://bucket/theirs"))
     journal = max((closed / "journal").iterdir())
-    line = replace(line, seq=look(DiskStore(closed)).moment.seq + 1)
+    there = look(DiskStore(closed)).moment
+    line = replace(line, seq=there.seq + 1, prev=there.crc)
     journal.write_bytes(journal.read_bytes() + record.encode(replace(line, commit=line.seq)))
     with pytest.raises(UsageError, match="can't be seen from here"), opened(DiskStore(closed), why, Report()):
         pass

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
+from linked import linked
 from msgspec import Raw
 from msgspec.structs import replace
 from properties import examples
@@ -88,9 +89,13 @@ class History:
 
     def group(self, *records: AnyRecord) -> None:
         first = self.moment.seq + 1
-        lines = [Line(first + n, first, self.at(), self.epoch, found) for n, found in enumerate(records)]
+        opening = f"{self.epoch:016x}"
+        lines = [
+            Line(first + n, first, self.at(), self.epoch, found, opening="" if n else opening)
+            for n, found in enumerate(records)
+        ]  # fmt: skip
         # What is applied at a re-opening comes from the file, so that is what is compared with.
-        lines = [record.parse(record.encode(line)[:-1]) for line in lines]
+        lines = [record.parse(row) for row in linked(lines, self.moment.crc).data.splitlines()]
         self.moment.apply(read_again(lines))
         self.groups.append(lines)
 

@@ -15,7 +15,7 @@ from satchel.workspace.journal import fencing
 from satchel.workspace.journal.naming import segment_path
 from satchel.workspace.looking import look
 from satchel.workspace.ownership import Owned
-from satchel.workspace.record import Fenced, Line, StepStarted, encode
+from satchel.workspace.record import Fenced, Line, StepStarted, encode, written
 
 AT = "2026-11-01T00:00:00.000Z"
 
@@ -48,12 +48,14 @@ class Writer:
         self.store, self.owned = store, owned
         self.fence, self.segments = owned.fence, owned.segments
         self.next_seq = owned.begin()
+        self.crc = owned.seen.moment.crc
 
     def commit(self) -> Line:
         step = StepStarted(scope="", no=1, step=f"s{self.next_seq}", args="", n=0, idempotency_key="k")
-        line = Line(self.next_seq, self.next_seq, AT, self.owned.epoch, step)
-        self.segments.write([line], encode(line))
-        self.next_seq += 1
+        epoch, opening = self.owned.epoch, self.owned.opening
+        data, line = written(Line(self.next_seq, self.next_seq, AT, epoch, step, self.crc, opening))
+        self.segments.write([line], data)
+        self.next_seq, self.crc = self.next_seq + 1, line.crc
         return line
 
 
@@ -147,7 +149,7 @@ def test_the_same_fence_is_known_by_its_nonce() -> None:
     with mock.patch.object(fencing, "now", lambda: AT):
         place.owner()
         found = place.all()[0]
-        twin = Line(1, 1, AT, 1, Fenced(nonce="0" * 16))
+        twin = Line(1, 1, AT, 1, Fenced(), opening="0" * 16)
         assert found != twin
         with pytest.raises(FileExistsError):
             place.store().create(segment_path(1), encode(found))

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from linked import last_crc, linked
 from properties import examples
 
 from satchel.workspace import journal, record
@@ -40,17 +41,26 @@ class Memory:
         return Content(self.files[path], "v")
 
 
-def line(seq: int, commit: int, text: str = "") -> bytes:
-    return record.encode(Line(seq, commit, "2026-11-01T00:00:00.000Z", 1, Closed(reason=text or f"record {seq}")))
+AT = "2026-11-01T00:00:00.000Z"
 
 
-def segment(groups: Sequence[int], first: int = 1) -> bytes:
-    """A segment of groups of so many records."""
-    rows, seq = [], first
+def line(seq: int, commit: int, before: bytes = b"") -> bytes:
+    """A line that follows those of the segment `before`."""
+    return record.encode(Line(seq, commit, AT, 1, Closed(reason=f"record {seq}"), last_crc(before)))
+
+
+def segment(groups: Sequence[int], first: int = 1, before: bytes = b"") -> bytes:
+    """A segment of groups of so many records, that follows the segment `before`."""
+    lines, seq = [], first
     for size in groups:
-        rows += [line(seq + n, seq) for n in range(size)]
+        lines += [Line(seq + n, seq, AT, 1, Closed(reason=f"record {seq + n}")) for n in range(size)]
         seq += size
-    return b"".join(rows)
+    return linked(lines, last_crc(before)).data
+
+
+def late_fence(seq: int, before: bytes) -> bytes:
+    """Put up by a process that knew of no more than `before`."""
+    return record.encode(Line(seq, seq, AT, 2, Fenced(), last_crc(before), "12345678"))
 
 
 def read(*segments: bytes, after: int = 0) -> Tail:
@@ -69,7 +79,7 @@ GROUPS = (1, 3, 1, 2)
 WHOLE = segment(GROUPS)
 ENDS = [at + 1 for at, byte in enumerate(WHOLE) if byte == 10]
 LAST_GROUP = ENDS[4]  # where the last group begins
-FIRST, SECOND = WHOLE[: ENDS[3]], segment((1, 2), first=5)
+FIRST, SECOND = WHOLE[: ENDS[3]], WHOLE[ENDS[3] :]
 
 
 def is_prefix_of_what_was_written(tail: Tail) -> bool:
@@ -179,7 +189,7 @@ def test_records_lost_within_the_last_group_are_trimmed_and_before_a_later_group
     broken = b"".join([*rows[:lost], b"\0" * (len(rows[lost]) - 1) + b"\n", *rows[lost + 1 :]])
     if lost >= len(rows) - groups[-1]:
         assert seqs(read(broken)) == [*range(1, lost + 1)]
-        follows = line(len(rows) + 1, len(rows) + 1)
+        follows = line(len(rows) + 1, len(rows) + 1, whole)
         with pytest.raises(Damaged, match=f"line {lost + 1} "):
             read(broken + follows)
     else:
@@ -189,9 +199,10 @@ def test_records_lost_within_the_last_group_are_trimmed_and_before_a_later_group
 
 @pytest.mark.parametrize("missing", [1, 5, 8])
 def test_a_missing_segment_is_refused_by_the_records_that_are_missing(missing: int) -> None:
+    third = segment((2,), 8, SECOND)
     files = {
         journal.segment_path(1): FIRST, journal.segment_path(5): SECOND,
-        journal.segment_path(8): segment((2,), 8), journal.segment_path(10): segment((1,), 10),
+        journal.segment_path(8): third, journal.segment_path(10): segment((1,), 10, third),
     }  # fmt: skip
     del files[journal.segment_path(missing)]
     with pytest.raises(Damaged, match=rf"records {missing} to \d+ are missing"):
@@ -250,7 +261,7 @@ def test_what_will_be_read_is_known_before_it_is() -> None:
 
 def test_the_fence_of_somebody_who_was_too_late_is_left_out() -> None:
     """It was put where the owner had just rolled up what lay there."""
-    late = record.encode(Line(3, 3, "2026-11-01T00:00:00.000Z", 2, Fenced(nonce="12345678")))
+    late = late_fence(3, WHOLE[: ENDS[1]])
     for files in ({1: FIRST, 3: late}, {1: FIRST, 3: late, 5: SECOND}, {1: WHOLE, 3: late}):
         tail, _ = journal_of(files)
         whole = 4 if files[1] == FIRST and 5 not in files else 7
@@ -261,7 +272,7 @@ def test_what_arrives_late_is_never_the_end() -> None:
     """A fence, or a write that was given up: it lies below the last segment, which a roll-up leaves. The last one may
     begin just behind it, and a checkpoint end just before."""
     rows = WHOLE.splitlines(keepends=True)
-    late = record.encode(Line(3, 3, "2026-11-01T00:00:00.000Z", 2, Fenced(nonce="12345678")))
+    late = late_fence(3, WHOLE[: ENDS[1]])
     for stray, begins, after in product((late, rows[2], b"".join(rows[1:3])), (4, 6), range(8)):
         tail, fetched = journal_of({1: WHOLE, 3: stray, 7: b"".join(rows[begins - 1 :])}, after)
         assert seqs(tail) == [*range(after + 1, 8)] and {line.epoch for line in tail.lines} <= {1}
@@ -271,7 +282,7 @@ def test_what_arrives_late_is_never_the_end() -> None:
 
 
 def test_a_fence_does_not_hide_that_records_are_missing() -> None:
-    late = record.encode(Line(3, 3, "2026-11-01T00:00:00.000Z", 2, Fenced(nonce="12345678")))
+    late = late_fence(3, WHOLE[: ENDS[1]])
     with pytest.raises(Damaged, match="records 3 to 4 are missing"):
         journal_of({1: b"".join(WHOLE.splitlines(keepends=True)[:2]), 3: late, 5: SECOND})
 
@@ -309,7 +320,7 @@ def test_what_stands_in_the_place_of_a_segment_is_refused_when_read_or_written(t
 
 
 def test_a_record_of_a_newer_satchel_is_refused_as_that() -> None:
-    newer = line(8, 8).replace(b'"closed"', b'"telepathy"')
+    newer = line(8, 8, WHOLE).replace(b'"closed"', b'"telepathy"')
     body = newer[: -len(b',"crc":"00000000"}\n')]
     import zlib
 
@@ -319,7 +330,7 @@ def test_a_record_of_a_newer_satchel_is_refused_as_that() -> None:
 
 def test_a_broken_line_does_not_take_quadratic_time() -> None:
     with pytest.raises(Damaged):
-        read(b"x\n" + segment([1] * 20_000, first=2))
+        read(b"x\n" + segment([1] * 20_000, first=2, before=line(1, 1)))
 
 
 # Mending
@@ -333,7 +344,7 @@ def test_mending_leaves_exactly_the_good_part_and_the_journal_goes_on_from_there
         journal.mend(store, tail)
         again = journal.read(store, after=0)
         assert seqs(again) == seqs(tail) and again.torn is None
-        writer = Journal(store, epoch=2, next_seq=tail.next_seq, apply=lambda line: None)
+        writer = Journal(store, epoch=2, next_seq=tail.next_seq, prev=tail.crc, apply=lambda line: None)
         writer.add(Closed())
         writer.flush()
         writer.end()
@@ -619,17 +630,20 @@ def test_any_sequence_of_groups_survives_write_and_read(tmp_path_factory: Any, g
 # Merging what many short openings leave
 
 
-def short_openings(folder: Path, count: int, due: int = 1, syscalls: Syscalls | None = None) -> DiskStore:
-    """Each writes two records, and ends."""
+def short_openings(
+    folder: Path, count: int, due: int = 1, crc: str = record.NO_CRC, syscalls: Syscalls | None = None
+) -> DiskStore:
+    """Each writes two records, and ends. `crc`: of the record before the first."""
     store, before = DiskStore(folder, syscalls), due
     for epoch in range(1, count + 1):
-        writer = Journal(store, epoch=before + epoch, next_seq=due, apply=lambda line: None)
+        added: list[Line] = []
+        writer = Journal(store, epoch=before + epoch, next_seq=due, prev=crc, apply=added.append)
         for number in (1, 2):
             writer.add(Closed(reason=f"{epoch}.{number}"))
         writer.flush()
         writer.roll_up()
         writer.end()
-        due += 2
+        due, crc = due + 2, added[-1].crc
     return store
 
 
@@ -674,24 +688,27 @@ def test_a_merge_that_is_cut_off_loses_and_doubles_no_record(tmp_path: Path) -> 
         short_openings(folder, merging.MANY)
         system = Dying()
         store = DiskStore(folder, system)
-        writer = Journal(store, epoch=90, next_seq=2 * merging.MANY + 1, apply=lambda line: None)
+        due, crc = 2 * merging.MANY + 1, journal.read(store, after=0).crc
+        writer = Journal(store, epoch=90, next_seq=due, prev=crc, apply=lambda line: None)
         writer.add(Closed(reason="last"))
         writer.flush()
         system.left = calls
         with pytest.raises(Killed):
             writer.roll_up()
         assert reasons(DiskStore(folder)) == [*WRITTEN[: 2 * merging.MANY], "last"]
-        later = short_openings(folder, merging.MANY, 2 * merging.MANY + 2)
+        crc = journal.read(DiskStore(folder), after=0).crc
+        later = short_openings(folder, merging.MANY, 2 * merging.MANY + 2, crc)
         assert reasons(later) == [*WRITTEN[: 2 * merging.MANY], "last", *WRITTEN[: 2 * merging.MANY]]
         assert len(journal.segments(later)) <= merging.MANY + 1
 
 
 def test_a_merge_leaves_a_damaged_segment_as_it_is(tmp_path: Path) -> None:
     store = short_openings(tmp_path, merging.MANY)
+    crc = journal.read(store, after=0).crc
     path = tmp_path / journal.segment_path(journal.segments(store)[4])
     path.write_bytes(path.read_bytes().replace(b'"reason":"', b'"reason":"!'))
     damaged = path.read_bytes()
-    short_openings(tmp_path, merging.MANY, 2 * merging.MANY + 1)
+    short_openings(tmp_path, merging.MANY, 2 * merging.MANY + 1, crc)
     assert path.read_bytes() == damaged
     with pytest.raises(Damaged):
         journal.read(store, after=0)
@@ -702,7 +719,7 @@ def test_one_segment_that_can_not_be_merged_keeps_all_later_ones_from_it_or_a_ru
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     monkeypatch.setattr(merging, "MANY", 4)
-    short_openings(tmp_path, 3)
+    crc = journal.read(short_openings(tmp_path, 3), after=0).crc
     path = tmp_path / journal.segment_path(3)
     if kind == "damaged":
         path.write_bytes(b"!" + path.read_bytes())
@@ -710,7 +727,11 @@ def test_one_segment_that_can_not_be_merged_keeps_all_later_ones_from_it_or_a_ru
         path.rename(tmp_path / "old.jsonl")
         path.symlink_to(tmp_path / "old.jsonl")
     elif kind == "of a bucket":
-        path.write_bytes(record.encode(Line(3, 3, "2026-11-01T00:00:00.000Z", 1, Fenced(nonce="n"))) + line(4, 4))
+        before = (tmp_path / journal.segment_path(1)).read_bytes()
+        fence = record.encode(Line(3, 3, AT, 1, Fenced(), last_crc(before), "n"))
+        path.write_bytes(fence + line(4, 4, fence))
+        (tmp_path / journal.segment_path(5)).write_bytes(segment((2,), 5, line(4, 4, fence)))
+        crc = last_crc((tmp_path / journal.segment_path(5)).read_bytes())
 
     class Refusing(Syscalls):
         def read(self, full: str, limit: int) -> tuple[bytes, os.stat_result]:
@@ -718,7 +739,7 @@ def test_one_segment_that_can_not_be_merged_keeps_all_later_ones_from_it_or_a_ru
                 raise OSError(errno.EIO, os.strerror(errno.EIO), full)
             return super().read(full, limit)
 
-    store = short_openings(tmp_path, 3 * merging.MANY, 7, syscalls=Refusing())
+    store = short_openings(tmp_path, 3 * merging.MANY, 7, crc, Refusing())
     assert journal.segments(store)[:3] == [1, 3, 5] and len(journal.segments(store)) <= merging.MANY + 3
     assert len(journal.read(store, after=4).lines) == 2 * (3 * merging.MANY + 1)
 
@@ -747,9 +768,11 @@ def test_what_lies_where_records_are_repeated_and_says_something_else_is_removed
     store = short_openings(tmp_path, merging.MANY + 1)
     assert journal.segments(store) == [1, 2 * merging.MANY + 1]
     path = tmp_path / journal.segment_path(3)
-    path.write_bytes(line(3, 3, "theirs") + line(4, 3, "theirs"))
-    store = short_openings(tmp_path, merging.MANY, 2 * merging.MANY + 3)
-    assert path.exists() and reasons(store) == [*WRITTEN[: 2 * merging.MANY + 2], *WRITTEN[: 2 * merging.MANY]]
+    path.write_bytes(segment((2,), 3, b"\n".join((tmp_path / journal.segment_path(1)).read_bytes().splitlines()[:2])))
+    short_openings(tmp_path, merging.MANY, 2 * merging.MANY + 3, journal.read(store, after=2 * merging.MANY).crc)
+    assert path.exists()
+    with pytest.raises(Damaged, match="two histories"):
+        journal.read(store, after=0)
 
 
 def test_a_row_of_segments_without_end_is_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,13 +12,14 @@ from unittest import mock
 import pytest
 from fencing.bucket import Bucket, opened_store
 from fencing.scheduler import Killed, Simulation
+from linked import linked
 
 from satchel.workspace import journal
 from satchel.workspace.errors import LeaseHeld, StorageFailed
 from satchel.workspace.journal import objects
 from satchel.workspace.journal.naming import segment_path
 from satchel.workspace.journal.objects import SegmentObjects
-from satchel.workspace.record import Fenced, Line, StepStarted, encode
+from satchel.workspace.record import Fenced, Line, StepStarted, encode, written
 from satchel.workspace.store import Store
 from satchel.workspace.store.bucket import BucketStore
 
@@ -59,8 +60,8 @@ class Place:
         self.die_at = 0  # at this request; 0: never
         self.written: list[Line] = []
         self.store = self.opened()
-        fence = Line(1, 1, AT, 1, Fenced(nonce="0" * 16))
-        path, data = segment_path(1), encode(fence)
+        data, fence = written(Line(1, 1, AT, 1, Fenced(), opening="0" * 16))
+        path = segment_path(1)
         self.store.create(path, data)
         self.next_seq = 2
         self.lines = [fence]
@@ -94,7 +95,8 @@ class Place:
             )
             for no, size in enumerate(sizes)
         ]  # fmt: skip
-        self.segments.write(lines, b"".join(map(encode, lines)))
+        lines, data = linked(lines, self.lines[-1].crc)
+        self.segments.write(lines, data)
         self.lines += lines
         self.next_seq += len(lines)
         pool: Any = self.segments._roller
@@ -231,7 +233,7 @@ def test_a_roll_up_that_was_given_up_and_arrives_after_all_is_ones_own() -> None
 def test_an_object_that_somebody_else_has_changed_is_left_alone() -> None:
     place = Place()
     place.commit(100)
-    theirs = encode(Line(1, 1, AT, 1, Fenced(nonce="1" * 16)))
+    theirs = encode(Line(1, 1, AT, 1, Fenced(), opening="1" * 16))
     opened_store(Simulation(0), place.bucket, None).replace(segment_path(1), theirs)
     place.segments.roll_up()
     place.commit(100)

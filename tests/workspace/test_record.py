@@ -71,13 +71,14 @@ def sensible(found: Any) -> Any:
 records = st.one_of(*map(of_type, KINDS)).map(sensible)
 lines = st.builds(
     Line, seq=st.integers(1, 10**12 - 1), commit=st.integers(1, 10**12 - 1), at=st.just(AT),
-    epoch=st.integers(1, 10**8 - 1), record=records,
+    epoch=st.integers(1, 10**8 - 1), record=records, prev=st.from_regex(r"[0-9a-f]{8}", fullmatch=True),
+    opening=st.sampled_from(["", "5be1c07d9c1f03ab"]),
 )  # fmt: skip
 
 
 def signed(body: str | bytes) -> bytes:
     """A line with a checksum that fits, of `body`, an object."""
-    head = (body.encode() if isinstance(body, str) else body)[:-1]
+    head = (body.encode() if isinstance(body, str) else body)[:-1].replace(b'"type"', b'"prev":"00000000","type"', 1)
     return b'%s,"crc":"%08x"}' % (head, zlib.crc32(head + b"}"))
 
 
@@ -88,13 +89,14 @@ SAMPLE = Line(7, 5, "2026-11-01T00:00:00.000Z", 3, Closed(status="failed", reaso
 def test_a_line_comes_back_as_it_was_written(line: Line) -> None:
     data = record.encode(line)
     assert data.endswith(b"\n") and data.count(b"\n") == 1
-    assert record.parse(data[:-1]) == line
+    assert record.parse(data[:-1]) == record.written(line).line == structs.replace(line, crc=record.crc_of(data[:-1]))
 
 
 @given(lines)
 def test_a_line_is_the_json_that_the_format_says(line: Line) -> None:
     facts = json.loads(record.encode(line))
-    assert list(facts)[:5] == ["seq", "commit", "at", "epoch", "type"] and list(facts)[-1] == "crc"
+    head = ["seq", "commit", "at", "epoch", "prev", *(["opening"] if line.opening else []), "type"]
+    assert list(facts)[: len(head)] == head and list(facts)[-1] == "crc"
     assert (facts["seq"], facts["type"]) == (line.seq, type(line.record).__struct_config__.tag)
 
 

@@ -7,14 +7,13 @@ faster, and everything that was acknowledged before is known.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable
 from typing import NamedTuple
 
 from ..errors import LeaseHeld
-from ..record import Fenced, Line, encode, now
+from ..record import Fenced, Line, now, written
 from ..store import Store, Version
-from .naming import FOLDER, segment_path
+from .naming import FOLDER, new_opening, segment_path
 from .reading import Tail
 
 _TRIES = 20
@@ -36,8 +35,9 @@ class Fence(NamedTuple):
 def fence(store: Store, epoch: int, tail: Tail, look: Look) -> Fence:
     """Take the journal that ends with `tail`, written in `epoch`. LeaseHeld if others take it again and again."""
     for _ in range(_TRIES):
-        line = Line(tail.next_seq, tail.next_seq, now(), epoch + 1, Fenced(nonce=secrets.token_hex(8)))
-        data, path = encode(line), segment_path(line.seq)
+        seq = tail.next_seq
+        data, line = written(Line(seq, seq, now(), epoch + 1, Fenced(), tail.crc, new_opening()))
+        path = segment_path(line.seq)
         try:
             store.create(path, data)
         except FileExistsError:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from ..errors import SatchelError, StorageFailed
-from ..record import BadLine, Fenced, parse
+from ..record import BadLine, Fenced, crc_of, parse
 from ..store import Store
 from .naming import segment_path, sizes
 
@@ -28,8 +28,13 @@ class _Whole(NamedTuple):
     """A segment that was read, with every checksum right."""
 
     first: int
-    due: int  # the record that would come next
-    data: bytes
+    rows: Sequence[bytes]
+    follows: str  # the crc that its first record names as the one before it
+
+    @property
+    def due(self) -> int:
+        """The record that would come next."""
+        return self.first + len(self.rows)
 
 
 def merge(store: Store) -> None:
@@ -74,24 +79,30 @@ def _read(store: Store, first: int) -> _Whole | None:
     rows = data.split(b"\n")
     if rows.pop():
         return None
+    follows, crc = "", ""
     for number, row in enumerate(rows):
         try:
             line = parse(row)
         except BadLine:
             return None
-        if line.seq != first + number or isinstance(line.record, Fenced):
+        if line.seq != first + number or isinstance(line.record, Fenced) or (number and line.prev != crc):
             return None
-    return _Whole(first, first + len(rows), data)
+        follows, crc = follows or line.prev, line.crc
+    return _Whole(first, rows, follows) if rows else None
 
 
 def _replace(store: Store, whole: Sequence[_Whole]) -> None:
-    parts, due = [whole[0].data], whole[0].due
+    """Changes nothing if the segments are not of one history: that is for a person to see."""
+    first = whole[0].first
+    rows = [*whole[0].rows]
     for segment in whole[1:]:
-        if segment.first == due:  # else a merge was cut off, and the records are there already
-            parts.append(segment.data)
-            due = segment.due
-        elif segment.data not in b"".join(parts):
-            return  # two histories overlap: nothing of that is to be mended here
-    if len(parts) > 1:
-        store.replace(segment_path(whole[0].first), b"".join(parts))
+        at = segment.first - first
+        if crc_of(rows[at - 1]) != segment.follows:
+            return
+        if at == len(rows):
+            rows += segment.rows
+        elif rows[at : at + len(segment.rows)] != segment.rows:  # else a merge was cut off, and they are there already
+            return
+    if len(rows) > len(whole[0].rows):
+        store.replace(segment_path(first), b"\n".join([*rows, b""]))
     store.remove_many([segment_path(segment.first) for segment in whole[1:]])

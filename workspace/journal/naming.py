@@ -1,13 +1,19 @@
-"""Names of segments: `journal/000000000017.jsonl` is the one whose own first record is 17."""
+"""Names of segments, `journal/000000000017.jsonl` is the one whose own first record is 17, and of openings."""
 
 from __future__ import annotations
 
 import re
+import secrets
 
 from ..store import Store
 
 FOLDER = "journal"
 _NAME = re.compile(r"journal/([0-9]{12})\.jsonl")
+
+
+def new_opening() -> str:
+    """A nonce that no other opening has."""
+    return secrets.token_hex(8)
 
 
 def segment_path(first_seq: int) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from ..errors import AgentError, DoesNotFit, SatchelError, StorageFailed
-from ..record import AnyRecord, Line, now, written
+from ..record import NO_CRC, AnyRecord, Line, now, written
 from ..store import Store
 from .appended import AppendedSegments
 from .naming import FOLDER
@@ -58,18 +58,20 @@ class Journal:
 
     def __init__(
         self, store: Store, *, epoch: int, next_seq: int, apply: Callable[[Line], None],
-        on_durable: Callable[[Sequence[Line]], None] | None = None, segments: Segments | None = None,
+        on_durable: Callable[[Sequence[Line]], None] | None = None, prev: str = NO_CRC, opening: str = "",
+        segments: Segments | None = None,
     ):  # fmt: skip
         """`apply` is called with each line before it is collected. What it raises is raised by `add`, and the line is
-        as if it had never been. `segments`: where the groups go, if not to files that grow."""
-        self.epoch = epoch
+        as if it had never been. `prev`: the crc of the record before `next_seq`. `opening`: the nonce of this one.
+        `segments`: where the groups go, if not to files that grow."""
+        self.epoch, self.opening = epoch, opening
         self.bytes_written = 0
         self.waiting_bytes = 0
         self.on_taken: Callable[[], None] | None = None
         """Called when all that was added is durable, or on its way."""
         self._segments: Segments = segments or AppendedSegments(store)
         self._writer = ThreadPoolExecutor(1, "satchel-journal") if store.abilities.remote else None
-        self._next_seq, self._apply, self._on_durable = next_seq, apply, on_durable
+        self._next_seq, self._prev, self._apply, self._on_durable = next_seq, prev, apply, on_durable
         self._waiting: list[Line] = []
         self._encoded: list[bytes] = []
         self._flight: _Flight | None = None
@@ -98,7 +100,8 @@ class Journal:
         if self._failed:
             raise self._failed
         seq = self._next_seq
-        data, line = written(Line(seq, self._waiting[0].seq if self._waiting else seq, now(), self.epoch, record))
+        commit, opening = (self._waiting[0].seq, "") if self._waiting else (seq, self.opening)
+        data, line = written(Line(seq, commit, now(), self.epoch, record, self._prev, opening))
         if len(data) > RECORD_BYTES:
             raise SatchelError(
                 f"a change of {len(data):,} bytes is too large for one record",
@@ -106,7 +109,7 @@ class Journal:
             )
         try:
             self._apply(line)
-            self._next_seq = seq + 1
+            self._next_seq, self._prev = seq + 1, line.crc
             self._waiting.append(line)
             self._encoded.append(data)
             self.waiting_bytes += len(data)

@@ -9,14 +9,15 @@
     pauses.py      pauses
     line.py        the line around a record
 
-A line is one JSON object: `seq`, `commit` (the first seq of the group it was written with), `at`, `epoch`, then `type`
-and that type's fields, and last `crc`, the CRC-32 of the line without it.
+A line is one JSON object: `seq`, `commit` (the first seq of the group it was written with), `at`, `epoch`, `prev` (the
+crc of the record before it), in the first line of a group `opening` (the nonce of the opening that wrote it), then
+`type` and that type's fields, and last `crc`, the CRC-32 of the line without it.
 """
 
 from .base import NOTHING, Count, Failure, Key, OfCall, Patch, Record, check_json, check_time
 from .calls import PartialPromoted, StepCompleted, StepFailed, StepProgress, StepStarted
 from .edits import Edited, Rewound, StepEdit
-from .line import AnyRecord, BadLine, Epoch, Line, encode, now, parse, time_text, written
+from .line import NO_CRC, AnyRecord, BadLine, Epoch, Line, crc_of, encode, now, parse, time_text, written
 from .pauses import Forced, Mode, Paused, PauseLate, PauseRequested, Resume, Resumed
 from .process import FORMAT, Closed, Configured, EndStatus, Fenced, Occasion, Opened, Resource, Saved, Spent
 from .questions import ApprovalAnswered, ApprovalAsked, Doubt, Resolved
@@ -37,6 +38,7 @@ from .work import (
 __all__ = [
     "FORMAT",
     "NOTHING",
+    "NO_CRC",
     "AgentBegun",
     "AgentEnded",
     "AnyRecord",
@@ -88,6 +90,7 @@ __all__ = [
     "TaskTaken",
     "check_json",
     "check_time",
+    "crc_of",
     "encode",
     "now",
     "parse",

@@ -40,14 +40,22 @@ AnyRecord = (
 )  # fmt: skip
 
 
+NO_CRC = "00000000"
+"""What the first record names as the one before it."""
+
+
 class Line(Struct, frozen=True, gc=False):
-    """A record and its place."""
+    """A record and its place. `prev` ties it to the history it is of: two runs that were copied from one and continued
+    have equal numbers and epochs, but never equal checksums."""
 
     seq: int
     commit: int
     at: str
     epoch: int
     record: AnyRecord
+    prev: str = NO_CRC  # the crc of the record before it
+    opening: str = ""  # the nonce of the opening that wrote it: in the first record of a group
+    crc: str = ""  # its own: set by `written` and `parse`
 
 
 class BadLine(ValueError):
@@ -59,7 +67,9 @@ class _Envelope(Struct, frozen=True):
     commit: int
     at: str
     epoch: Epoch
+    prev: Annotated[str, Meta(pattern="^[0-9a-f]{8}$")]
     type: str
+    opening: str = ""
 
 
 _envelope = msgspec.json.Decoder(_Envelope)
@@ -68,6 +78,7 @@ _KNOWN = frozenset(kind.__struct_config__.tag for kind in AnyRecord.__args__)
 
 _CRC = b',"crc":"'
 _TAIL = len(_CRC) + 8 + len(b'"}')
+_DIGITS_FROM = 8 + len(b'"}')
 
 
 def now() -> str:
@@ -93,15 +104,24 @@ class Written(NamedTuple):
 
 def written(line: Line) -> Written:
     """As `encode`. What is applied is the line that comes back: no opening will ever see another."""
-    head = b'{"seq":%d,"commit":%d,"at":"%s","epoch":%d,' % (line.seq, line.commit, line.at.encode(), line.epoch)
+    at, prev = line.at.encode(), line.prev.encode()
+    head = b'{"seq":%d,"commit":%d,"at":"%s","epoch":%d,"prev":"%s",' % (line.seq, line.commit, at, line.epoch, prev)
+    if line.opening:
+        head += b'"opening":"%s",' % line.opening.encode()
     record = msgspec.json.encode(line.record).replace(b"\n", b" ")  # only between the values of a result given by hand
     try:
         read = _record.decode(record)
     except msgspec.MsgspecError as error:
         raise ValueError(f"{line.record!r} can't be a record: {error}") from error
     body = head + record[1:-1]
-    data = b'%s,"crc":"%08x"}\n' % (body, zlib.crc32(b"}", zlib.crc32(body)))
-    return Written(data, Line(line.seq, line.commit, line.at, line.epoch, read))
+    crc = b"%08x" % zlib.crc32(b"}", zlib.crc32(body))
+    as_read = Line(line.seq, line.commit, line.at, line.epoch, read, line.prev, line.opening, crc.decode())
+    return Written(b'%s,"crc":"%s"}\n' % (body, crc), as_read)
+
+
+def crc_of(row: bytes) -> str:
+    """The checksum that a whole line, without its newline, ends with. It is not compared with the line."""
+    return row[-_DIGITS_FROM:-2].decode("ascii", "replace")
 
 
 def parse(data: bytes) -> Line:
@@ -127,7 +147,10 @@ def parse(data: bytes) -> Line:
             )
         check_time(envelope.at)
         _check(record)
-        return Line(envelope.seq, envelope.commit, envelope.at, envelope.epoch, record)
+        return Line(
+            envelope.seq, envelope.commit, envelope.at, envelope.epoch, record, envelope.prev, envelope.opening,
+            crc_of(data),
+        )  # fmt: skip
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
         raise BadLine(str(error)) from error
 

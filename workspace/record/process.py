@@ -31,9 +31,8 @@ class Opened(Record, frozen=True, kw_only=True, tag="opened"):
 
 
 class Fenced(Record, frozen=True, kw_only=True, tag="fenced"):
-    """In a bucket: from here on the journal is another process's. `nonce` tells one attempt from any other."""
-
-    nonce: str
+    """In a bucket: from here on the journal is another process's. `opening` of its line tells one attempt from any
+    other."""
 
 
 EndStatus = Literal["completed", "failed", "waiting", "paused", "sleeping", "cancelled"]

@@ -1,0 +1,176 @@
+"""Tells apart the histories that lie in one folder: copies of a run were continued apart and put together again.
+
+The runtime makes no such folder; a sync tool or a person does. All of it is read here, to name the files that belong
+together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import msgspec
+
+from ..errors import Damaged, SatchelError
+from ..record import NO_CRC, BadLine, Fenced, Line, Opened, parse
+from ..store import Store
+from .naming import FOLDER, segment_path, segments
+from .segment import Misfit
+
+_READ_LIMIT = 1 << 30
+_CHECKPOINT = re.compile(r"checkpoints/[0-9]{12}(-[a-z0-9_-]+)?\.json")
+
+Place = tuple[int, str]
+"""What tells a record from any other: its seq and its crc."""
+
+
+@dataclass(slots=True)
+class History:
+    """What one copy of the run did, as far as it is there."""
+
+    crcs: dict[int, str]  # of its records, by seq
+    files: list[str] = field(default_factory=list)  # that are of no other history
+    begins: int = 0  # where it is known to differ from another one; 0: nowhere
+    ends: int = 0
+    lacks: int = 0  # the last record that is needed to open it and is not there; 0: it can be opened
+    opened: str = ""  # where and when
+
+    def __str__(self) -> str:
+        opened = f", {self.opened}" if self.opened else ""
+        lacks = f"; what it did up to record {self.lacks} is not there" if self.lacks else ""
+        return f"{', '.join(self.files)} (up to record {self.ends}{opened}{lacks})"
+
+
+class _Position(msgspec.Struct):
+    seq: int
+    crc: str = NO_CRC
+    opening: str = ""
+
+
+class _Checkpoint(msgspec.Struct):
+    moment: _Position
+
+
+@dataclass(slots=True)
+class _Pieces:
+    """All that lies there."""
+
+    lines: dict[Place, Line] = field(default_factory=dict)
+    files: dict[Place, list[str]] = field(default_factory=dict)
+    fences: set[Place] = field(default_factory=set)  # alone in their files
+    points: dict[str, _Position] = field(default_factory=dict)  # of the checkpoints, by path
+
+
+def explained(store: Store, error: Misfit) -> Damaged:
+    """The error to raise in place of `error`: it names the files that belong together, if there are two histories."""
+    try:
+        return woven(store) or error
+    except SatchelError:
+        return error
+
+
+def woven(store: Store) -> Damaged | None:
+    """What to say of the journal and the checkpoints if they are of several histories. Reads all of them."""
+    found = histories(store)
+    if not found:
+        return None
+    many = "two" if len(found) == 2 else str(len(found))
+    return Damaged(
+        f"{many} histories of this run lie in one folder", path=FOLDER,
+        why=f"copies of it were continued apart and put together again; they differ from record {found[0].begins} on",
+        remedy=f"these belong together: {'; these: '.join(map(str, found))}. Move the files of all but one history to "
+        "another folder, then look with `satchel check`",
+    )  # fmt: skip
+
+
+def histories(store: Store) -> list[History]:
+    """Those that contradict each other, the one that goes furthest first; none if all is of one."""
+    pieces = _read(store)
+    found = [_traced(pieces, end) for end in _ends(pieces)]
+    found += _only_in_checkpoints(pieces, found)
+    for one in found:
+        for other in found:
+            at = min((seq for seq, crc in one.crcs.items() if other.crcs.get(seq, crc) != crc), default=0)
+            one.begins = min(filter(None, (one.begins, at)), default=0)
+    found = [one for one in found if one.begins]
+    for one in found:
+        _name_files(one, [other for other in found if other is not one], pieces)
+    return sorted(found, key=lambda each: -each.ends)
+
+
+def _read(store: Store) -> _Pieces:
+    pieces = _Pieces()
+    for path in map(segment_path, segments(store)):
+        rows = store.read(path, limit=_READ_LIMIT).data.split(b"\n")[:-1]
+        for row in rows:
+            try:
+                line = parse(row)
+            except BadLine:
+                continue
+            place = line.seq, line.crc
+            pieces.lines[place] = line
+            pieces.files.setdefault(place, []).append(path)
+            if len(rows) == 1 and isinstance(line.record, Fenced):
+                pieces.fences.add(place)
+    for entry in store.list("checkpoints"):
+        if _CHECKPOINT.fullmatch(entry.path):
+            with suppress(msgspec.MsgspecError, RecursionError, SatchelError, FileNotFoundError):
+                data = store.read(entry.path, limit=_READ_LIMIT).data
+                pieces.points[entry.path] = msgspec.json.decode(data, type=_Checkpoint).moment
+    return pieces
+
+
+def _ends(pieces: _Pieces) -> Iterator[Place]:
+    """The records that nothing follows from. Not a fence where others wrote on: its process was too late."""
+    followed = {(line.seq - 1, line.prev) for line in pieces.lines.values()}
+    known: dict[int, int] = {}
+    for seq, _ in pieces.lines:
+        known[seq] = known.get(seq, 0) + 1
+    for place in pieces.lines:
+        if place not in followed and not (place in pieces.fences and known[place[0]] > 1):
+            yield place
+
+
+def _traced(pieces: _Pieces, end: Place) -> History:
+    """The history that ends there, back to its first record or to where records are missing."""
+    found = History({}, ends=end[0])
+    place = end
+    while (line := pieces.lines.get(place)) is not None:
+        found.crcs[line.seq] = line.crc
+        place = line.seq - 1, line.prev
+    if place[1] != NO_CRC:  # else it begins there
+        found.crcs[place[0]] = place[1]
+        is_saved = any(at.seq >= place[0] and found.crcs.get(at.seq) == at.crc for at in pieces.points.values())
+        found.lacks = 0 if is_saved else place[0]
+    return found
+
+
+def _only_in_checkpoints(pieces: _Pieces, known: Sequence[History]) -> list[History]:
+    """Histories of which only checkpoints are there, one for each opening."""
+    found: dict[str, History] = {}
+    for seq, crc, opening in ((at.seq, at.crc, at.opening) for at in pieces.points.values()):
+        if crc != NO_CRC and all(one.crcs.get(seq) != crc for one in known):
+            one = found.setdefault(opening, History({}))
+            one.crcs[seq] = crc
+            one.ends = one.lacks = max(one.ends, seq)
+    return [*found.values()]
+
+
+def _name_files(one: History, others: Sequence[History], pieces: _Pieces) -> None:
+    """The files that hold what only this history has, from where it differs on."""
+    own = [
+        (seq, crc)
+        for seq, crc in sorted(one.crcs.items())
+        if seq >= one.begins and all(other.crcs.get(seq) != crc for other in others)
+    ]  # fmt: skip
+    wanted = set(own)
+    files = [file for place in own for file in pieces.files.get(place, ())]
+    files += [path for path, at in pieces.points.items() if (at.seq, at.crc) in wanted]
+    one.files = list(dict.fromkeys(files))
+    for place in own:
+        line = pieces.lines.get(place)
+        if line is not None and isinstance(line.record, Opened):
+            one.opened = f"opened {line.at} on {line.record.host}"
+            return

@@ -1,0 +1,116 @@
+"""What one segment holds. A torn end is left out if it is of the last segment's last group: a crash leaves that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..errors import Damaged
+from ..record import BadLine, Fenced, Line, crc_of, parse
+from .naming import FOLDER
+
+
+class Misfit(Damaged):
+    """Pieces that were read do not belong together: records are missing, or are of another history."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    path: str
+    rows: Sequence[bytes]  # its whole lines
+    lines: Sequence[Line]  # those that are needed
+    begins: int  # with this record
+    follows: str  # the crc that its first record names as the one before it; empty if that is not known
+    good: bytes
+    torn: str | None
+    is_fence: bool  # and nothing else
+
+    @property
+    def due(self) -> int:
+        """The record that would come next."""
+        return self.begins + len(self.rows)
+
+
+def segment_of(path: str, data: bytes, first: int, after: int, *, is_last: bool) -> Segment:
+    """The segment `path`, whose own first record is `first`. Lines up to record `after` are not parsed, where
+    that has its place. Damaged for what a crash does not leave."""
+    rows = data.split(b"\n")
+    head = _parsed(rows[0])
+    begins = _repeated_from(rows, head, first)
+    known = _known(rows, begins, after)
+    lines: list[Line] = []
+    reason = ""
+    for number, row in enumerate(rows[known:-1], known):
+        try:
+            line = parse(row)
+        except BadLine as error:
+            reason = str(error)
+            break
+        if line.seq != begins + number:
+            reason = f"it says it is record {line.seq}, and {begins + number} belongs here"
+            break
+        if number and line.prev != crc_of(rows[number - 1]):
+            raise apart(line.seq, path)
+        lines.append(line)
+    whole = rows[: known + len(lines)]
+    is_fence = head is not None and len(whole) == 1 and isinstance(head.record, Fenced)
+    follows = head.prev if whole and head is not None else ""
+    if not reason and not rows[-1]:
+        return Segment(path, whole, lines, begins, follows, data, None, is_fence)
+    reason = reason or "it has no end"
+    at, due = len(whole), begins + len(whole)
+    if not is_last or any(group > due for group in _later_groups(rows[at + 1 :])):
+        raise Damaged(
+            f"line {at + 1} is broken", path=path, why=f"{reason}, and whole records follow it",
+            remedy="this is not what a crash leaves: take the file from a backup, "
+            "or run `satchel log` to see what can still be read",
+        )  # fmt: skip
+    good = data[: sum(len(row) + 1 for row in whole)]
+    torn = f"{len(data) - len(good)} bytes at the end of {path} (record {due}: {reason})"
+    return Segment(path, whole, lines, begins, follows, good, torn, is_fence)
+
+
+def apart(seq: int, path: str = FOLDER) -> Misfit:
+    """Record `seq` was found not to be of the history that the rest is of."""
+    return Misfit(
+        f"record {seq} does not follow from the records before it", path=path,
+        why="they are of different histories of this run",
+        remedy="take the folders journal/ and checkpoints/ from one place",
+    )  # fmt: skip
+
+
+def _parsed(row: bytes) -> Line | None:
+    try:
+        return parse(row)
+    except BadLine:
+        return None
+
+
+def _repeated_from(rows: Sequence[bytes], head: Line | None, first: int) -> int:
+    """The record that a segment begins with. One that begins before its name must reach the record it is named for."""
+    if head is not None and head.seq < first <= head.seq + len(rows) - 1:
+        named = _parsed(rows[first - head.seq])
+        if named is not None and named.seq == first:
+            return head.seq
+    return first
+
+
+def _known(rows: Sequence[bytes], begins: int, after: int) -> int:
+    """How many rows a checkpoint at `after` has made needless to read: opening reads the tail, not the history."""
+    count = after + 1 - begins
+    if 0 < count < len(rows):  # the last row has no end
+        line = _parsed(rows[count - 1])
+        if line is not None and line.seq == after:
+            return count
+    return 0  # then all are read, to tell what is wrong
+
+
+def _later_groups(rows: Sequence[bytes]) -> list[int]:
+    """The groups that whole lines among `rows` belong to: a group is written only when those before it are durable."""
+    groups = []
+    for row in rows:
+        try:
+            groups.append(parse(row).commit)
+        except BadLine:
+            continue
+    return groups
