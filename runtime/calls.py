@@ -67,6 +67,7 @@ class Step(Generic[R]):
         self.name = str(name or getattr(function, "__name__", "step"))
         self.retry, self.on_partial, self.fallback = retry, on_partial, tuple(fallback)
         self.is_async = inspect.iscoroutinefunction(function)
+        self.code = getattr(inspect.unwrap(function), "__code__", function)  # equal for a closure that is made anew
         self.__wrapped__, self.__doc__, self.__name__ = function, function.__doc__, self.name
         self.__module__ = function.__module__
         self._shape: _Shape | None = None

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
 from itertools import chain, combinations, islice, product
+from types import CodeType
 from typing import Any
 
 import msgspec
 from msgspec import Raw
 
-from ..workspace.errors import NotSerializable
+from ..workspace.errors import AgentError, NotSerializable
 from ..workspace.record import Key
 from .codec import canonical
+from .failure import place
 
 _TRIES = 16
 
@@ -33,6 +35,27 @@ def earlier(
     for left_out, outer in islice(product(subsets, islice(outers, 1 + _TRIES)), 1, 1 + _TRIES):
         rest = {parameter: value for parameter, value in arguments.items() if parameter not in left_out}
         yield digest_of(canonical(rest, name), outer)
+
+
+class Names:
+    """The functions that have been called by each name in one attempt at a scope."""
+
+    def __init__(self) -> None:
+        self._codes: dict[tuple[str, str], object] = {}
+
+    def check(self, name: str, code: object, outer: str, root: str) -> None:
+        """AgentError if another function has been called by that name, in the step `outer`: they would get each other's
+        results. `code` is what its functions have in common, `root` the workspace."""
+        known = self._codes.setdefault((name, outer), code)
+        if known is code or known == code:
+            return
+        codes = [each for each in (known, code) if isinstance(each, CodeType)]
+        places = (f"{place(each.co_filename, root)}:{each.co_firstlineno}" for each in codes)
+        raise AgentError(
+            f"two steps are called {name!r} here", path=", ".join(sorted(places)) or None,
+            why="after a restart the calls of one could be answered with results of the other",
+            remedy='give one of them another name, as in @step(name="...")',
+        )  # fmt: skip
 
 
 def changed(arguments: Mapping[str, Any], encoded: bytes) -> str:

@@ -118,6 +118,7 @@ class ScopeRun:
         self._calls_made = 0
         self._cancelled: dict[Key, int] = {}  # by the agent itself: how many calls were made until then
         self._counts: dict[tuple[str, str], int] = {}
+        self._names = identity.Names()
         self._last_number = recorded.last_number
         self._under_way = 0
         self._threads: set[asyncio.Future[Any]] = set()
@@ -155,6 +156,7 @@ class ScopeRun:
                 f"{step.name} was called from another event loop", why="a run has one",
                 remedy="make the step that calls it `async def`, and await it there",
             )  # fmt: skip
+        self._names.check(step.name, step.code, outer.key[0] if outer else "", context.store.url)
         shape = step.shape
         arguments = shape.bind(step.name, args, kwargs)
         encoded = canonical(arguments, step.name)

@@ -586,3 +586,48 @@ def test_a_retried_step_sees_what_its_first_attempt_has_made_of_its_arguments(
     outcome = run(workspace, main)
     assert isinstance(outcome.error, AgentError) and "has changed its argument 'to'" in str(outcome.error)
     assert calls == ["2"]
+
+
+def scaled(by: int) -> Any:
+    @step
+    def scale(number: int) -> int:
+        return number * by
+
+    return scale
+
+
+def test_two_steps_of_one_name_get_each_others_results(workspace: Path, calls: list[str]) -> None:
+    """Equal calls are told apart by their order, which may be another one at the next start."""
+    double, triple = step(lambda number: 2 * number), step(lambda number: 3 * number)
+
+    @agent
+    async def main(run: Run[Any]) -> list[int]:
+        first, second = (double, triple) if run.attempt == 1 else (triple, double)
+        found = [await first(10), await second(10)]
+        if run.attempt == 1:
+            raise ConnectionError
+        return found
+
+    outcome = run(workspace, main)
+    assert isinstance(outcome.error, AgentError)
+    assert "two steps are called '<lambda>'" in str(outcome.error) and "test_steps.py:" in str(outcome.error)
+
+
+def test_a_step_that_is_made_anew_or_called_elsewhere_is_taken_for_another(workspace: Path) -> None:
+    def other() -> Any:
+        @step
+        def scale(number: int) -> int:
+            return -number
+
+        return scale
+
+    @step
+    async def outer() -> int:
+        return int(await other()(1))
+
+    @agent
+    async def main(run: Run[Any]) -> list[int]:
+        found = [await scaled(2)(1), await scaled(2)(1), await outer()]
+        return [*found, await run.scope("s", lambda: other()(1))]
+
+    assert run(workspace, main).result == [2, 2, -1, -1]
