@@ -10,7 +10,7 @@ import asyncio
 from datetime import UTC, datetime
 
 from ..workspace import pausefile, pausing
-from ..workspace.errors import InvalidFile, SatchelError
+from ..workspace.errors import InvalidFile, NewerFormat, SatchelError
 from ..workspace.looking import look
 from ..workspace.settling import Unsettled
 from ..workspace.store import Store, Version
@@ -28,7 +28,12 @@ async def resumes(store: Store, interruption: Interruption, watch: Watch | None)
     expected to be shorter than `idle_below` and is over now. Not after a signal, whenever that came."""
     is_told = False
     while not interruption.count:
-        seen = look(store)
+        try:
+            seen = look(store)
+        except (InvalidFile, NewerFormat) as error:  # in workspace.yaml, and it is no start that goes by it yet
+            if watch:
+                watch.noticed("paused", f"{error}; the run stays paused")
+            return False
         pause = seen.moment.pause
         if pause is None or not pause.paused_at or not seen.moment.clean or pause.mode != "drain" or pause.forced:
             return False

@@ -13,10 +13,10 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
-from . import checkpoint, definition, journal, lease, movingfile, rebuilding, tombstone
+from . import checkpoint, definition, journal, lease, movingfile, rebuilding, tombstone, yamltext
 from .checkpoint import MessagesAt
 from .definition import Definition
-from .errors import Damaged, SatchelError, UsageError
+from .errors import Damaged, InvalidFile, NewerFormat, SatchelError, UsageError
 from .journal import Tail
 from .moment import Moment
 from .names import DEFINITION
@@ -48,6 +48,7 @@ class Look:
     complaints: list[str]  # what was not as it should be, and does not stop an opening
     signature: Signature
     is_rebuilt: bool = False  # the journal is gone, and the readable files had to do
+    mistake: SatchelError | None = None  # in workspace.yaml, while a process runs by what it said before
 
 
 def define(store: Store) -> Definition:
@@ -95,6 +96,23 @@ def look(store: Store, *, to_open: bool = False, described: Definition | None = 
                 raise
         # else its owner has gone on meanwhile: a checkpoint and what of the journal it needs were not of one moment
     return _look(store, signature(store), described)
+
+
+def look_beside(store: Store) -> Look:
+    """As `look`, for a command that may come while a process runs the workspace. That process does not stop for a
+    mistake in workspace.yaml, so the command does not either: what the file said before counts, and `mistake` tells
+    what is wrong with it now."""
+    try:
+        return look(store)
+    except (InvalidFile, NewerFormat, Damaged) as error:
+        if (holder := lease.holder(store)) is None:
+            raise
+        seen = look(store, described=Definition(holder.run_id, ""))
+        if seen.moment.definition is None:
+            raise
+        before = {"format": definition.FORMAT, "run_id": holder.run_id} | seen.moment.definition
+        seen.definition, seen.mistake = definition.parse(yamltext.dump(before)), error
+        return seen
 
 
 def _begin(job: Callable[[], None]) -> threading.Thread:

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import time
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import click
@@ -17,7 +18,7 @@ from ...workspace.approvals import Question, Reply, answer_text, find, fit, open
 from ...workspace.approvals.form import blank, filled_in
 from ...workspace.approvals.reading import read
 from ...workspace.errors import InvalidFile, LeaseHeld, SatchelError, UsageError
-from ...workspace.looking import look
+from ...workspace.looking import look_beside
 from ...workspace.moment import Moment
 from ...workspace.opening import opened
 from ...workspace.questions import DONE
@@ -28,6 +29,7 @@ from . import asked, takeover
 from .output import columns, print_json, remarks
 from .place import Place, complete_folders, is_workspace, json_option, look_again
 from .place import find as find_place
+from .standing import in_force
 from .storage import storage_option
 from .words import counted, myself, visible
 
@@ -56,7 +58,7 @@ def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -
         return []  # what a key press costs must not depend on a network
     folder = named.pop(0) if named and os.path.isdir(named[0]) else None
     try:
-        moment = look(find_place(folder).store).moment
+        moment = look_beside(find_place(folder).store).moment
     except (SatchelError, OSError):
         return complete_folders(ctx, parameter, incomplete)
     questions = open_questions(moment)
@@ -105,7 +107,10 @@ def command(
     a process is running the workspace, it gets the answer through the question's file.
     """
     place, id, decision = _split(words)
-    moment = look(place.store).moment
+    seen = look_beside(place.store)
+    moment = seen.moment
+    if seen.mistake:
+        click.echo(visible(f"note: {in_force(seen.mistake)}"), err=True)
     said = _Said(place, id or _only_one(moment, place), decision, result, by or myself(), note)
     done = _answer(said)
     _tell(said, done, as_json)
@@ -117,19 +122,20 @@ def _answer(said: _Said) -> _Done:
     until = time.monotonic() + patience
     written = False
     while True:
-        moment = look(said.place.store).moment
+        seen = look_beside(said.place.store)
+        moment = seen.moment
         if (settled := _settled(said, moment)) is not None:
             return settled._replace(before=settled.before and not written)
         question = find(moment, said.id)
         if question is None:
             raise _unknown(moment, said.id, said.place)
         reply = _reply(said, question)
-        try:
-            return _record(said)
-        except LeaseHeld:
-            if not written:
-                _write(said, question, reply)
-                written = True
+        with suppress(LeaseHeld):
+            if seen.mistake is None:  # else a process runs it
+                return _record(said)
+        if not written:
+            _write(said, question, reply)
+            written = True
         if time.monotonic() > until:
             return _Done(moment, recorded=False)
         look_again(said.place.store, _LOOK_AGAIN)
@@ -160,7 +166,7 @@ def _write(said: _Said, question: Question, reply: Reply) -> None:
     values: dict[str, Any] = {"decision": reply.decision, "by": reply.by, "note": reply.note}
     if len(reply.result):
         values["result"] = msgspec.json.decode(reply.result)
-    run_id = look(store).moment.run_id
+    run_id = look_beside(store).moment.run_id
     form = blank(question, run_id)
     for _ in range(_TIMES):
         version = store.version(path)
@@ -278,7 +284,7 @@ def _split(words: tuple[str, ...]) -> tuple[Place, str, str]:
         case (folder, decision) if is_workspace(folder):
             place = find_place(folder)
             if _ID.fullmatch(decision):
-                raise _say_what(look(place.store).moment, decision, place)
+                raise _say_what(look_beside(place.store).moment, decision, place)
             return place, "", decision
         case (id, decision):
             if not _ID.fullmatch(id):
@@ -286,11 +292,11 @@ def _split(words: tuple[str, ...]) -> tuple[Place, str, str]:
             return find_place(None), id, decision
         case (word,) if is_workspace(word):
             place = find_place(word)
-            raise _say_what(look(place.store).moment, "", place)
+            raise _say_what(look_beside(place.store).moment, "", place)
         case (word,):
             place = find_place(None)
             if _ID.fullmatch(word):
-                raise _say_what(look(place.store).moment, word, place)
+                raise _say_what(look_beside(place.store).moment, word, place)
             return place, "", word
         case _:
             raise UsageError(

@@ -126,6 +126,8 @@ def _wanted(standing: Standing) -> str:
         return "an answer: " + ", ".join(questions)
     if standing.wants_merge:
         return "merge"
+    if standing.mistake:
+        return "mend workspace.yaml"
     if standing.has_tasks:
         return "resume"
     return _WANTED.get(standing.state, "resume" if standing.state == "waiting" else "")

@@ -10,7 +10,7 @@ import click
 
 from ...workspace import lease, pausefile, pausing, settling, times
 from ...workspace.errors import LeaseHeld, SatchelError, UsageError
-from ...workspace.looking import Look, define, look
+from ...workspace.looking import Look, look, look_beside
 from ...workspace.opening import opened
 from ...workspace.record import PauseRequested, Resume, time_text
 from ...workspace.report import Report
@@ -18,6 +18,7 @@ from ..supervision.child import FORCE_AFTER
 from .group import tell
 from .output import counting, print_json
 from .place import Place, complete_folders, find, json_option, look_again
+from .standing import in_force
 from .storage import storage_option
 from .words import myself, visible
 
@@ -89,7 +90,7 @@ def ask_all(
 
 def _ask(place: Place, typed: str, request: PauseRequested) -> dict[str, Any]:
     store = place.store
-    seen = look(store)
+    seen = look_beside(store)
     moment = seen.moment
     if moment.is_finished or moment.status == "cancelled":
         raise UsageError("was cancelled already" if moment.status == "cancelled" else "has completed already",
@@ -108,7 +109,8 @@ def _ask(place: Place, typed: str, request: PauseRequested) -> dict[str, Any]:
         except LeaseHeld:  # somebody has started it at this moment
             holder = lease.holder(store)
     who = holder.process if holder else "the process that has it"
-    return {"workspace": typed, "status": "requested", "said": f"{who} stops at its next safe point"}
+    mistake = f" ({in_force(seen.mistake)})" if seen.mistake else ""
+    return {"workspace": typed, "status": "requested", "said": f"{who} stops at its next safe point{mistake}"}
 
 
 def _settle(seen: Look, place: Place, request: PauseRequested) -> dict[str, Any]:
@@ -146,14 +148,16 @@ def _wait(place: Place, told: dict[str, Any]) -> int:
     """Wait until the run has stopped, and put into `told` how. Returns the exit code: 1 if it has not stopped in the
     time in which its supervisor would have killed it."""
     store = place.store
-    definition = define(store)
+    definition = look_beside(store).definition
     limit = definition.drain_timeout + FORCE_AFTER + _MARGIN if definition.drain_then == "force" else float("inf")
     began, free_since = time.monotonic(), float("inf")
     while True:
         now, holder = time.monotonic(), lease.holder(store)
         free_since = min(free_since, now) if holder is None else float("inf")
         # Once the process is killed, its supervisor closes the workspace, unless that has died, too.
-        if holder is None and ((moment := look(store).moment).clean or now > free_since + _MARGIN):
+        if holder is None and (
+            (moment := look(store, described=definition).moment).clean or now > free_since + _MARGIN
+        ):
             told["status"] = moment.status if moment.clean else "interrupted"
             told["said"] = told["status"]
             return 0

@@ -12,10 +12,11 @@ from click.shell_completion import CompletionItem
 
 from ...workspace import inbox, urls
 from ...workspace.errors import UsageError
-from ...workspace.looking import define
+from ...workspace.looking import look_beside
 from ...workspace.textfile import decode
 from .output import print_json
 from .place import Place, complete_folders, find, is_workspace, json_option
+from .standing import in_force
 from .storage import storage_option
 from .words import visible
 
@@ -56,11 +57,13 @@ def command(words: tuple[str, ...], as_message: bool, as_json: bool) -> None:
     what stands on standard input. It works whether or not a process runs the workspace. Prints the paths.
     """
     place, contents = _split(words)
-    define(place.store)
+    seen = look_beside(place.store)
     parcels = [_pack(content, as_message) for content in contents]  # all are looked at before the first is sent
     for parcel in parcels:
         inbox.parse(f"{parcel.words or 'the text'}.{parcel.extension}", parcel.data)
     sent = [inbox.send(place.store, *parcel) for parcel in parcels]
+    if seen.mistake:
+        click.echo(visible(f"note: {in_force(seen.mistake)}"), err=True)
     if as_json:
         print_json([{"file": path, "kind": "message" if as_message else "task"} for path in sent])
     else:

@@ -114,7 +114,9 @@ def _lines(
         if standing.at:
             yield _row("last", f"record {moment.seq}, {since(standing.at)}")
     for complaint in standing.complaints:
-        yield _row("note", complaint)
+        first, *more = fold(complaint, width, _TITLE)
+        yield _row("note", first)
+        yield from (_row("", line) for line in more)
     yield from _pause(standing, width)
     yield from _edits(place, standing, width)
     for number, line in enumerate(remarks(remembered, width - _TITLE if width else 0)):

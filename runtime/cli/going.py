@@ -41,7 +41,8 @@ def _run(
 ) -> Ending:  # fmt: skip
     from .. import running
 
-    before = look(place.store).moment
+    seen = look(place.store)
+    before = seen.moment
     if resuming and before.seq == 0:
         raise UsageError(
             "nothing to resume yet", path=place.store.url, why="this run has never been started",
@@ -60,7 +61,7 @@ def _run(
                 why="then nothing can be written down any more, as in a crash",
                 remedy=f"let it raise an exception or return; `{place.command('resume')}` goes on from its last step",
             ) from error  # fmt: skip
-    after = look(place.store).moment
+    after = look(place.store, described=seen.definition).moment  # a mistake may be in the file by now
     return Ending(place, outcome, after, after.usage.steps - before.usage.steps, time.monotonic() - began)
 
 

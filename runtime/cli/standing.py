@@ -17,7 +17,7 @@ from ...workspace.edits.keeping import not_settled
 from ...workspace.errors import SatchelError
 from ...workspace.journal import Tail
 from ...workspace.lease import Lease
-from ...workspace.looking import define, look
+from ...workspace.looking import define, look_beside
 from ...workspace.moment import Moment
 from ...workspace.projection import TODO
 from ...workspace.rebuilding import begun
@@ -64,6 +64,7 @@ class Standing:
     has_conflict: bool = False  # a file and the run contradict each other, and nobody has settled that
     has_tasks: bool = False  # it has completed, and the inbox has something to do for it
     problem: SatchelError | None = None
+    mistake: SatchelError | None = None  # in workspace.yaml, and a process runs by what it said before
     moved: Tombstone | None = None  # it lives elsewhere
 
     @property
@@ -100,15 +101,18 @@ def stand(store: Store, *, with_edits: bool = False) -> Standing:
         standing.heard = store.trace(lease.PATH).at if standing.holder and standing.holder.ttl else ""
     except (SatchelError, OverflowError):  # a number that is no process
         standing.holder = None
-    if definition_problem:
+    if definition_problem and (standing.moved or standing.holder is None):
         standing.problem = definition_problem
         return standing
     try:
-        seen = look(store)
+        seen = look_beside(store)
     except SatchelError as error:
-        standing.problem = error
+        standing.problem = definition_problem or error
         return standing
+    standing.definition, standing.mistake = seen.definition, seen.mistake
     standing.moment, standing.complaints = seen.moment, [*seen.complaints]
+    if seen.mistake:
+        standing.complaints.append(in_force(seen.mistake))
     for name in store.unusable(archive.FOLDER):
         standing.complaints.append(f"inbox/{name} is left alone: not every system takes that name. Rename it")
     standing.at = _last_time(seen.tail)
@@ -200,6 +204,11 @@ def _read_plan(store: Store, standing: Standing) -> None:
         standing.problem = error
 
 
+def in_force(mistake: SatchelError) -> str:
+    """What to say of a mistake in workspace.yaml of a run that a process runs."""
+    return f"{mistake}; the run goes on with what it said before"
+
+
 def doing(standing: Standing) -> str:
     """The process that has the workspace, or had it last."""
     process = standing.holder or standing.last
@@ -208,7 +217,7 @@ def doing(standing: Standing) -> str:
 
 def as_json(standing: Standing) -> dict[str, Any]:
     """What `status --json` and `ls --json` have in common."""
-    moment, definition = standing.moment, standing.definition
+    moment, definition, problem = standing.moment, standing.definition, standing.problem or standing.mistake
     progress = standing.plan.progress if standing.plan else None
     return {
         "workspace": standing.url,
@@ -226,6 +235,5 @@ def as_json(standing: Standing) -> dict[str, Any]:
         "open_questions": asked.as_json(moment, None) if moment else [],
         "holder": msgspec.to_builtins(standing.holder) if standing.state == "running" else None,
         "heard": standing.heard or None,
-        "problem": {"kind": type(standing.problem).__name__, "message": str(standing.problem)}
-        if standing.problem else None,
+        "problem": {"kind": type(problem).__name__, "message": str(problem)} if problem else None,
     }  # fmt: skip
