@@ -83,6 +83,7 @@ class Run(RunParameter, Generic[S]):
 
     @state.setter
     def state(self, value: S) -> None:
+        _ = self.state  # only from where it can be read
         self._session.live.value = value
 
     async def plan(self, title: str | None, items: Sequence[str]) -> None:

@@ -137,7 +137,14 @@ class Session(AgentContext):
 
     @property
     def state(self) -> Any:
-        """The user's own object."""
+        """The user's own object. AgentError for a task of the agent beside the scope at work: what it changed would be
+        committed with that scope, or undone with it."""
+        if self.scope is not None and current_scope.get() is self.root:
+            raise AgentError(
+                f"run.state was used beside the scope {self.scope.title!r}",
+                why="what is changed there would be committed with that scope, or undone with it",
+                remedy="use it in that scope's function, or await the task before the scope begins",
+            )
         return self.live.value
 
     def rollback(self) -> None:

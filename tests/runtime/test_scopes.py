@@ -7,6 +7,7 @@ import copy
 import json
 import tempfile
 import threading
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
@@ -525,3 +526,55 @@ def test_another_order_of_the_states_keys_is_no_change(workspace: Path) -> None:
         run.state["a"] = run.state.pop("a")
 
     assert run(workspace, main).status == "completed"
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_task_beside_an_item_changes_the_state_that_the_item_commits(workspace: Path, whole: bool) -> None:
+    """It would be committed as the item's, and made again by nothing after a crash in it."""
+    begun, changed = asyncio.Event(), asyncio.Event()
+
+    async def beside(run: Run[dict[str, Any]]) -> None:
+        await begun.wait()
+        try:
+            if whole:
+                run.state = {"beside": True}
+            else:
+                run.state["beside"] = True
+        finally:
+            changed.set()
+
+    async def work(run: Run[dict[str, Any]], item: Item) -> None:
+        begun.set()
+        await changed.wait()
+        run.state["item"] = True
+
+    @agent
+    async def main(run: Run[dict[str, Any]]) -> None:
+        if not run.todo.items:
+            await run.plan(None, ["one"])
+        task = asyncio.ensure_future(beside(run))
+        await run.todo.each(work)
+        await task
+
+    outcome = run(workspace, main)
+    assert isinstance(outcome.error, AgentError) and "run.state was used beside the scope 'one'" in str(outcome.error)
+    assert json.loads((workspace / "state.json").read_text())["data"] == {"item": True}
+
+
+def test_the_state_can_not_be_used_by_what_belongs_to_a_scope_or_between_scopes(workspace: Path) -> None:
+    async def work(run: Run[dict[str, Any]]) -> None:
+        async def add(name: str) -> None:
+            run.state[name] = True
+
+        await asyncio.gather(add("task"), asyncio.to_thread(run.state.update, {"thread": True}))
+
+    @agent
+    async def main(run: Run[dict[str, Any]]) -> list[str]:
+        await run.scope("s", work, run)
+        return [name async for name in names(run)]
+
+    async def names(run: Run[dict[str, Any]]) -> AsyncIterator[str]:
+        for name in sorted(run.state):
+            yield name
+
+    assert run(workspace, main).result == ["task", "thread"]
