@@ -18,25 +18,24 @@ from waits import NOBODY_SAVES
 from satchel.workspace import settling
 
 from . import bases
-from .play import Player
+from .play import Player, remembering
 
 
 def main(seed: str, count: str, first: str = "0") -> int:
     settling.WAITS = NOBODY_SAVES
     folder = Path(tempfile.mkdtemp(prefix="satchel-fuzz-"))
-    player, kinds, began = (
-        Player(int(seed), folder / "case", bases.build()),
-        collections.Counter[str](),
-        time.monotonic(),
-    )
-    for number in range(int(first), int(first) + int(count)):
-        for finding in player.play(number):
-            kinds[finding.kind] += 1
-            if kinds[finding.kind] == 1:
-                shutil.copytree(
-                    folder / "case", folder / f"case-{number}", symlinks=True, dirs_exist_ok=True, ignore=_no_pipes
-                )
-                print(finding, flush=True)
+    player, began = Player(int(seed), folder / "case", bases.build()), time.monotonic()
+    kinds: collections.Counter[str] = collections.Counter()
+    with remembering():
+        for done, number in enumerate(range(int(first), int(first) + int(count)), 1):
+            for finding in player.play(number):
+                kinds[finding.kind] += 1
+                if kinds[finding.kind] == 1:
+                    kept = folder / f"case-{number}"
+                    shutil.copytree(folder / "case", kept, symlinks=True, dirs_exist_ok=True, ignore=_special)
+                    print(finding, flush=True)
+            if done % 1000 == 0:
+                print(f"{done} cases, {time.monotonic() - began:.0f} s", flush=True)
     for kind, times in kinds.most_common():
         print(f"{times:>6}  {kind}")
     seconds = time.monotonic() - began
@@ -44,13 +43,10 @@ def main(seed: str, count: str, first: str = "0") -> int:
     return 1 if kinds else 0
 
 
-def _no_pipes(folder: str, names: list[str]) -> list[str]:
-    return [
-        name
-        for name in names
-        if Path(folder, name).is_fifo()
-        or (not Path(folder, name).is_symlink() and Path(folder, name).stat().st_size > 1 << 30)
-    ]
+def _special(folder: str, names: list[str]) -> list[str]:
+    """What can't be copied, or would fill the disk."""
+    paths = [Path(folder, name) for name in names if not Path(folder, name).is_symlink()]
+    return [each.name for each in paths if each.is_fifo() or each.stat().st_size > 1 << 30]
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import shutil
 import signal
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,18 +20,22 @@ from typing import Any
 
 import click
 from click.testing import CliRunner
+from jsonschema.protocols import Validator
 from waits import NOBODY_SAVES
 
-from satchel.runtime.cli import cmd_pause, group
+from satchel.runtime.cli import cmd_check, cmd_merge, cmd_pause, group
 from satchel.runtime.supervision import processes
-from satchel.workspace import settling
+from satchel.schemas import Problem, Where, checking
+from satchel.workspace import settling, yamltext
 from satchel.workspace.errors import SatchelError
+from satchel.workspace.yamltext import Document
 
 from . import bases, mutations
 from .bases import Files
 
 CPU_LIMIT, WALL_LIMIT = 5.0, 60.0  # seconds of a command
 MEMORY_LIMIT = 500 << 20
+_REMEMBERED = 5_000
 LOOKS = (
     ("status",), ("status", "--json"), ("check",), ("check", "--json"), ("log",), ("log", "--json"), ("ls",),
     ("ls", "--json"), ("merge",), ("answer",), ("status",), ("status", "--json"), ("check",),
@@ -178,12 +182,52 @@ def _watched(errors: list[Exception]) -> Iterator[None]:
     click.style = lambda text, **_: str(text)  # with colours on, whatever steers the terminal is of the files
     group.tell = cmd_pause.tell = tell  # type: ignore[attr-defined]
     processes.signal_if, settling.WAITS = signal_if, NOBODY_SAVES
+    looks = cmd_check._LOOKS, cmd_merge._LOOKS
+    cmd_check._LOOKS = cmd_merge._LOOKS = 1  # of a run that goes on they wait for the next
     try:
         yield
     finally:
         group.tell = cmd_pause.tell = real_tell  # type: ignore[attr-defined]
         processes.signal_if, settling.WAITS = real_signal, real_waits
+        cmd_check._LOOKS, cmd_merge._LOOKS = looks
         click.style = real_style
+
+
+@contextmanager
+def remembering() -> Iterator[None]:
+    """In the body nothing is validated or read as YAML a second time that was found to be in order before: of a case
+    most is as it was in all others, and this is what takes the time."""
+    valid: set[tuple[str, str]] = set()
+    documents: dict[str, Document] = {}
+    real_check, real_load = checking.check, yamltext.load
+
+    def check(checker: Validator, value: Any, place: Callable[[Where], str], limit: int) -> list[Problem]:
+        if type(checker) is not checking._Discriminating:  # a stranger's
+            return real_check(checker, value, place, limit)
+        try:
+            key = str(checker.schema["$id"]), repr(value)
+        except (ValueError, RecursionError):  # too large a number, or too deep
+            return real_check(checker, value, place, limit)
+        if key in valid:
+            return []
+        found = real_check(checker, value, place, limit)
+        if not found and len(valid) < _REMEMBERED:
+            valid.add(key)
+        return found
+
+    def load(text: str, path: str) -> Document:
+        if text not in documents:
+            document = real_load(text, path)
+            if len(documents) == _REMEMBERED or len(text) > 10_000:
+                return document
+            documents[text] = document
+        return documents[text]
+
+    checking.check, yamltext.load = check, load
+    try:
+        yield
+    finally:
+        checking.check, yamltext.load = real_check, real_load
 
 
 @contextmanager

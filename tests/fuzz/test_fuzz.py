@@ -10,7 +10,7 @@ import pytest
 
 from . import bases
 from .bases import Files
-from .play import Player
+from .play import Player, remembering
 
 FEW, MANY, PARTS = 10, 2_000, 4
 
@@ -23,9 +23,10 @@ def workspaces() -> list[Files]:
 def play(tmp_path: Path, workspaces: list[Files], seed: int, count: int) -> None:
     player = Player(seed, tmp_path / "case", workspaces)
     print(f"seed {player.seed}: `cd tests && python -m fuzz {player.seed} 1 N` plays the case N again")
-    for number in range(count):
-        found = player.play(number)
-        assert not found, "\n".join(map(str, found))
+    with remembering():
+        for number in range(count):
+            found = player.play(number)
+            assert not found, "\n".join(map(str, found))
 
 
 def test_a_few_hostile_workspaces_are_refused_or_harmless(tmp_path: Path, workspaces: list[Files]) -> None:
