@@ -13,6 +13,8 @@ from .errors import InvalidFile, NewerFormat, UsageError
 from .names import DEFINITION
 
 FORMAT = 1
+LIMIT = 64 << 10
+"""Bytes. Every command reads this file, and YAML takes its time."""
 
 _IDENTITY = ("$schema", "format", "run_id")
 

@@ -24,7 +24,6 @@ from .projection import STEPS
 from .store import Entry, Store, Version
 from .textfile import decode
 
-_DEFINITION_LIMIT = 1 << 20
 _LOOKS = 8
 _SHOWN = 8  # step files of several scopes
 
@@ -64,7 +63,7 @@ def define(store: Store) -> Definition:
 def read_definition(store: Store) -> Definition:
     """What workspace.yaml says, whether or not the run lives here."""
     try:
-        data = store.read(DEFINITION, limit=_DEFINITION_LIMIT).data
+        data = store.read(DEFINITION, limit=definition.LIMIT).data
     except FileNotFoundError:
         raise UsageError(
             "is not a workspace", path=store.url, why=f"there is no {DEFINITION} in it",
@@ -125,7 +124,7 @@ def _begin(job: Callable[[], None]) -> threading.Thread:
 def _have_definition(store: Store) -> None:
     """At hand, if it is there. Errors are for whoever reads it to tell."""
     with suppress(SatchelError, OSError):
-        store.read(DEFINITION, limit=_DEFINITION_LIMIT)
+        store.read(DEFINITION, limit=definition.LIMIT)
 
 
 def _needed(store: Store) -> list[str]:

@@ -19,7 +19,7 @@ from .record import Mode, PauseRequested, Resume, time_text
 from .store import Store
 
 PATH = "pause.yaml"
-LIMIT = 1 << 20
+LIMIT = 64 << 10
 FATE = "and was written again"
 """What becomes of a file that can't be understood, once it is kept as rejected."""
 

@@ -104,14 +104,14 @@ def _try_storage(store: Store, as_json: bool) -> None:
 def _check(store: Store) -> _Checked:
     checked = _Checked()
     try:
-        define(store)
+        described = define(store)
     except UsageError:
         raise  # not a workspace
     except SatchelError as error:
         checked.problems += of_error(error)
     else:
         try:
-            checked.seen = look(store)
+            checked.seen = look(store, described=described)
         except SatchelError as error:
             checked.problems += of_error(error)
     if checked.seen:

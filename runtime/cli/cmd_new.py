@@ -92,7 +92,7 @@ def _write(folder: str, files: list[File]) -> None:
             _make_folders(os.path.dirname(full), made)
             with open(full, "xb") as stream:
                 made.append(full)
-                stream.write(file.data)
+                stream.write(file.read())
             if file.mode is not None:
                 os.chmod(full, file.mode | 0o200)
 
@@ -106,7 +106,7 @@ def _upload(store: Store, files: list[File]) -> None:
     made: list[str] = []
     try:
         for file in files:
-            store.create(file.path, file.data)
+            store.create(file.path, file.read())
             made.append(file.path)
     except BaseException as error:
         for path in reversed(made):

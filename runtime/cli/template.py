@@ -12,19 +12,28 @@ from typing import Any, NamedTuple
 
 from ...schemas import Where
 from ...schemas.problem import nearest
-from ...workspace import definition, stamp, yamltext
+from ...workspace import archive, definition, stamp, tombstone, yamltext
 from ...workspace.errors import InvalidFile, UsageError
 from ...workspace.names import DEFINITION, OF_A_RUN
 from ...workspace.projection import TODO
+from ...workspace.store import DiskStore
 
 _SAMPLES = "satchel.sample_workspaces"
+_AGENTS = "agents/"
 _NEVER = frozenset(("__pycache__", ".git", ".DS_Store"))
+
+
+_LARGEST = 1 << 30
+"""Bytes of a file that is copied."""
 
 
 class File(NamedTuple):
     path: str  # in the workspace
-    data: bytes
+    source: bytes | Traversable  # what is in it, or where that lies
     mode: int | None
+
+    def read(self) -> bytes:
+        return self.source if isinstance(self.source, bytes) else self.source.read_bytes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +44,11 @@ class Template:
     root: Traversable
 
     def definition(self) -> str:
-        """The text of its workspace.yaml. InvalidFile if that is not valid."""
-        data = self.root.joinpath(DEFINITION).read_bytes()
+        """The text of its workspace.yaml. InvalidFile if it is not valid, too large, or a link to elsewhere."""
+        if isinstance(self.root, Path):
+            data = DiskStore(self.root).read(DEFINITION, limit=definition.LIMIT).data
+        else:
+            data = self.root.joinpath(DEFINITION).read_bytes()
         text = yamltext.decode(data, DEFINITION)
         definition.parse(text)
         return text
@@ -80,17 +92,27 @@ def _is_workspace(folder: Traversable) -> bool:
 def _collect(folder: Traversable, above: str) -> Iterator[File]:
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         path = f"{above}{entry.name}"
-        if entry.name in _NEVER or path in OF_A_RUN or path == DEFINITION or ".rejected." in entry.name:
+        if entry.name in _NEVER or _is_of_a_run(path) or ".rejected." in entry.name:
             continue
         if isinstance(entry, Path) and entry.is_symlink():
             continue
         if entry.is_dir():
             yield from _collect(entry, f"{path}/")
         elif entry.is_file():
-            data = entry.read_bytes()
-            if path == TODO and stamp.read_markdown(data).stamp is not None:
+            status = entry.stat() if isinstance(entry, Path) else None
+            if status and status.st_size > _LARGEST:
+                raise UsageError("is larger than 1 GiB", path=path, remedy="copy it by hand, or move it away")
+            is_plan = entry.name == TODO and (not above or above.startswith(_AGENTS))
+            if is_plan and stamp.read_markdown(entry.read_bytes()).stamp is not None:
                 continue
-            yield File(path, data, entry.stat().st_mode & 0o777 if isinstance(entry, Path) else None)
+            yield File(path, entry, status.st_mode & 0o777 if status else None)
+
+
+def _is_of_a_run(path: str) -> bool:
+    """Its state, its sub-agents', or what was sent to it. Code may lie in agents/, too."""
+    if path in (DEFINITION, tombstone.PATH, archive.FOLDER) or path in OF_A_RUN:
+        return True
+    return path.startswith(_AGENTS) and path.rpartition("/")[2] in OF_A_RUN
 
 
 # Settings

@@ -3,17 +3,38 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 
 from satchel.runtime.cli.cmd_new import _write
 from satchel.runtime.cli.template import File, samples, value_of
+from satchel.workspace import looking
 from satchel.workspace.definition import parse
 from satchel.workspace.errors import UsageError
 
 from .conftest import ASKING, Cli, Make, contents
 
+PARENT = """
+from satchel import agent, effect
+
+@effect
+def send(text: str) -> str:
+    raise TimeoutError("no answer")
+
+async def work(run, item):
+    await send(item.text)
+
+@agent
+async def reader(run):
+    await run.plan(None, ["read it"])
+    await run.todo.each(work)
+
+@agent
+async def main(run):
+    await run.spawn(reader, "reader")
+"""
 SETTINGS = "# what it is\nsettings:\n  top: 5  # how many\n  folder: docs\n  model:\n    name: x\n"
 
 
@@ -33,6 +54,57 @@ def test_state_of_the_old_run_is_copied(make: Make, cli: Cli, tmp_path: Path) ->
     run_id = parse((new / "workspace.yaml").read_bytes()).run_id
     assert run_id.startswith("demo-") and run_id != "demo-1a2b" and len(run_id) == 9
     assert cli("run", new).exit_code == 4
+
+
+def test_what_sub_agents_have_done_and_what_was_sent_is_copied(make: Make, cli: Cli, tmp_path: Path) -> None:
+    folder = make(PARENT)
+    (folder / "agents").mkdir()
+    (folder / "agents/helper.py").write_text("# code of its own\n")
+    assert cli("run", folder).exit_code == 4
+    cli("send", folder, "one more thing")
+    assert {"state.json", "steps", "todo.md"} <= {path.name for path in (folder / "agents/reader").iterdir()}
+    (folder / "moved.yaml").write_text("format: 1\n")
+    assert cli("new", folder, tmp_path / "new").exit_code == 0
+    assert sorted(contents(tmp_path / "new")) == [
+        str(tmp_path / "new" / name) for name in ("agent.py", "agents/helper.py", "workspace.yaml")
+    ]
+
+
+def test_a_link_in_place_of_the_definition_is_followed(make: Make, cli: Cli, tmp_path: Path) -> None:
+    folder = make()
+    (folder / "workspace.yaml").rename(tmp_path / "secret.yaml")
+    (folder / "workspace.yaml").symlink_to(tmp_path / "secret.yaml")
+    result = cli("new", folder, tmp_path / "new")
+    assert result.exit_code == 2 and "a symbolic link" in result.stderr and not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("name", ["workspace.yaml", "data.bin"])
+def test_a_file_larger_than_any_document_fills_the_memory(make: Make, cli: Cli, tmp_path: Path, name: str) -> None:
+    folder = make()
+    with open(folder / name, "ab") as file:
+        file.truncate(1 << 40)
+    result = cli("new", folder, tmp_path / "new")
+    assert result.exit_code == 2 and f"{name}: " in result.stderr.replace(", as a whole", ""), result.stderr
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_large_definition_makes_every_look_slow(make: Make, cli: Cli) -> None:
+    folder = make(extra="settings: {a: [" + "x," * 500_000 + "]}\n")
+    began = time.process_time()
+    result = cli("status", folder)
+    assert result.exit_code == 2 and "more than" in result.stderr
+    assert time.process_time() - began < 1
+
+
+def test_a_definition_is_read_more_than_once_for_one_look(
+    make: Make, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, read = make(), []
+    monkeypatch.setattr(looking.definition, "parse", lambda text: read.append(text) or parse(text))  # type: ignore[func-returns-value]
+    for command in ("status", "check", "ls"):
+        cli(command, folder if command != "ls" else folder.parent)
+        assert len(read) == 1
+        read.clear()
 
 
 def test_a_plan_of_a_persons_own_is_not_copied(make: Make, cli: Cli, tmp_path: Path) -> None:

@@ -156,9 +156,9 @@ def test_billion_laughs_are_expanded() -> None:
 
 
 @pytest.mark.parametrize("line", ["- *a\n", "- &a b\n", "- .inf\n", "- a #b\n"])
-def test_a_hundred_thousand_problems_take_minutes_to_report(line: str) -> None:
+def test_thirty_thousand_problems_take_minutes_to_report(line: str) -> None:
     started = time.monotonic()
-    assert len(refusal(line * 100_000).splitlines()) == 20
+    assert len(refusal(line * 30_000).splitlines()) == 20
     assert time.monotonic() - started < 10
 
 
@@ -168,7 +168,7 @@ def test_a_tag_is_obeyed(tag: str) -> None:
     assert "tag" in refusal(f"a: {tag}\n")
 
 
-@pytest.mark.parametrize("deep", ["[" * 100_000, "a: " + "{b: " * 50_000, "- " * 50_000 + "x", "[" * 33 + "]" * 33,
+@pytest.mark.parametrize("deep", ["[" * 30_000, "a: " + "{b: " * 50_000, "- " * 50_000 + "x", "[" * 33 + "]" * 33,
                                   "".join(" " * i + "a:\n" for i in range(500))])  # fmt: skip
 def test_deep_nesting_exhausts_the_stack(deep: str) -> None:
     assert "more than 32 levels" in refusal(deep)
@@ -178,10 +178,10 @@ def test_nesting_up_to_the_limit_is_refused() -> None:
     assert value("[" * 32 + "]" * 32)
 
 
-@pytest.mark.parametrize("huge", ["a: " + "x" * (1024 * 1024), "é" * (513 * 1024)])
+@pytest.mark.parametrize("huge", ["a: " + "x" * (256 << 10), "é" * (129 << 10)])
 def test_a_huge_file_is_parsed(huge: str) -> None:
     started = time.monotonic()
-    assert "more than 1 MiB" in refusal(huge)
+    assert "more than 256 KiB" in refusal(huge)
     assert time.monotonic() - started < 10
 
 

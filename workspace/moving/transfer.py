@@ -21,8 +21,8 @@ from ..store import DiskStore, Entry, Store, Version
 from . import inventory
 from .still import Still, finished
 
-READ_LIMIT = 1 << 40
-"""A file is held in memory as a whole, as everywhere else; but what a run has made is not refused for its size."""
+READ_LIMIT = 1 << 36
+"""A file is held in memory as a whole, as everywhere else; but what a run can have made is not refused for its size."""
 
 _LOOKS = 5
 _AT_ONCE = 8  # requests that are under way where there is a network between

@@ -16,7 +16,7 @@ from . import faults
 from .core import resolve
 from .faults import Mark, mark_of
 
-LIMIT = 1024 * 1024  # bytes; a file of this size takes seconds
+LIMIT = 256 << 10  # bytes; a file of this size takes a second or two
 DEPTH = 32
 PROBLEMS = 20
 
@@ -67,12 +67,12 @@ class Document:
 def load(text: str, path: str) -> Document:
     """Parse `text`; `path` is only named in errors. InvalidFile lists all that can be found at once.
 
-    Slow for its size (about 3 s for the largest file allowed): PyYAML's own scanner, since libyaml's recursion and
+    Slow for its size (up to 2 s for the largest file allowed): PyYAML's own scanner, since libyaml's recursion and
     its marks can't be relied on everywhere.
     """
     if len(text) > LIMIT or len(text.encode("utf-8", "surrogatepass")) > LIMIT:
         raise InvalidFile(
-            path, [Problem("the file", "more than 1 MiB", "less", "Put large content into a file beside it")]
+            path, [Problem("the file", "more than 256 KiB", "less", "Put large content into a file beside it")]
         )
     if bad := _UNREADABLE.search(text):
         raise InvalidFile(path, [faults.unreadable(text, bad.start())])
