@@ -670,3 +670,70 @@ def test_an_error_of_satchel_that_not_done_names_is_not_believed(workspace: Path
         await send()
 
     assert isinstance(run(workspace, main).error, UsageError)
+
+
+def test_a_cancellation_between_an_effect_and_its_record_leaves_a_doubt(
+    workspace: Path, calls: list[str], crash: Any
+) -> None:
+    """It comes when the function has returned, while the record waits for company."""
+
+    @effect
+    async def send() -> str:
+        calls.append("sent")
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        return "receipt"
+
+    async def work(run: Run[Any]) -> Any:
+        (found,) = await asyncio.gather(send(), return_exceptions=True)
+        if run.attempt == 1:
+            assert isinstance(found, asyncio.CancelledError)
+            raise crash
+        return found
+
+    @agent
+    async def main(run: Run[Any]) -> Any:
+        return await run.scope("send", work, run)
+
+    with pytest.raises(crash):
+        run(workspace, main)
+    outcome = run(workspace, main)
+    assert (outcome.status, outcome.result, calls) == ("completed", "receipt", ["sent"])
+
+
+def test_equal_calls_of_branches_of_other_speed_are_done_again_or_share_a_result(
+    workspace: Path, calls: list[str], crash: Any
+) -> None:
+    """Which branch gets which result is not fixed: nothing but the order tells equal calls apart. `named` does."""
+
+    @step
+    async def prepare(name: str) -> None:
+        await asyncio.sleep(0)
+
+    @effect
+    async def ticket(of: str) -> str:
+        calls.append(of)
+        return f"ticket {len(calls)}"
+
+    async def branch(name: str, steps: int) -> tuple[str, str]:
+        for number in range(steps):
+            await prepare(f"{name}{number}")
+        return await ticket("one"), await ticket.named(name)("other")
+
+    @agent
+    async def main(run: Run[Any]) -> list[tuple[str, str]]:
+        slow, quick = (3, 0) if run.attempt == 1 else (0, 3)
+        found = list(await asyncio.gather(branch("a", slow), branch("b", quick)))
+        if run.attempt == 1:
+            first.extend(found)
+            raise crash
+        return found
+
+    first: list[tuple[str, str]] = []
+    with pytest.raises(crash):
+        run(workspace, main)
+    found = run(workspace, main).result
+    assert len(calls) == 4
+    assert sorted(one for one, _ in found) == sorted(one for one, _ in first), "each result is used once"
+    assert [named for _, named in found] == [named for _, named in first]

@@ -19,7 +19,7 @@ import warm
 from servers import BUCKET, SECRET, Server
 
 import satchel
-from satchel import Item, Run, agent, run_async, step
+from satchel import Item, Run, agent, effect, run_async, step
 from satchel.runtime import attention
 from satchel.runtime.running import Outcome
 from satchel.workspace import opening
@@ -466,3 +466,38 @@ def test_an_upload_right_before_the_end_is_overlooked(place: Place) -> None:
     place.upload("todo.md", b"- [ ] start\n")
     outcome = asyncio.run(place.run(main))
     assert (outcome.status, outcome.result) == ("completed", ["start", "home"])
+
+
+def test_a_timeout_between_an_effect_and_its_record_leaves_a_doubt(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request that records it is under way when the agent's patience ends."""
+    calls: list[str] = []
+    once = Requests.once
+
+    def slow(self: Requests, method: str, what: str, path: str, **arguments: Any) -> Any:
+        if method == "put_object" and path.startswith("journal/") and calls == ["sent"]:
+            time.sleep(0.4)
+        return once(self, method, what, path, **arguments)
+
+    monkeypatch.setattr(Requests, "once", slow)
+
+    @effect
+    async def send() -> str:
+        calls.append("sent")
+        return "receipt"
+
+    @agent
+    async def main(run: Run[Any]) -> str:
+        try:
+            async with asyncio.timeout(None if len(calls) > 1 else 0.2):
+                return await send()
+        except TimeoutError:
+            calls.append("timeout")
+            raise
+
+    assert asyncio.run(place.run(main)).status == "failed"
+    assert calls == ["sent", "timeout"]
+    outcome = asyncio.run(place.run(main))
+    assert (outcome.status, outcome.result, outcome.doubts) == ("completed", "receipt", [])
+    assert calls == ["sent", "timeout"]
