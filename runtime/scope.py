@@ -52,7 +52,7 @@ class Call:
     named: str | None = None
     outer: Call | None = None  # that it is made in
     counts: dict[tuple[str, str], int] = field(default_factory=dict)  # of the calls its function makes
-    made: Made = field(default_factory=Made)  # of those, the ones that have not begun
+    made: Made | None = None  # of those, the ones that have not begun
     place: int = field(default_factory=raised.new_place)
     prompts: dict[str, str] = field(default_factory=dict)  # those that went into it, with their versions
     model: str = ""  # the fallback that is asked in this attempt
@@ -130,7 +130,9 @@ class ScopeRun:
     ) -> Coroutine[Any, Any, Any]:
         """A call of `step` in this scope: its recorded result, or that of running it, once this is awaited."""
         outer, mark = current_call.get(), object()
-        made = self.made if outer is None else outer.made
+        made = self.made
+        if outer is not None:
+            made = outer.made = outer.made or Made()
         coroutine = self._call(made, mark, step, args, kwargs, named)
         made.add(mark, coroutine, step.name)
         return coroutine
@@ -252,7 +254,7 @@ class ScopeRun:
     async def invoke(self, call: Call, injected: dict[str, Any]) -> Any:
         """Run the function of a call, in a thread if it is not async."""
         step = call.step
-        call.counts, call.made, call.ended = {}, Made(), False
+        call.counts, call.made, call.ended = {}, None, False
         drain = self.context.drain
         try:
             with (drain.held if step.is_effect else drain.working)(call.words):  # never between an effect's two halves
@@ -283,9 +285,9 @@ class ScopeRun:
                 result = await step.function(*args, **kwargs)
             else:
                 result = await self.in_thread(bind(step.function, *args, **kwargs))
-            if step.is_effect:
+            if call.made is not None and step.is_effect:
                 self.made.take(call.made)  # it has happened, which comes first
-            else:
+            elif call.made is not None:
                 call.made.check(step.name, self.context.store.url)
             return result
         finally:
