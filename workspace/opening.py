@@ -81,6 +81,7 @@ class Workspace:
         self._report_file = ReportDocument(report, store, self.behind)
         self.due = Due(store.abilities.remote)
         self.reaches_out = False  # see `opened`
+        self.home = store.url  # where the run lives
 
     def write_to(self, journal: Journal) -> None:
         """From now on the files wait for this journal."""
@@ -223,7 +224,7 @@ def opened(
         archive.put_away(store, seen.moment)
         leftovers = list(salvage.leftovers(store, seen.moment))
         workspace = Workspace(store, seen.definition, seen.moment, report)
-        workspace.owned, workspace.reaches_out = mine, reaches_out
+        workspace.owned, workspace.reaches_out, workspace.home = mine, reaches_out, adopted.home or store.url
         workspace.due, workspace.has_edits = _due(store, seen), bool(noticed.edits)
         _restore_messages(workspace, seen)
         workspace.write_to(mine.journal(store))
@@ -268,7 +269,7 @@ def _record_opening(
     writer.add(
         Opened(
             format=FORMAT, run_id=moment.run_id, run_nonce=nonce, satchel=version(), python=platform.python_version(),
-            host=socket.gethostname(), pid=os.getpid(), url=store.url, why=why, found=was,
+            host=socket.gethostname(), pid=os.getpid(), url=workspace.home, why=why, found=was,
             definition=noticed.definition, checkpoint=seen.checkpoint,
         )
     )  # fmt: skip

@@ -44,8 +44,8 @@ def closed(tmp_path: Path) -> Path:
     return folder
 
 
-def crash(folder: Path) -> None:
-    with opened(DiskStore(folder), "recover", Report()):
+def crash(folder: Path, *, adopt: bool = False) -> None:
+    with opened(DiskStore(folder), "recover", Report(), adopt=adopt):
         pass  # left without closing it
 
 
@@ -102,9 +102,33 @@ def test_a_place_that_holds_something_else_by_now_counts(is_clean: bool, closed:
     assert judged(tmp_path / "b", closed).is_new_home
 
 
-def test_a_copy_of_a_closed_run_is_asked_about(closed: Path) -> None:
-    found = judged(cp(closed), closed)
-    assert found.is_new_home and "closed" in found.says and str(closed) in found.says
+def test_a_copy_of_a_closed_run_goes_on_next_to_its_original(closed: Path) -> None:
+    copy = cp(closed)
+    assert f"{closed} still holds it, and two that go on would both act" in asked(copy, closed)
+    with pytest.raises(UsageError, match="--adopt"), opened(DiskStore(copy), "run", Report()):
+        pass
+    shutil.rmtree(closed)
+    assert "is there no more" in judged(copy, closed).says
+
+
+def test_a_command_that_looks_at_no_bucket_adopts_what_a_bucket_may_still_hold(
+    closed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next `run` would not look any more."""
+    with opened(DiskStore(closed), "recover", Report()) as workspace:
+        workspace.journal.add(replace(OPENED, url="s3://bucket/a"))
+        workspace.close()
+    for _ in range(2):
+        with opened(DiskStore(closed), "recover", report := Report()) as workspace:
+            workspace.close()
+        assert "`satchel resume` looks" in str(report.remarks)
+        assert workspace.moment.url == "s3://bucket/a"
+    monkeypatch.setattr("satchel.workspace.moving.adoption.open_store", lambda url: DiskStore(closed))
+    with (
+        pytest.raises(UsageError, match="still holds it"),
+        opened(DiskStore(closed), "run", Report(), reaches_out=True),
+    ):
+        pass
 
 
 def test_a_copy_of_a_crashed_run_acts_beside_it(closed: Path) -> None:
@@ -129,7 +153,6 @@ def test_a_copy_acts_beside_one_that_is_at_work(closed: Path) -> None:
 
 def test_a_copy_acts_beside_one_that_can_not_be_read(closed: Path) -> None:
     copy = cp(closed)
-    crash(copy)
     (closed / "workspace.yaml").write_text("a: b: c\n")
     assert "can't be read" in asked(copy, closed)
 
@@ -247,10 +270,10 @@ def test_a_copy_in_a_bucket_is_not_seen_from_a_folder(
             seaweedfs.client.put_object(Bucket=BUCKET, Key=key, Body=path.read_bytes())
     from satchel.workspace.store import open_store
 
-    assert "adopted here" in judged(open_store(place), closed).says
+    assert f"{closed} still holds it" in asked(open_store(place), closed)
     copy = cp(closed)
-    assert "adopted here" in judged(copy, place, "a-server").says
-    crash(copy)
+    assert f"{place} still holds it" in asked(copy, place, "a-server")
+    crash(copy, adopt=True)
     assert f"{place} still holds it" in asked(copy, place, "a-server")
     seaweedfs.client.delete_object(Bucket=BUCKET, Key=f"{prefix}/workspace.yaml")
     assert "is there no more" in judged(copy, place, "a-server").says

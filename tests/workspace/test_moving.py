@@ -55,7 +55,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.rmtree(folder / ".satchel/schemas")
     shutil.rmtree(folder / "__pycache__", ignore_errors=True)
     (folder / "notes.txt").write_text("mine\n")
-    return folder
+    return folder.rename(folder.with_name("kept"))  # so that its copies are not taken for a second run
 
 
 @pytest.fixture

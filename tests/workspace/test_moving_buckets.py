@@ -95,7 +95,7 @@ def test_a_run_does_not_survive_its_way_into_a_bucket_and_back(
     left = keys(seaweedfs, place)
     assert {path for path, data in left.items() if data} == {"moved.yaml"}
     assert all(path.startswith("journal/") for path, data in left.items() if not data)
-    assert satchel.run(tmp_path / "c").status == "completed"
+    assert satchel.run(tmp_path / "c", adopt=True).status == "completed"
     moving.move(DiskStore(tmp_path / "c"), at(place), by="me")
     assert define(at(place)).run_id == "moved-1"
 
@@ -417,7 +417,7 @@ def test_a_copy_with_other_tools_is_not_the_run(
     for name, data in keys(seaweedfs, place).items():
         (tmp_path / "c" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "c" / name).write_bytes(data)
-    assert hashes(DiskStore(tmp_path / "c")) == before and satchel.run(tmp_path / "c").status == "completed"
+    assert hashes(DiskStore(tmp_path / "c")) == before and satchel.run(tmp_path / "c", adopt=True).status == "completed"
 
 
 CALLS = ("read", "version", "list", "folders", "replace", "create", "settle", "remove", "remove_many", "refresh")

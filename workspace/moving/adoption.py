@@ -30,13 +30,14 @@ class Adoption(NamedTuple):
 
     is_new_home: bool  # it was opened elsewhere before
     says: str  # for the opening report; empty if there is nothing to say
+    home: str = ""  # what the journal goes on to name as its place, if that is not this one
 
 
 class _Old(NamedTuple):
     """What the old place is like."""
 
     kind: Literal["left", "moved here", "holds it", "unseen"]
-    why_not: str = ""  # of one that holds it: why that is more than a copy left behind
+    state: str = ""  # of one that holds it, as far as that says more
     url: str = ""
 
 
@@ -46,9 +47,9 @@ def judge(
     """Whether the run in `store` may be opened there, which was last opened at `old_url` by a process on `old_host`;
     both are empty if that is not known. UsageError if a person has to say so, which `adopt` does.
 
-    It may if it was closed cleanly, or if the old place has it no more. A copy by `satchel copy`, and one whose
-    original has gone on since, is asked about even then. The same path on another machine is the same place: containers
-    get a new host name at each start. Unless it `reaches_out`, only this machine's disk is looked at.
+    It may if the old place has it no more, or can't be seen and the run was closed cleanly, unless it is a copy by
+    `satchel copy`. The same path on another machine is the same place: containers get a new host name at each start.
+    Unless it `reaches_out`, only this machine's disk is looked at, and whoever comes next has to look elsewhere.
     """
     if not old_url or _is_same(store.url, old_url):
         return Adoption(False, "")
@@ -65,12 +66,11 @@ def judge(
             return Adoption(True, f"it was moved here from {old_url}")
         case "left":
             return Adoption(True, f"it was opened at {old_url} before, and is there no more; it is adopted here")
-    if moment.clean and not is_copy and not old.why_not:
-        if old.kind == "unseen":
-            says = f"it was opened at {old_url}{_on(old_host)} before, and closed there; it is adopted here"
-            return Adoption(True, says)
-        says = f"it was opened and closed at {old.url} before; it is adopted here. Don't go on with it there"
-        return Adoption(True, says)
+    if moment.clean and not is_copy and old.kind == "unseen":
+        was = f"it was opened at {old_url}{_on(old_host)} before, and closed there"
+        if not reaches_out and old_url.startswith(_VISIBLE):
+            return Adoption(True, f"{was}; `satchel resume` looks whether it is still there", old_url)
+        return Adoption(True, f"{was}; it is adopted here")
     raise _asked(store, moment, old, old_url, old_host, is_copy)
 
 
@@ -78,7 +78,7 @@ def _asked(store: Store, moment: Moment, old: _Old, old_url: str, old_host: str,
     if old.kind == "unseen":
         known = f"{old_url}{_on(old_host)} can't be seen from here"
     else:
-        known = f"{old.url} still holds it{old.why_not}"
+        known = f"{old.url} still holds it{old.state}"
     how = "is a copy, made by `satchel copy`" if is_copy else "was opened elsewhere before"
     unclean = "" if moment.clean else ", and its last process did not close it"
     here, there = shlex.quote(store.url), shlex.quote(old.url or old_url)
