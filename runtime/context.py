@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -22,22 +21,22 @@ from ..workspace.errors import SatchelError
 from ..workspace.inbox import Offered
 from ..workspace.opening import Workspace
 from ..workspace.pausefile import SIGNAL
+from ..workspace.projector import Files
 from ..workspace.record import Doubt, Failure, Forced, Key, PauseRequested
 from ..workspace.report import Report
 from .announcing import Announcer
 from .calls import current_scope
 from .drain import Drain
 from .imports import Code
+from .inorder import Told
 from .interruption import Interruption
 from .limits import Limits
+from .pace import Pace
 from .rechecking import Rechecks
 
 _WEIGHT = {"edited": 0, "sleeping": 1, "waiting": 2, "paused": 3}
 
 _THREADS = 32
-_FLUSH_SHARE = 20
-_LONGEST_UNFLUSHED = 0.1
-_UNFLUSHED_BYTES = 1 << 20
 _LOOK_AGAIN = 0.05
 
 
@@ -91,7 +90,8 @@ class Context:
     def __init__(
         self, workspace: Workspace, interruption: Interruption, watch: Watch | None, announcer: Announcer | None = None
     ):
-        self.workspace, self.interruption, self.watch = workspace, interruption, watch
+        self.workspace, self.interruption = workspace, interruption
+        self.watch: Watch | None = Told(watch, workspace.journal) if watch else None
         self.announcer = announcer or Announcer(workspace, watch)
         self.limits = Limits(workspace, self.pause, self.announcer)
         self.store, self.moment = workspace.store, workspace.moment
@@ -119,8 +119,10 @@ class Context:
         self.at_boundary: Callable[[], Any] = lambda: None  # called when a scope has ended
         self.on_pause: Callable[[], Any] | None = None  # called once a pause was asked for
         self.failed: SatchelError | None = None  # what went wrong where nobody was waiting for it
-        self._flush_due = 0.0
-        self._flush_is_planned = False
+        self.pace = Pace(workspace, self._fail)
+
+    def _fail(self, error: SatchelError) -> None:
+        self.failed = self.failed or error
 
     def begin(self, main: asyncio.Task[Any]) -> None:
         """The agent is entered, in the task `main`; again, if a pause in this process is over."""
@@ -253,64 +255,6 @@ class Context:
         for files in self.workspace.files.values():
             self.projector.want(files.state)
 
-    def wake_projector(self) -> None:
-        """Let the projector have the loop's timer, for what it could not write at once, and let it write when what it
-        is to show is durable."""
-        loop = asyncio.get_running_loop()
-
-        def wake(delay: float) -> None:
-            loop.call_later(delay, self._catch_up)
-
-        self.projector.wake = wake
-        self.journal.on_taken = self._show
-        loop.call_soon(self._catch_up)
-
-    def rest_projector(self) -> None:
-        """The loop is about to end."""
-        self.projector.wake = self.journal.on_taken = None
-
-    def _show(self) -> None:
-        try:
-            self.projector.look()
-        except SatchelError as error:
-            self.failed = error
-
-    def _catch_up(self) -> None:
-        try:
-            self.journal.flush_soon()  # so that what waits for company, an item that has begun, can be seen
-            self.projector.catch_up()
-        except SatchelError as error:
-            self.failed = error
-
-    def flush_soon(self, agent: AgentContext) -> None:
-        """Make what was added durable within the next moments, in as few syncs as take a twentieth of the time.
-
-        Looked at by every step, not only by a timer: steps that never wait would not let one run.
-        """
-        now = time.monotonic()
-        if now >= self._flush_due or self.journal.waiting_bytes >= _UNFLUSHED_BYTES:
-            self.journal.flush_soon()
-            ended = time.monotonic()
-            share = _LONGEST_UNFLUSHED if self.store.abilities.remote else _FLUSH_SHARE * (ended - now)
-            self._flush_due = ended + min(share, _LONGEST_UNFLUSHED)
-            self.step_is_done(agent)
-        elif not self._flush_is_planned:
-            self._flush_is_planned = True
-            asyncio.get_running_loop().call_later(self._flush_due - now, self._flush_as_planned, agent)
-
-    def _flush_as_planned(self, agent: AgentContext) -> None:
-        self._flush_is_planned = False
-        try:
-            self.journal.flush_soon()
-            self._flush_due = time.monotonic() + _LONGEST_UNFLUSHED
-            self.step_is_done(agent)
-        except SatchelError as error:
-            self.failed = error
-
-    def step_is_done(self, agent: AgentContext) -> None:
-        self.projector.mark(self.workspace.files[agent.path].steps)
-        self.workspace.checkpoint_if_due()
-
 
 class Caller(Protocol):
     """The scope that an agent was spawned in."""
@@ -336,6 +280,10 @@ class AgentContext:
     @property
     def folder(self) -> str:
         return self.recorded.folder
+
+    @property
+    def files(self) -> Files:
+        return self.context.workspace.files[self.path]
 
     def refresh(self) -> None:
         """The record has changed under it: state and plan are to be those of the record. Only between two scopes."""

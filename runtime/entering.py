@@ -74,14 +74,14 @@ class Entering:
         context.interruption.heard = lambda: self._loop.call_soon_threadsafe(self._obey)
         try:
             ended = await self._come_to_a_stop()
-            context.rest_projector()
+            context.pace.end()
             self._settle(ended)
         finally:
             watching.cancel()
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([watching])
             context.interruption.heard = None
-            context.rest_projector()
+            context.pace.end()
             context.limits.stop()
             context.threads.shutdown(wait=False, cancel_futures=True)
             await self._pool.release()
@@ -138,7 +138,7 @@ class Entering:
         context.offered, context.has_opened_inbox = inbox.offered(context.store, context.moment), False
         main = asyncio.create_task(self._call(session), name=session.recorded.path or "agent")
         context.begin(main)
-        context.wake_projector()  # behind the agent, which waits for none of that
+        context.pace.begin()  # behind the agent, which waits for none of that
         self._clear_lifted()
         context.limits.start()
         self._obey()

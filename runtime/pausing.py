@@ -38,7 +38,7 @@ class _Pause(Step[None]):
         context.journal.add(StepCompleted(**call.identity(), result=Raw(b"null")))
         context.pause(self._request)
         context.journal.flush()  # a pause that was asked for before counts, and then nothing is flushed for this one
-        context.step_is_done(call.scope.agent)
+        context.pace.step_is_done(call.scope.agent.files)
 
 
 def _wish(reason: str, resume: str) -> None:

@@ -318,10 +318,10 @@ class ScopeRun:
         )
         # A streamed answer's file is removed once it is recorded, so that one is waited for.
         if (self.agent.pipelined or soon) and not effect and call.step.shape.partial is None:
-            context.flush_soon(self.agent)
+            context.pace.flush_soon(self.agent.files)
             return answer
         await self.durable()
-        context.step_is_done(self.agent)
+        context.pace.step_is_done(self.agent.files)
         return answer
 
     def failed(self, call: Call, error: BaseException, attempt: int = 1, *, final: bool = False, **facts: Any) -> None:

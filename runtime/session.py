@@ -20,7 +20,6 @@ from ..workspace.agentmoment import CANCEL, ROOT
 from ..workspace.errors import AgentError, SatchelError, UsageError
 from ..workspace.moment import scope_of_task
 from ..workspace.projection import folder_of
-from ..workspace.projector import Files
 from ..workspace.record import (
     Migrated,
     Patch,
@@ -71,10 +70,6 @@ class Session(AgentContext):
         self.plan = self.recorded.plan.copy()
         self._splices: list[Splice] = []  # what the scope at work has changed in the plan
         self._planned = ""  # what it has written as the plan, as a hash
-
-    @property
-    def files(self) -> Files:
-        return self.context.workspace.files[self.path]
 
     async def begin(self) -> None:
         """Take state and plan from the moment; of a new agent, record what the state begins as, and of one that an
@@ -294,6 +289,7 @@ class Session(AgentContext):
             self.journal.add(ScopeBegun(agent=self.path, scope=key, title=title, plan=tuple(splices)))
             self.projector.want(self.files.todo)
             self.projector.want(self.files.state)
+            self.context.pace.flush_later()
         attempt = bind(self._try_scope, key, title, function, args, finish, codec, tasks)
         return await failing.until_fresh(attempt)
 
@@ -321,7 +317,7 @@ class Session(AgentContext):
             finally:  # cancelled once more, it is rolled back all the same
                 if failed is not None and not was_stopped and key in self.recorded.scopes:
                     self.journal.add(failed)
-                self.journal.flush()
+                    self.journal.flush()  # failures are counted, however many processes they end
                 self.rollback()
                 self.plan = self.recorded.plan.copy()
             if is_failure and was_stopped:
@@ -374,8 +370,9 @@ class Session(AgentContext):
         scope's."""
         workspace, files = self.context.workspace, self.files
         try:
-            self.journal.flush()
+            self.context.pace.flush_later()
             if scope.tasks:
+                self.journal.flush()
                 archive.put_away(self.store, self.context.moment)
             for document in (files.state, files.steps):
                 self.projector.mark(document)

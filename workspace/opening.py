@@ -91,7 +91,7 @@ class Workspace:
     def checkpoint_if_due(self, *, item: str = "") -> None:
         """As workspace.yaml says and the journal has grown; `item` is the one that was committed just now."""
         wanted = self.definition.checkpoints
-        if (why := self.due.why(wanted, self.journal.bytes_written, item_ended=bool(item))) is not None:
+        if (why := self.due.why(wanted, self.journal.bytes_added, item_ended=bool(item))) is not None:
             self.checkpoint(why, item)
 
     def checkpoint(self, why: Occasion, name: str = "") -> str:
@@ -109,7 +109,7 @@ class Workspace:
             messages.sync()
         at = {path: messages.at for path, messages in self.messages.items()}
         written = checkpoint.write(self.store, self.moment, at, name, self.definition.checkpoints)
-        self.due.saved(written.size, self.journal.bytes_written, began)
+        self.due.saved(written.size, self.journal.bytes_added, began)
         self.checkpointed = written.path
         return written
 

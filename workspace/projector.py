@@ -23,7 +23,7 @@ SHARE = 20
 _UNDER_WAY = float("inf")
 """When the next write is due, as long as one of the projector's own has not ended."""
 _LOOK_AGAIN = 0.02
-"""Seconds after which it is looked whether what is being written is written."""
+"""Seconds after which it is looked whether what is being written is written, or what is to be shown is on its way."""
 
 
 class Document(Protocol):
@@ -88,7 +88,7 @@ class Projector:
     def _ask_to_be_woken(self) -> None:
         if self._dirty and self.wake and not self._awaited:
             self._awaited = True
-            is_known = self._behind.is_idle and self._due != _UNDER_WAY
+            is_known = self._behind.is_idle and self._due != _UNDER_WAY and not self.is_ahead()
             self.wake(max(0.0, self._due - self._clock()) if is_known else _LOOK_AGAIN)
 
     def _write_neediest(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from satchel.workspace.opening import Why, Workspace, opened
 from satchel.workspace.partial import PartialHead
 from satchel.workspace.record import (
     Doubt,
+    Line,
     Message,
     Output,
     PlanChanged,
@@ -45,6 +46,8 @@ class Play:
     def __init__(self, system: Memory, workspace: Workspace):
         self.system, self.workspace = system, workspace
         self.moment, self.store, self.journal = workspace.moment, workspace.store, workspace.journal
+        self.journal.on_durable = self._durable
+        self._committed: list[tuple[int, list[Fact]]] = []  # what is told when the record is durable
 
     # The plan
 
@@ -189,9 +192,10 @@ class Play:
         return {name: Output(hashlib.sha256(data).hexdigest(), len(data))}
 
     def commit(
-        self, scope: str, *, outputs: dict[str, Output] | None = None, talk: bool = False, size: int = 20
-    ) -> None:
-        """State, tick, result, messages and outputs as one."""
+        self, scope: str, *, outputs: dict[str, Output] | None = None, talk: bool = False, size: int = 20,
+        travels: bool = False,
+    ) -> None:  # fmt: skip
+        """State, tick, result, messages and outputs as one; durable at once, or with what comes next."""
         plan = self._plan()
         task = plan.task(scope)
         assert task is not None
@@ -205,17 +209,20 @@ class Play:
                 plan=tuple(plan.tick(task)), result=kept.result, blob=kept.blob, outputs=outputs or {},
             )
         )  # fmt: skip
-        self.journal.flush()
-        self._told("result", scope, value)
-        self._told("data", scope, value[:20])
-        self._told("tick", task.text)
-        for name in outputs or {}:
-            self._told("output", f"outputs/{name}")
+        facts = [Fact("result", scope, value), Fact("data", scope, value[:20]), Fact("tick", task.text)]
+        facts += [Fact("output", f"outputs/{name}") for name in outputs or {}]
         if talk:
-            self._told("message", f"question {scope}", 1)
-            self._told("message", f"answer {scope}", 1)
+            facts += [Fact("message", f"question {scope}", 1), Fact("message", f"answer {scope}", 1)]
+        self._committed.append((self.journal.next_seq - 1, facts))
+        if not travels:
+            self.journal.flush()
         self.project("messages", "state", "steps", "todo")
         self.workspace.checkpoint_if_due()
+
+    def _durable(self, lines: Sequence[Line]) -> None:
+        while self._committed and self._committed[0][0] <= lines[-1].seq:
+            for fact in self._committed.pop(0)[1]:
+                self.system.acknowledge(fact)
 
     def project(self, *names: str) -> None:
         for name in names:

@@ -16,7 +16,7 @@ from unittest import mock
 
 from waits import NOBODY_SAVES
 
-from satchel.runtime import effects, imports, scope
+from satchel.runtime import effects, imports, pace, scope
 from satchel.runtime import partial as streaming
 from satchel.workspace import definition, due, opening, ownership, settling
 from satchel.workspace.journal import Journal, appended, merging
@@ -59,6 +59,7 @@ def steady() -> Iterator[None]:
             (appended, "SEGMENT_BYTES", SEGMENT_BYTES),
             (merging, "MANY", 2),
             (Journal, "flush", flush_and_tell),
+            (pace, "ALONE_AFTER", 1e9),  # a commit travels until there is company
             (streaming, "time", stopped),  # so no partial is synced; play.py syncs some
             (scope, "time", stopped),
             (effects, "time", stopped),

@@ -153,6 +153,15 @@ def _checkpoint_ahead_of_the_journal() -> Fault:
     return mock.patch.object(journal.Journal, "flush", early)
 
 
+def _files_ahead_of_the_journal() -> Fault:
+    """The readable files show what may still be lost."""
+
+    def ahead(self: opening.Workspace, writer: journal.Journal) -> None:
+        self.journal = writer
+
+    return mock.patch.object(opening.Workspace, "write_to", ahead)
+
+
 def _effect_begun_before_its_intent_is_durable() -> Fault:
     durable = ScopeRun.durable
 
@@ -200,6 +209,7 @@ _PLANTED: list[tuple[Callable[[], Fault], str, str]] = [
     (_blob_not_durable_before_its_record, "outputs", r"blob of record \d+ is gone|forgotten"),
     (_folders_made_by_others_are_trusted, "commits", rf"{_LOST}|not mended: journal/\d+.jsonl: record 1 is b'\{{"),
     (_checkpoint_ahead_of_the_journal, "commits", r"ends before the newest checkpoint|the journal is gone"),
+    (_files_ahead_of_the_journal, "travelling", r"belongs to a later moment|which the journal does not have"),
     (_effect_begun_before_its_intent_is_durable, "inbox", r"kind='outside'|every task is due once"),
     (_group_lost_in_part_is_taken_for_damage, "commits", r"is broken"),
     (
@@ -213,7 +223,7 @@ _PLANTED: list[tuple[Callable[[], Fault], str, str]] = [
 _FIRST_CALLS = (_folders_made_by_others_are_trusted,)
 """These show only at the first few calls of a workload, so the calls are crashed at in order."""
 
-_QUICK = (_no_sync_of_the_journal, _checkpoint_ahead_of_the_journal)
+_QUICK = (_no_sync_of_the_journal, _checkpoint_ahead_of_the_journal, _files_ahead_of_the_journal)
 """The explorer finds these in no time. They show that it finds anything; the others are slow tests."""
 
 

@@ -62,6 +62,26 @@ def _commits(system: Memory) -> None:
         play.workspace.close()
 
 
+def _travelling(system: Memory) -> None:
+    """Commits that wait for company: nothing that can be seen may be of one that is lost."""
+    with playing(system) as play:
+        play.start()
+        for talk in (True, False):
+            scope = play.begin()
+            assert scope
+            play.step(scope, "read")
+            play.commit(scope, talk=talk, travels=True)
+        play.add_item("Tidy up")
+        scope = play.begin()
+        assert scope
+        play.effect(scope, "send")
+        play.commit(scope, outputs=play.output("report.md", "whole\n"), travels=True)
+        scope = play.begin()
+        assert scope
+        play.commit(scope, talk=True, travels=True)
+        play.workspace.close("paused", "enough")
+
+
 def _effects(system: Memory) -> None:
     with playing(system) as play:
         play.start()
@@ -148,6 +168,7 @@ WORKLOADS = {
     each.name: each._replace(files={"workspace.yaml": _definition(each.name), **each.files})
     for each in (
         Workload("commits", {}, _commits),
+        Workload("travelling", {}, _travelling),
         Workload("effects", {}, _effects),
         Workload("streams", {}, _streams),
         Workload("growth", {}, _growth),

@@ -124,12 +124,12 @@ class Model:
         owned = ownership._take(store, seen)
         assert owned.segments is not None
         moment = self._taken(name, owned)
-        told = partial(self._told_durable, name, owned.epoch)
         next_seq = owned.begin()
         journal = writing.Journal(
-            store, epoch=owned.epoch, next_seq=next_seq, apply=moment.add, on_durable=told, prev=moment.crc,
+            store, epoch=owned.epoch, next_seq=next_seq, apply=moment.add, prev=moment.crc,
             opening=owned.opening, segments=owned.segments,
         )  # fmt: skip
+        journal.on_durable = partial(self._told_durable, name, owned.epoch)
         try:
             yield journal, moment
         finally:

@@ -180,6 +180,7 @@ def test_what_a_person_has_changed_is_undone(workspace: Path, calls: list[str]) 
         if run.attempt == 1:
             raise ValueError("a mistake in the state")
         if run.attempt == 2:
+            run._session.journal.flush()  # what is on its way has arrived
             kill(workspace)
             raise Killed
         return run.state

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from satchel import Item, Partial, Run, agent, effect, run, run_async, step
-from satchel.runtime import context as runtime_context
+from satchel.runtime import pace
+from satchel.runtime.cli.progress import Quiet
 from satchel.workspace.errors import UsageError
 from satchel.workspace.store import DiskStore, Syscalls
 
@@ -58,7 +59,8 @@ def never_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
         def monotonic() -> float:
             return -1000.0
 
-    monkeypatch.setattr(runtime_context, "time", Stopped)
+    monkeypatch.setattr(pace, "time", Stopped)
+    monkeypatch.setattr(pace, "ALONE_AFTER", 1e9)
 
 
 def pipelined(function: Callable[[Run[Any]], Any]) -> Any:
@@ -130,6 +132,8 @@ def test_what_can_be_seen_waits_for_all_steps_before_it(workspace: Path, what: s
         match what:
             case "effect":
                 await send()
+            case "commit":
+                pass  # it is told when it is durable
             case "output":
                 await run.output("a.txt", "a")
             case "progress":
@@ -150,9 +154,12 @@ def test_what_can_be_seen_waits_for_all_steps_before_it(workspace: Path, what: s
     async def main(run: Run[Any]) -> None:
         await run.plan(None, ["one"])
         await run.todo.each(work)
-        look()
 
-    outcome = run(DiskStore(workspace, Watching()), main)
+    class Told(Quiet):
+        def item_ended(self, agent: str, text: str, finished: int, of: int) -> None:
+            look()
+
+    outcome = run(DiskStore(workspace, Watching()), main, watch=Told())
     assert outcome.status == {"question": "waiting", "sleep": "sleeping"}.get(what, "completed"), outcome.error
     if what == "sleep":
         look()

@@ -362,6 +362,7 @@ def test_any_sequence_of_changes_commits_and_reopenings_equals_a_plain_dict(hist
                         if end == "fail":
                             raise ValueError
                         if end == "crash":
+                            run._session.journal.flush()  # what has committed before has arrived
                             raise Crash
 
                     try:

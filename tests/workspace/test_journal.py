@@ -410,7 +410,8 @@ class Writing:
         self.syscalls = Recording()
         self.store = DiskStore(folder, self.syscalls)
         self.told: list[list[int]] = []
-        self.journal = Journal(self.store, epoch=1, next_seq=1, apply=apply, on_durable=on_durable or self._tell)
+        self.journal = Journal(self.store, epoch=1, next_seq=1, apply=apply)
+        self.journal.on_durable = on_durable or self._tell
 
     def _tell(self, lines: Sequence[Line]) -> None:
         self.told.append([found.seq for found in lines])

@@ -38,7 +38,6 @@ class _Flight:
 
     done: Future[None]
     lines: list[Line]
-    size: int  # bytes
 
 
 class _Sleeper(NamedTuple):
@@ -58,20 +57,23 @@ class Journal:
 
     def __init__(
         self, store: Store, *, epoch: int, next_seq: int, apply: Callable[[Line], None],
-        on_durable: Callable[[Sequence[Line]], None] | None = None, prev: str = NO_CRC, opening: str = "",
-        segments: Segments | None = None,
+        prev: str = NO_CRC, opening: str = "", segments: Segments | None = None,
     ):  # fmt: skip
         """`apply` is called with each line before it is collected. What it raises is raised by `add`, and the line is
         as if it had never been. `prev`: the crc of the record before `next_seq`. `opening`: the nonce of this one.
         `segments`: where the groups go, if not to files that grow."""
         self.epoch, self.opening = epoch, opening
-        self.bytes_written = 0
+        self.bytes_added = 0
         self.waiting_bytes = 0
+        self.on_durable: Callable[[Sequence[Line]], None] | None = None
+        """Called with each group once it is durable."""
         self.on_taken: Callable[[], None] | None = None
         """Called when all that was added is durable, or on its way."""
         self._segments: Segments = segments or AppendedSegments(store)
         self._writer = ThreadPoolExecutor(1, "satchel-journal") if store.abilities.remote else None
-        self._next_seq, self._prev, self._apply, self._on_durable = next_seq, prev, apply, on_durable
+        self._next_seq, self._prev, self._apply = next_seq, prev, apply
+        self.durable_seq = next_seq - 1
+        """Of the last record that is durable."""
         self._waiting: list[Line] = []
         self._encoded: list[bytes] = []
         self._flight: _Flight | None = None
@@ -113,6 +115,7 @@ class Journal:
             self._waiting.append(line)
             self._encoded.append(data)
             self.waiting_bytes += len(data)
+            self.bytes_added += len(data)
         except DoesNotFit:
             raise
         except BaseException as error:  # an interrupt in the middle: what is in memory is not to be built on
@@ -139,7 +142,7 @@ class Journal:
             except BaseException as error:
                 self._fail(error)
                 raise
-            self._written(lines, len(data))
+            self._written(lines)
             self._tell_taken()
 
     def flush_soon(self) -> None:
@@ -196,10 +199,10 @@ class Journal:
         self._encoded, self.waiting_bytes = [], 0
         return lines, data
 
-    def _written(self, lines: list[Line], size: int) -> None:
-        self.bytes_written += size
-        if self._on_durable is not None:
-            self._on_durable(lines)
+    def _written(self, lines: list[Line]) -> None:
+        self.durable_seq = lines[-1].seq
+        if self.on_durable is not None:
+            self.on_durable(lines)
 
     def _tell_taken(self) -> None:
         if self.on_taken is not None:
@@ -210,7 +213,7 @@ class Journal:
         assert self._writer is not None
         self._wanted = False
         lines, data = self._take()
-        flight = self._flight = _Flight(self._writer.submit(self._segments.write, lines, data), lines, len(data))
+        flight = self._flight = _Flight(self._writer.submit(self._segments.write, lines, data), lines)
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -229,7 +232,7 @@ class Journal:
             self._fail(error)
             self._wake(self._next_seq, self._failed)
             return
-        self._written(flight.lines, flight.size)
+        self._written(flight.lines)
         self._wake(flight.lines[-1].seq, None)
         if self._waiting and (self._sleepers or self._wanted):
             self._take_off()
