@@ -129,7 +129,8 @@ class Moment(Questions, kw_only=True):
             except DoesNotFit as error:
                 raise Damaged(
                     f"record {line.seq} ({line.record.__struct_config__.tag}) does not fit the records before it",
-                    path="journal", why=error.why, remedy="take the folder journal/ from a backup",
+                    path="journal", why=error.why, remedy="take the folder journal/ from a backup; without one "
+                    f"`satchel recover --truncate-at {line.seq - 1}` goes back to the record before it",
                 ) from error  # fmt: skip
 
     def add(self, line: Line) -> None:

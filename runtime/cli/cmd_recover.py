@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from ...workspace import truncating
 from ...workspace.errors import SatchelError
 from ...workspace.looking import look
 from ...workspace.opening import opened
@@ -15,22 +16,38 @@ from .going import refused
 from .output import columns, fold, print_json, remarks
 from .place import Place, find, json_option, workspace_argument
 from .starting import adopt_option
+from .words import counted, visible
 
 _EXAMPLES = """\b
 Examples:
   satchel recover my-digest     before you look at its files after a crash
+  satchel recover my-digest --truncate-at 41
+                                if the journal can't be opened from record 42 on
 """
+
+_NAMED = 10
+"""So many effects are named."""
 
 
 @click.command("recover", short_help="Repair what a crash left, without running the agent.", epilog=_EXAMPLES)
 @workspace_argument
 @takeover.option
 @adopt_option
+@click.option(
+    "--truncate-at",
+    type=click.IntRange(min=1),
+    metavar="SEQ",
+    help="Cut the journal off behind record SEQ, if it is damaged there. Asks first, and keeps what it cuts off.",
+)
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @json_option
-def command(workspace: str | None, as_json: bool, take_over: bool, adopt: bool) -> None:
+def command(
+    workspace: str | None, as_json: bool, take_over: bool, adopt: bool, truncate_at: int | None, yes: bool
+) -> None:  # fmt: skip
     """Bring all files of a workspace to one moment and rescue half-finished output, without running the agent.
 
-    `run` and `resume` do the same by themselves; this is for looking at the files first.
+    `run` and `resume` do the same by themselves; this is for looking at the files first. A journal that is damaged has
+    a way out without a backup: `--truncate-at SEQ` goes back to record SEQ and forgets what came after it.
     """
     try:
         place = find(workspace)
@@ -38,7 +55,10 @@ def command(workspace: str | None, as_json: bool, take_over: bool, adopt: bool) 
             takeover.confirm(place)
         else:
             takeover.wait(place.store)
-        report = _recover(place, adopt)
+        report = Report()
+        if truncate_at is not None:
+            _truncate(place, truncate_at, report, asks=not (yes or as_json))
+        _recover(place, report, adopt)
     except SatchelError as error:
         if as_json:
             print_json(refused(error))
@@ -61,13 +81,27 @@ def command(workspace: str | None, as_json: bool, take_over: bool, adopt: bool) 
         click.echo(f"next: {place.command('resume')}", err=True)
 
 
-def _recover(place: Place, adopt: bool) -> Report:
-    report = Report()
+def _truncate(place: Place, seq: int, report: Report, *, asks: bool) -> None:
+    """Cut the journal off, if that is what the person wants."""
+    cut = truncating.plan(place.store, seq)
+    effects = [*cut.effects[:_NAMED], *([f"{len(cut.effects) - _NAMED} more"] if len(cut.effects) > _NAMED else [])]
+    forgotten = f"these effects are forgotten, and will be done again: {', '.join(effects)}" if effects else ""
+    if asks:
+        click.echo(visible(f"{counted(cut.records, 'record')} behind record {seq} will be cut off."), err=True)
+        if forgotten:
+            click.echo(visible(f"{forgotten[0].upper()}{forgotten[1:]}."), err=True)
+        click.confirm("Cut them off?", abort=True, err=True)
+    kept = truncating.carry_out(place.store, cut)
+    report.add("done", f"{cut.says}; all files that this has changed are kept in {kept}/")
+    if forgotten:
+        report.add("found", forgotten)
+
+
+def _recover(place: Place, report: Report, adopt: bool) -> None:
     if look(place.store).moment.seq == 0:
         report.add("found", f"a run that has not begun: there is nothing to recover. Next: {place.command('run')}")
-        return report
+        return
     with opened(place.store, "recover", report, take_over=True, adopt=adopt) as workspace:
         workspace.close()
     if len(report.remarks) == 1:
         report.add("done", "nothing: all files were in order")
-    return report

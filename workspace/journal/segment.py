@@ -62,8 +62,8 @@ def segment_of(path: str, data: bytes, first: int, after: int, *, is_last: bool)
     if not is_last or any(group > due for group in _later_groups(rows[at + 1 :])):
         raise Damaged(
             f"line {at + 1} is broken", path=path, why=f"{reason}, and whole records follow it",
-            remedy="this is not what a crash leaves: take the file from a backup, "
-            "or run `satchel log` to see what can still be read",
+            remedy="this is not what a crash leaves: take the file from a backup; `satchel log` shows what can still "
+            f"be read, and `satchel recover --truncate-at {due - 1}` goes back to the record before it",
         )  # fmt: skip
     good = data[: sum(len(row) + 1 for row in whole)]
     torn = f"{len(data) - len(good)} bytes at the end of {path} (record {due}: {reason})"

@@ -1,0 +1,150 @@
+"""`satchel recover --truncate-at SEQ`: the way out of a journal that can't be opened, for a person without a backup."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from msgspec import structs
+
+from satchel.runtime.cli.group import group
+from satchel.workspace import record
+from satchel.workspace.record import Failure, ScopeFailed
+
+from .conftest import Cli, Make, contents, data_of
+
+SENDING = """
+from satchel import agent, effect
+
+@effect
+def send(text: str) -> str:
+    return text
+
+async def work(run, item):
+    run.state[item.text] = await send(item.text)
+    with open("SENT", "a") as file:
+        file.write(item.text + "\\n")
+
+@agent
+async def main(run):
+    if not run.todo.items:
+        await run.plan(None, ["a", "b", "c"])
+    await run.todo.each(work)
+"""
+
+
+@pytest.fixture
+def folder(make: Make, cli: Cli, tmp_path: Path) -> Path:
+    made = make(SENDING.replace("SENT", str(tmp_path / "sent")))
+    assert cli("run", made).exit_code == 0
+    return made
+
+
+def journal(folder: Path) -> Path:
+    (path,) = (folder / "journal").iterdir()
+    return path
+
+
+def lines(folder: Path) -> list[record.Line]:
+    return [record.parse(row) for row in journal(folder).read_bytes().splitlines()]
+
+
+def commit_of(folder: Path, scope: str) -> int:
+    return next(line.seq for line in lines(folder) if getattr(line.record, "scope", "") == scope
+                and line.record.__struct_config__.tag == "scope.committed")  # fmt: skip
+
+
+def spoil(folder: Path, at: int) -> None:
+    """The records behind `at` begin with one that does not fit, as an earlier version may have left it."""
+    found = lines(folder)
+    failed = ScopeFailed(scope="gone", error=Failure("E", "x"))
+    rows = journal(folder).read_bytes().splitlines(keepends=True)[:at]
+    prev = found[at - 1].crc
+    for number, line in enumerate(found[at:]):  # each names the one before it
+        written = record.written(structs.replace(line, record=line.record if number else failed, prev=prev))
+        rows.append(written.data)
+        prev = written.line.crc
+    journal(folder).write_bytes(b"".join(rows))
+    for path in (folder / "checkpoints").iterdir():
+        if int(path.name[:12]) > at:
+            path.unlink()
+
+
+def test_a_journal_with_a_record_that_does_not_fit_can_never_be_opened_again(
+    folder: Path, cli: Cli, tmp_path: Path
+) -> None:
+    good = commit_of(folder, "1")
+    spoil(folder, good)
+    refused = cli("resume", folder)
+    assert refused.exit_code == 2 and f"recover --truncate-at {good}`" in " ".join(refused.output.split())
+    before = contents(folder)
+    whole = {path: (folder / path).read_bytes() for path in ("journal/000000000001.jsonl", "state.json", "todo.md")}
+    asked = CliRunner().invoke(group, ["recover", str(folder), "--truncate-at", str(good)], input="n\n")
+    assert asked.exit_code == 130 and contents(folder) == before, "nothing is touched before a person says so"
+    said = " ".join(asked.output.split())
+    assert "records behind record" in said and "effects are forgotten, and will be done again: send(" in said
+    told = CliRunner().invoke(group, ["recover", str(folder), "--truncate-at", str(good)], input="y\n")
+    assert told.exit_code == 0, told.output
+    (kept,) = (folder / "cut-off").iterdir()
+    assert kept.name in told.stdout
+    assert {path: (kept / path).read_bytes() for path in whole} == whole
+    assert data_of(cli("check", "--json", folder))["ok"]
+    assert "[x] a" in (folder / "todo.md").read_text() and "[x] b" not in (folder / "todo.md").read_text()
+    assert cli("resume", folder).exit_code == 0
+    assert json.loads((folder / "state.json").read_text())["data"] == {"a": "a", "b": "b", "c": "c"}
+    assert (tmp_path / "sent").read_text().split() == ["a", "b", "c", "b", "c"]
+
+
+def test_a_broken_byte_in_the_middle_is_the_end_of_a_run(folder: Path, cli: Cli) -> None:
+    good = commit_of(folder, "1")
+    rows = journal(folder).read_bytes().splitlines(keepends=True)
+    rows[good] = rows[good].replace(b'"', b"'", 1)
+    journal(folder).write_bytes(b"".join(rows))
+    for path in (folder / "checkpoints").iterdir():
+        path.unlink()
+    refused = cli("status", folder)
+    assert f"recover --truncate-at {good}`" in " ".join(refused.output.split())
+    told = data_of(cli("recover", folder, "--truncate-at", str(good), "--json"))
+    assert told["status"] == "recovered" and "cut off behind record" in json.dumps(told["report"])
+    assert cli("resume", folder).exit_code == 0
+
+
+@pytest.mark.parametrize("where", ["before the good ones end", "at the end", "after it"])
+def test_a_cut_in_the_wrong_place_leaves_less_than_there_was(folder: Path, cli: Cli, where: str) -> None:
+    good = commit_of(folder, "1")
+    last = lines(folder)[-1].seq
+    if where == "before the good ones end":
+        spoil(folder, good)
+    before = contents(folder)
+    seq = {"before the good ones end": good + 1, "at the end": last, "after it": last + 5}[where]
+    refused = cli("recover", folder, "--truncate-at", str(seq), "--yes")
+    assert refused.exit_code != 0 and contents(folder) == before
+    said = " ".join(refused.output.split())
+    assert {"before the good ones end": f"last one that can be opened is {good}", "at the end": "nothing behind"}.get(
+        where, f"last one that can be opened is {last}"
+    ).lower() in said.lower()
+
+
+def test_a_cut_that_was_itself_cut_off_by_a_crash_is_made_again(
+    folder: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from satchel.workspace.store import DiskStore
+
+    good = commit_of(folder, "1")
+    spoil(folder, good)
+    remove, calls = DiskStore.replace, list[str]()
+
+    def dies(self: DiskStore, path: str, *args: object, **options: object) -> object:
+        calls.append(path)
+        if path.startswith("journal/"):
+            raise KeyboardInterrupt
+        return remove(self, path, *args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(DiskStore, "replace", dies)
+    CliRunner().invoke(group, ["recover", str(folder), "--truncate-at", str(good), "--yes"])
+    assert any(path.startswith("journal/") for path in calls)
+    monkeypatch.undo()
+    assert cli("recover", folder, "--truncate-at", str(good), "--yes").exit_code == 0
+    assert cli("resume", folder).exit_code == 0
