@@ -15,6 +15,19 @@ T = TypeVar("T")
 _Job = tuple[Callable[[], Any], "Future[Any]"]
 
 
+def of_a_future(function: Callable[[], T]) -> Callable[[], T]:
+    """The same, for a thread that puts into a future what it comes to: none takes a StopIteration, and whoever waits
+    for it would wait for ever."""
+
+    def call() -> T:
+        try:
+            return function()
+        except StopIteration as error:
+            raise RuntimeError(f"StopIteration: {error}") from error
+
+    return call
+
+
 class Apart:
     """A thread that does one thing after the other, all in the context of its maker. It begins with the first.
 
@@ -70,8 +83,6 @@ class Apart:
             if not future.set_running_or_notify_cancel():
                 continue
             try:
-                future.set_result(function())
-            except StopIteration as error:  # no future takes it
-                future.set_exception(RuntimeError(f"StopIteration: {error}"))
+                future.set_result(of_a_future(function)())
             except BaseException as error:
                 future.set_exception(error)

@@ -136,8 +136,10 @@ class Entering:
         session.publish_schemas()
         context.agents = {"": session}
         context.offered, context.has_opened_inbox = inbox.offered(context.store, context.moment), False
-        main = asyncio.create_task(self._call(session), name=session.recorded.path or "agent")
+        begun = asyncio.Event()
+        main = asyncio.create_task(self._call(session, begun), name=session.recorded.path or "agent")
         context.begin(main)
+        begun.set()
         context.pace.begin()  # behind the agent, which waits for none of that
         self._clear_lifted()
         context.limits.start()
@@ -155,8 +157,9 @@ class Entering:
         except SatchelError as error:
             self._context.failed = error
 
-    async def _call(self, session: Session) -> Any:
-        """The agent, with all that it needs."""
+    async def _call(self, session: Session, begun: asyncio.Event) -> Any:
+        """The agent, with all that it needs, once it has `begun`: an eager task runs before its maker goes on."""
+        await begun.wait()
         context = self._context
         gone = await resuming.check_references(context, accepts=self._accepts_drift)
         resuming.record_config(context, self._agent, gone)

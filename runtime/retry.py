@@ -100,6 +100,9 @@ class Retry:
         return max(wait, retry_after(error) if error else 0.0)
 
 
+A_DAY = 86_400.0
+"""Nobody is waited for longer, whatever a server says: then it is asked again."""
+
 ONCE = Retry(attempts=1)
 """Of a step that says nothing of retries."""
 
@@ -121,7 +124,7 @@ def _status(error: BaseException) -> int | None:
 
 
 def retry_after(error: BaseException) -> float:
-    """The seconds a server has asked to wait (RFC 9110, 10.2.3); 0 if it has not."""
+    """The seconds a server has asked to wait (RFC 9110, 10.2.3), at most a day; 0 if it has not."""
     headers = getattr(getattr(error, "response", None), "headers", None) or getattr(error, "headers", None)
     if not isinstance(headers, Mapping | Message):
         return 0.0
@@ -129,10 +132,10 @@ def retry_after(error: BaseException) -> float:
     if not value:
         return 0.0
     try:
-        return max(0.0, float(value))
+        return min(max(0.0, float(value)), A_DAY)
     except ValueError:
         pass
     try:
-        return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
+        return min(max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds()), A_DAY)
     except (ValueError, TypeError):
         return 0.0

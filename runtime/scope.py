@@ -19,6 +19,7 @@ from ..workspace.errors import AgentError, UsageError
 from ..workspace.record import Key, Message, Output, StepCompleted, StepFailed, StepProgress, time_text
 from ..workspace.scopemoment import Scope
 from . import identity, performing, raised
+from .apart import of_a_future
 from .calls import MODEL, Step
 from .claims import Claims
 from .codec import canonical, encode
@@ -26,6 +27,7 @@ from .context import AgentContext, Suspended, Suspension
 from .failure import brief
 from .forgotten import Made
 from .prompt import Prompt
+from .retry import A_DAY
 
 _TURNS = 5
 
@@ -295,7 +297,8 @@ class ScopeRun:
             current_call.reset(token)
 
     async def in_thread(self, function: Any) -> Any:
-        future = asyncio.get_running_loop().run_in_executor(self.context.threads, copy_context().run, function)
+        within = bind(copy_context().run, of_a_future(function))
+        future = asyncio.get_running_loop().run_in_executor(self.context.threads, within)
         self._threads.add(future)
         future.add_done_callback(self._threads.discard)
         return await asyncio.shield(future)
@@ -370,6 +373,7 @@ class ScopeRun:
     def sleep(self, seconds: float, reason: str) -> NoReturn:
         """Let the run sleep, with no process, and be gone on with in `seconds`."""
         until = datetime.now(UTC) + timedelta(seconds=seconds)
+        reason += ", in more than a day; it is called again after one" if seconds >= A_DAY else ""
         self.context.suspend(Suspension("sleeping", reason, time_text(until)))
         raise Suspended
 

@@ -111,7 +111,14 @@ async def _run(
 async def _outcome(child: Session, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What the agent returns or raises, in a task of its own. If the wait for it is cancelled, it is abandoned, and
     cancelled itself if that is a person's wish or comes twice."""
-    task = child.task = asyncio.create_task(child.call(*args, **kwargs), name=child.path)
+    begun = asyncio.Event()
+
+    async def call() -> Any:
+        await begun.wait()  # an eager task would run before anybody could cancel it
+        return await child.call(*args, **kwargs)
+
+    task = child.task = asyncio.create_task(call(), name=child.path)
+    begun.set()
     try:
         await asyncio.wait([task])
     except asyncio.CancelledError:

@@ -22,7 +22,7 @@ import warm
 
 from satchel import Item, Retry, Run, agent, effect, run, step
 from satchel.runtime import session, sleeping
-from satchel.runtime.retry import retry_after
+from satchel.runtime.retry import A_DAY, retry_after
 from satchel.workspace.errors import AgentError, UsageError
 
 QUICK = Retry(attempts=4, first=0.001, longest=0.02)
@@ -122,6 +122,20 @@ def test_retry_after_is_read_as_seconds_and_as_a_date() -> None:
     for nonsense in ({}, None, {"retry-after": "soon"}, {"retry-after": "-3"}, {"retry-after": "nan"}):
         assert retry_after(_Error(nonsense)) == 0, nonsense
     assert retry_after(ValueError()) == 0
+
+
+@pytest.mark.parametrize("asked", ["inf", "99999999999", "Fri, 31 Dec 9999 23:59:59 GMT"])
+def test_a_server_makes_a_run_sleep_for_ever(workspace: Path, asked: str) -> None:
+    assert retry_after(_Error({"Retry-After": asked})) == A_DAY
+
+    @step(retry=QUICK)
+    async def ask() -> None:
+        raise limiting.Refused(429, {"Retry-After": asked})
+
+    outcome = run(workspace, one_call(ask))
+    assert outcome.status == "sleeping", outcome.error
+    assert timedelta(hours=23) < datetime.fromisoformat(outcome.until) - datetime.now(UTC) <= timedelta(days=1)
+    assert "in more than a day; it is called again after one" in (workspace / "state.json").read_text()
 
 
 def test_of_ten_calls_at_once_only_the_refused_are_made_again(workspace: Path, server: Any) -> None:
