@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Container, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, Generic, Protocol, TypeVar, overload
+from typing import Any, Generic, NewType, Protocol, TypeVar, overload
 
 import msgspec
 
@@ -47,8 +47,11 @@ runs_going: set[object] = set()
 MODEL = "model"
 """The parameter of a step that receives the name of a fallback model."""
 
+Key = NewType("Key", str)
+"""The type of a parameter of an effect that receives the idempotency key, whatever it is called and wherever it is."""
+
 KEY = "key"
-"""The parameter of an effect that receives the idempotency key."""
+"""The same of a parameter without that type, by its name."""
 
 
 class Step(Generic[R]):
@@ -120,21 +123,15 @@ class _Shape:
         signature = inspect.signature(function)
         self.partial = next((p for p, hint in hints.items() if hint is Partial and p != "return"), None)
         self.run = run_parameter(hints)
-        self.key = KEY if step.is_effect and KEY in signature.parameters else None
+        self.key = key_parameter(hints, signature.parameters) if step.is_effect else None
+        if not step.is_effect and Key in hints.values():
+            raise UsageError(f"{name} has no idempotency key", why="it is a step", remedy="make it an @effect")
         injected = {p for p in (self.partial, self.run, self.key) if p}
         rest = [p for p in signature.parameters.values() if p.name not in injected]
-        self.signature = signature.replace(parameters=rest)
+        self._whole, self.signature = signature, signature.replace(parameters=rest)
         ordinary = all(p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for p in rest)
         self.names = tuple(p.name for p in rest) if ordinary else None
         self.defaults = {p.name: _default(p) for p in rest if _default(p) is not p.empty}
-        if self.names is None and any(
-            signature.parameters[p].kind is not inspect.Parameter.KEYWORD_ONLY for p in injected
-        ):
-            raise UsageError(
-                f"{name} can't be called with its {' and '.join(sorted(injected))}",
-                why="beside *args, **kwargs or positional-only parameters it must be keyword-only",
-                remedy=f"put it behind a `*`: `def {name}(..., *, {min(injected)})`",
-            )
         kind = hints.get("return", Any)
         self.codec = Codec(kind, f"the result of {name}")
         if self.partial and step.is_effect:
@@ -166,14 +163,18 @@ class _Shape:
             recorded = msgspec.json.decode(encoded, type=dict[str, msgspec.Raw])
         except msgspec.ValidationError as error:
             raise UsageError("the recorded arguments can't be read", why=str(error)) from error
-        if recorded.keys() != self.signature.parameters.keys():
+        known = self.signature.parameters.keys()
+        if not recorded.keys() <= known <= recorded.keys() | self.defaults.keys():
             raise UsageError("the recorded arguments are those of another signature", why=", ".join(recorded))
-        return {name: Codec(self._hints.get(name, Any), name).decode(bytes(raw)) for name, raw in recorded.items()}
+        found = {name: Codec(self._hints.get(name, Any), name).decode(bytes(raw)) for name, raw in recorded.items()}
+        return {name: found[name] if name in found else self.defaults[name] for name in known}
 
-    def unbind(self, arguments: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def unbind(self, arguments: dict[str, Any], injected: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What the function is called with. `injected` is what the runtime fills in."""
         if self.names is not None:
-            return (), dict(arguments)
-        bound = inspect.BoundArguments(self.signature, arguments)
+            return (), {**arguments, **injected}
+        signature, whole = self._whole if injected else self.signature, {**arguments, **injected}
+        bound = inspect.BoundArguments(signature, {name: whole[name] for name in signature.parameters})
         return bound.args, bound.kwargs
 
 
@@ -182,6 +183,12 @@ def _default(parameter: inspect.Parameter) -> Any:
     if parameter.kind is parameter.VAR_POSITIONAL:
         return ()
     return {} if parameter.kind is parameter.VAR_KEYWORD else parameter.default
+
+
+def key_parameter(hints: Mapping[str, Any], parameters: Container[str]) -> str | None:
+    """The parameter that receives the idempotency key, if there is one."""
+    typed = next((name for name, hint in hints.items() if hint is Key and name != "return"), None)
+    return typed or (KEY if KEY in parameters else None)
 
 
 def run_parameter(hints: dict[str, Any]) -> str | None:

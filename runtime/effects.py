@@ -122,8 +122,9 @@ def effect(
     cancellation), that is a doubt: `verify`, called with the same arguments (and with `key` and the run, if it has
     parameters for them), returns the result or raises `NotDone`; an `idempotent` one is repeated under the same `key`;
     otherwise the run stops and a person is asked. Exceptions of the types `not_done` say that it certainly has not
-    happened. A parameter called `key` receives the idempotency key, the same at every attempt. Not guaranteed: that a
-    request already under way in a frozen process is stopped; the receiver's use of the key does that.
+    happened. A parameter of the type `Key`, or called `key`, receives the idempotency key, the same at every attempt.
+    Not guaranteed: that a request already under way in a frozen process is stopped; the receiver's use of the key does
+    that.
     """
 
     def make(function: Callable[..., Any]) -> Effect[Any]:

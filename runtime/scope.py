@@ -279,10 +279,9 @@ class ScopeRun:
         token = current_call.set(call)
         try:
             arguments = {**call.arguments, MODEL: call.model} if call.model else call.arguments
-            args, kwargs = step.shape.unbind(arguments)
-            kwargs |= injected
             if step.shape.run:
-                kwargs[step.shape.run] = self.agent.run
+                injected = {**injected, step.shape.run: self.agent.run}
+            args, kwargs = step.shape.unbind(arguments, injected)
             if step.is_async:
                 result = await step.function(*args, **kwargs)
             else:

@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import Any, cast
 
 from .apart import Apart
-from .calls import KEY, run_parameter
+from .calls import key_parameter, run_parameter
 from .scope import Call
 
 Verify = Callable[..., Any]
@@ -61,9 +61,10 @@ async def verify_within(function: Verify, call: Call, seconds: float) -> None:
 
 
 def _arguments(function: Verify, call: Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    args, kwargs = call.step.shape.unbind(call.arguments)
-    if KEY in inspect.signature(function).parameters:
-        kwargs = {**kwargs, KEY: idempotency_key(call)}
-    if of_run := run_parameter(typing.get_type_hints(function)):
+    args, kwargs = call.step.shape.unbind(call.arguments, {})
+    hints = typing.get_type_hints(function)
+    if key := key_parameter(hints, inspect.signature(function).parameters):
+        kwargs = {**kwargs, key: idempotency_key(call)}
+    if of_run := run_parameter(hints):
         kwargs = {**kwargs, of_run: call.scope.agent.run}
     return args, kwargs

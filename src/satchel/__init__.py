@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .runtime.agent import Agent, agent
     from .runtime.answer import Answer
-    from .runtime.calls import step
+    from .runtime.calls import Key, step
     from .runtime.effects import effect
     from .runtime.inbox import InboxTask
     from .runtime.migration import Migration, migration
@@ -28,6 +28,7 @@ __all__ = [
     "Answer",
     "InboxTask",
     "Item",
+    "Key",
     "Marker",
     "Migration",
     "NotDone",
@@ -49,7 +50,7 @@ __all__ = [
 _HOMES = {
     "runtime.agent": ("Agent", "agent"),
     "runtime.answer": ("Answer",),
-    "runtime.calls": ("step",),
+    "runtime.calls": ("Key", "step"),
     "runtime.effects": ("effect",),
     "runtime.inbox": ("InboxTask",),
     "runtime.migration": ("Migration", "migration"),

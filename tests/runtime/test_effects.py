@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from satchel import NotDone, Retry, Run, agent, effect, run, run_async, step
+from satchel import Key, NotDone, Retry, Run, agent, effect, run, run_async, step
 from satchel.workspace.approvals import open_questions
 from satchel.workspace.errors import StorageFailed, UsageError
 from satchel.workspace.looking import look
@@ -610,18 +610,40 @@ def test_nothing_begins_after_the_run_has_ended(workspace: Path, calls: list[str
     assert '"type":"closed"' in last
 
 
-def test_a_key_that_could_not_be_handed_over_is_refused_before_the_intent(workspace: Path, calls: list[str]) -> None:
+def test_a_key_in_another_place_than_the_last_is_not_handed_over(workspace: Path, calls: list[str]) -> None:
     @effect
-    async def send(key: str, *parts: str) -> None:
-        calls.append(key)
+    async def first(key: str, *parts: str) -> str:
+        return f"{len(key)} {parts}"
+
+    @effect
+    async def typed(token: Key, text: str, /, top: Run[Any], **options: int) -> str:
+        return f"{len(token)} {text} {top.attempt} {options}"
+
+    @effect
+    async def middle(text: str, token: Key, more: str = "m") -> str:
+        return f"{text} {len(token)} {more}"
+
+    async def was_sent(token: Key, text: str) -> str:
+        calls.append(token)
+        return text
+
+    @effect(verify=was_sent)
+    async def verified(token: Key, text: str) -> str:
+        calls.append(token)
+        raise TimeoutError
+
+    @step
+    def wrong(token: Key) -> None: ...
 
     @agent
-    async def main(run: Run[Any]) -> None:
-        await send("a", "b")
+    async def main(run: Run[Any]) -> list[str]:
+        with pytest.raises(UsageError, match="wrong has no idempotency key"):
+            await wrong()
+        return [await first("a", "b"), await typed("t", n=1), await middle("x", more="y"), await verified("v")]
 
     outcome = run(workspace, main)
-    assert outcome.status == "failed" and "must be keyword-only" in str(outcome.error)
-    assert "step.started" not in (workspace / "journal/000000000001.jsonl").read_text() and calls == []
+    assert outcome.result == ["32 ('a', 'b')", "32 t 1 {'n': 1}", "x 32 y", "v"], outcome.error
+    assert len(calls) == 2 and calls[0] == calls[1]
 
 
 @pytest.mark.parametrize("kind", [Exception, BaseException])

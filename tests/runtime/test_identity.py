@@ -170,3 +170,22 @@ def test_a_default_that_is_no_json_stops_a_call_that_says_another(enter: Callabl
 def test_thirty_parameters_with_defaults_are_tried_in_all_ways() -> None:
     defaults = {f"p{number}": number for number in range(30)}
     assert len(list(identity.earlier("f", defaults, defaults, [None]))) == 16
+
+
+def test_an_effect_that_began_before_it_had_a_parameter_is_not_verified(
+    enter: Callable[..., Any], calls: list[str], crash: type[BaseException]
+) -> None:
+    async def before(text: str) -> str:
+        raise crash
+
+    async def now(text: str, urgent: bool = False) -> str:
+        return text
+
+    def verify(text: str, urgent: bool) -> str:
+        calls.append(f"{text} {urgent}")
+        return text
+
+    with pytest.raises(crash):
+        enter(lambda: effect(name="send", verify=verify)(before)("at 1 o'clock"))
+    outcome = enter(lambda: effect(name="send", verify=verify)(now)("at 2 o'clock"))
+    assert outcome.status == "waiting" and calls == ["at 1 o'clock False"], "one that has happened, or a new one?"
