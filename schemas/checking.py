@@ -37,6 +37,8 @@ AGENTS_OWN = ("the schema of the answer", "Correct it in the agent's code")
 LIMIT = 2.0
 """Seconds that a check against a stranger's schema may take."""
 
+_SHORT = 1000  # characters
+
 _VALUES = ("const", "default", "enum", "examples")
 _NAMED = ("properties", "$defs", "definitions", "dependentSchemas")
 """Keywords whose keys are names, and not keywords."""
@@ -127,8 +129,8 @@ def _bounded(until: float, matcher: Matcher, known: Callable[[], Container[str]]
         return check
 
     def search(pattern: str, text: str) -> bool:
-        ended = _ended(pattern)
-        return bool(re.search(ended, text)) if pattern in known() else matcher.search(ended, text)
+        is_quick = pattern in known() or _is_quick(pattern, text)
+        return bool((re.search if is_quick else matcher.search)(_ended(pattern), text))
 
     def pattern(checker: Validator, wanted: str, instance: Any, schema: Any) -> _Errors:
         if isinstance(instance, str) and not search(wanted, instance):
@@ -195,6 +197,11 @@ def _pattern(
 
 def _ended(pattern: str) -> str:
     return pattern[:-1] + r"\Z" if pattern.endswith("$") and not pattern.endswith("\\$") else pattern
+
+
+def _is_quick(pattern: str, text: str) -> bool:
+    """Whether a search can't take long, whoever has written the pattern: at most one thing in it is repeated."""
+    return len(text) <= _SHORT and "(" not in pattern and sum(map(pattern.count, "*+?{")) <= 1
 
 
 def _unique(checker: Validator, wanted: bool, instance: Any, schema: Any) -> _Errors:

@@ -13,16 +13,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from waits import NOBODY_SAVES
-
-from satchel.workspace import settling
-
 from . import bases
 from .play import Player, remembering
 
 
 def main(seed: str, count: str, first: str = "0") -> int:
-    settling.WAITS = NOBODY_SAVES
     folder = Path(tempfile.mkdtemp(prefix="satchel-fuzz-"))
     player, began = Player(int(seed), folder / "case", bases.build()), time.monotonic()
     kinds: collections.Counter[str] = collections.Counter()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from linked import linked
 from msgspec import Raw
+from waits import NOBODY_SAVES
 
-from satchel.workspace import partial, record
+from satchel.workspace import partial, record, settling
 from satchel.workspace.opening import opened
 from satchel.workspace.partial import PartialHead
 from satchel.workspace.record import (
@@ -210,12 +213,22 @@ def _opened_once(files: Files) -> Files:
     with TemporaryDirectory() as name:
         folder = Path(name)
         lay_out(folder, files)
-        with opened(DiskStore(folder), "recover", Report(), adopt=True) as workspace:
+        with unhurried(), opened(DiskStore(folder), "recover", Report(), adopt=True) as workspace:
             workspace.close()
         found = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     return {
         path: data for path, data in sorted(found.items()) if not path.startswith(".satchel/schemas/") or path in files
     }
+
+
+@contextmanager
+def unhurried() -> Iterator[None]:
+    """In the body nobody is in the middle of saving a file."""
+    waits, settling.WAITS = settling.WAITS, NOBODY_SAVES
+    try:
+        yield
+    finally:
+        settling.WAITS = waits
 
 
 def lay_out(folder: Path, files: Files) -> None:

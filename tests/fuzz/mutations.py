@@ -8,6 +8,7 @@ import os
 import re
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -230,7 +231,7 @@ def spoil(folder: Path, random: Random) -> str:
     if path.exists():
         path.rename(aside)
     path.parent.mkdir(parents=True, exist_ok=True)
-    kind = random.choice(("out", "secret", "folder", "fifo", "endless", "huge", "self", "nowhere"))
+    kind = random.choice(("out", "secret", "folder", "fifo", "endless", "huge", "self", "nowhere", "date"))
     outside = folder.parent / "outside"
     match kind:
         case "folder":
@@ -240,6 +241,14 @@ def spoil(folder: Path, random: Random) -> str:
         case "huge":
             path.touch()
             os.truncate(path, 1 << 40)
+        case "date":
+            if aside.exists():
+                aside.rename(path)
+            else:
+                path.touch()
+            seconds = random.choice((-(10**12), -1, 0, 10**11, 10**12, 2**62))
+            with suppress(OverflowError, OSError):  # this file system can't have it either
+                os.utime(path, (seconds, seconds))
         case _:
             to = {"out": outside, "secret": outside / "secret.txt", "endless": "/dev/zero", "self": path.name}
             path.symlink_to(to.get(kind, "/nowhere/at/all"))

@@ -21,12 +21,11 @@ from typing import Any
 import click
 from click.testing import CliRunner
 from jsonschema.protocols import Validator
-from waits import NOBODY_SAVES
 
 from satchel.runtime.cli import cmd_check, cmd_merge, cmd_pause, group
 from satchel.runtime.supervision import processes
 from satchel.schemas import Problem, Where, checking
-from satchel.workspace import settling, yamltext
+from satchel.workspace import yamltext
 from satchel.workspace.errors import SatchelError
 from satchel.workspace.yamltext import Document
 
@@ -177,19 +176,20 @@ def _watched(errors: list[Exception]) -> Iterator[None]:
             errors.append(AssertionError(f"signal {number} to process {pid}"))
         return False
 
-    real_tell, real_signal, real_waits = group.tell, processes.signal_if, settling.WAITS
+    real_tell, real_signal = group.tell, processes.signal_if
     real_style = click.style
     click.style = lambda text, **_: str(text)  # with colours on, whatever steers the terminal is of the files
     group.tell = cmd_pause.tell = tell  # type: ignore[attr-defined]
-    processes.signal_if, settling.WAITS = signal_if, NOBODY_SAVES
-    looks = cmd_check._LOOKS, cmd_merge._LOOKS
-    cmd_check._LOOKS = cmd_merge._LOOKS = 1  # of a run that goes on they wait for the next
+    processes.signal_if = signal_if
+    real_again = cmd_check.look_again
+    cmd_check.look_again = cmd_merge.look_again = lambda store, seconds: None  # a run that goes on is waited for
     try:
-        yield
+        with bases.unhurried():
+            yield
     finally:
         group.tell = cmd_pause.tell = real_tell  # type: ignore[attr-defined]
-        processes.signal_if, settling.WAITS = real_signal, real_waits
-        cmd_check._LOOKS, cmd_merge._LOOKS = looks
+        processes.signal_if = real_signal
+        cmd_check.look_again = cmd_merge.look_again = real_again
         click.style = real_style
 
 

@@ -16,7 +16,8 @@ TEXTS = [
     "!!python/object:os.system x", "{a: {b: ", "^1", "^" + "9" * 40, "_inbox-t1", "_", "_agent", "999999999999999999",
     "-1", "1.5", "99999999d", "9" * 400 + "d", "99999999999999h", "1e5s", "25:61", "a" * 40 + "!", "http://[",
     "file:///etc/passwd", "s3://x/y", "memory://x", "<!-- satchel 9.9.00000000 -->", "---", "```", "- [ ] x",
-    "> " * 500 + "x", "helper", "helper/helper", "d1", "a1", "digest.py:main", "os:system", "../../evil.py:main",
+    "> " * 500 + "x", "helper", "helper/helper", "d1", "a1", "digest.py:main", "0 0 30 2 *", "0 0 29 2 1#5",
+    "* * * * *", "60 * * * *", "Europe/../../../etc/passwd", "LMT", "os:system", "../../evil.py:main",
 ]  # fmt: skip
 TIMES = [
     "0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999Z", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59",

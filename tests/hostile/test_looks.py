@@ -62,7 +62,7 @@ def thirds(names: Iterable[Any]) -> list[Any]:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checking, "LIMIT", 0.1)
+    monkeypatch.setattr(checking, "LIMIT", 0.05)
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from linked import linked
 from msgspec import Raw
 from waits import NOBODY_SAVES
 
+from satchel.runtime.cli import cmd_check
 from satchel.runtime.cli.group import group
 from satchel.workspace import lease, settling
 from satchel.workspace.record import (
@@ -72,6 +73,7 @@ RECORDS: list[AnyRecord] = [
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(settling, "WAITS", NOBODY_SAVES)
+    monkeypatch.setattr(cmd_check, "_LOOKS", 1)
     monkeypatch.setattr(click, "style", lambda text, **_: str(text))  # what is left of escapes is the files'
     folder = tmp_path / "w"
     for name in ("journal", ".satchel", "inbox", "recovered/1"):
@@ -91,7 +93,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 COMMANDS = [
     "status", "check", "log", "ls", "merge", "answer", "answer d1 redo", "recover", "pause", "cancel --yes", "stop",
-    "send x", "resume",
+    "send x", "resume --in-process",
 ]  # fmt: skip
 JSON = ["status", "check", "log", "ls", "merge", "recover", "pause", "cancel", "stop", "send x"]
 

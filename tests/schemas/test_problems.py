@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import time
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from satchel.schemas import Problem, dotted, names, problems, short
+from satchel.schemas import Problem, checking, dotted, names, problems, short
 
 IDENTITY = {"scope": "3-a", "no": 1, "step": "read", "args": "0" * 16, "n": 0}
 COMMON = {"seq": 7, "commit": 6, "at": "2025-11-21T09:30:00.123Z", "epoch": 2, "prev": "00000000", "crc": "9c1f03ab"}
@@ -237,3 +238,17 @@ def test_short_is_longer_than_a_line(value: Any) -> None:
 
 def test_short_prints_an_enormous_number() -> None:
     assert short(10**5000) == "a very large number"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "is_quick"),
+    [
+        ("^[a-z]*$", "a", True), ("^[A-Z]{2}[0-9]{4}$", "a", False), ("^x-", "a" * 1001, False), ("^x-", "x-1", True),
+        ("^(a+)+$", "a", False), ("a?a?aa", "aa", False),
+    ],
+)  # fmt: skip
+def test_a_pattern_of_a_stranger_is_trusted_although_it_may_take_years(pattern: str, text: str, is_quick: bool) -> None:
+    assert checking._is_quick(pattern, text) == is_quick
+    schema = {"properties": {"a": {"pattern": pattern}}}
+    found = problems("state", STATE | {"data": {"a": text}}, data_schema=schema)
+    assert bool(found) == (re.search(pattern, text) is None)
