@@ -84,7 +84,7 @@ def migrate(data: Any, version: int, migrations: tuple[Migration, ...], codec: C
                 remedy=f"give the agent the migration `@migration({to})`",
             )  # fmt: skip
         after = _once(data, found, path)
-        steps.append(Step(to, patch.diff(data, after)))
+        steps.append(Step(to, patch.diff(data, after, ordered=True)))
         data = after
     if steps:
         try:

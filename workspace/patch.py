@@ -13,42 +13,58 @@ from .record import Patch
 _INDEX = re.compile("0|[1-9][0-9]{0,9}")
 
 
-def diff(old: Any, new: Any) -> Patch:
-    """A patch that turns `old` into `new`, no larger than what changed. Empty if they are equal."""
+def diff(old: Any, new: Any, *, ordered: bool = False) -> Patch:
+    """A patch that turns `old` into `new`, no larger than what changed. Empty if they are equal.
+
+    The order of keys counts only if it is to be `ordered`. Then a key that has moved is removed and added, which puts
+    it behind the others.
+    """
     patch: Patch = []
-    _diff("", old, new, patch)
+    _diff("", old, new, patch, ordered)
     return patch
 
 
-def _diff(path: str, old: Any, new: Any, patch: Patch) -> None:
+def _diff(path: str, old: Any, new: Any, patch: Patch, ordered: bool) -> None:
     if type(old) is dict and type(new) is dict:
+        stay = _unmoved(old, new) if ordered else old.keys() & new.keys()
         for key in old:
-            if key not in new:
+            if key not in stay:
                 patch.append({"op": "remove", "path": f"{path}/{_escape(key)}"})
         for key, value in new.items():
-            if key not in old:
+            if key not in stay:
                 patch.append({"op": "add", "path": f"{path}/{_escape(key)}", "value": value})
             else:
-                _diff(f"{path}/{_escape(key)}", old[key], value, patch)
+                _diff(f"{path}/{_escape(key)}", old[key], value, patch, ordered)
     elif type(old) is list and type(new) is list:
-        _diff_lists(path, old, new, patch)
+        _diff_lists(path, old, new, patch, ordered)
     elif not same(old, new):
         patch.append({"op": "replace", "path": path, "value": new})
 
 
-def _diff_lists(path: str, old: list[Any], new: list[Any], patch: Patch) -> None:
+def _unmoved(old: dict[str, Any], new: dict[str, Any]) -> set[str]:
+    """The first keys of `new`, as far as `old` has them in the same order. What is added comes behind all that stay."""
+    stay: set[str] = set()
+    rest = iter(old)
+    for key in new:
+        if not any(each == key for each in rest):
+            break
+        stay.add(key)
+    return stay
+
+
+def _diff_lists(path: str, old: list[Any], new: list[Any], patch: Patch, ordered: bool) -> None:
     """What the two share at both ends stays; of the middle, pairs are compared and the rest is added or removed."""
     shortest = min(len(old), len(new))
     start = 0
-    while start < shortest and same(old[start], new[start]):
+    while start < shortest and same(old[start], new[start], ordered=ordered):
         start += 1
     end = 0
-    while end < shortest - start and same(old[-1 - end], new[-1 - end]):
+    while end < shortest - start and same(old[-1 - end], new[-1 - end], ordered=ordered):
         end += 1
     old_middle, new_middle = old[start : len(old) - end], new[start : len(new) - end]
     paired = min(len(old_middle), len(new_middle))
     for index in range(paired):
-        _diff(f"{path}/{start + index}", old_middle[index], new_middle[index], patch)
+        _diff(f"{path}/{start + index}", old_middle[index], new_middle[index], patch, ordered)
     for index in reversed(range(paired, len(old_middle))):
         patch.append({"op": "remove", "path": f"{path}/{start + index}"})
     for index in range(paired, len(new_middle)):
@@ -56,14 +72,17 @@ def _diff_lists(path: str, old: list[Any], new: list[Any], patch: Patch) -> None
         patch.append({"op": "add", "path": f"{path}/{place}", "value": new_middle[index]})
 
 
-def same(old: Any, new: Any) -> bool:
-    """Equal as JSON: True is not 1, and 1 is not 1.0, at any depth."""
+def same(old: Any, new: Any, *, ordered: bool = False) -> bool:
+    """Equal as JSON: True is not 1, and 1 is not 1.0, at any depth. `ordered`: and with the keys in the same order."""
     if type(old) is not type(new):
         return False
     if type(old) is dict:
-        return len(old) == len(new) and all(key in new and same(value, new[key]) for key, value in old.items())
+        if len(old) != len(new) or (ordered and [*old] != [*new]):
+            return False
+        return all(key in new and same(value, new[key], ordered=ordered) for key, value in old.items())
     if type(old) is list:
-        return len(old) == len(new) and all(map(same, old, new))
+        pairs = zip(old, new, strict=False)
+        return len(old) == len(new) and all(same(one, other, ordered=ordered) for one, other in pairs)
     if type(old) is float:
         return repr(old) == repr(new)  # 0.0 is not -0.0
     return bool(old == new)

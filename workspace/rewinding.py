@@ -56,7 +56,7 @@ def records(store: Store, moment: Moment, point: Point, by: str) -> list[AnyReco
         if agent.has_data and not was.has_data:
             begun = begun or _begun(store, point)
             was = begun[agent.path]
-        change = patch.diff(agent.data, was.data) if agent.has_data else []
+        change = patch.diff(agent.data, was.data, ordered=True) if agent.has_data else []
         if was.data_version != agent.data_version:  # from there they are migrated again
             found.append(Migrated(agent=agent.path, to=was.data_version, patch=change))
         elif change:

@@ -33,6 +33,27 @@ def test_a_difference_applied_gives_the_new_value(old: Any, new: Any) -> None:
 
 
 @given(values, values)
+def test_an_ordered_difference_gives_back_the_order_of_keys_too(old: Any, new: Any) -> None:
+    found = patch.apply(copy.deepcopy(old), patch.diff(old, new, ordered=True))
+    assert json.dumps(found) == json.dumps(new)
+    assert (patch.diff(old, new, ordered=True) == []) == (json.dumps(old) == json.dumps(new))
+
+
+@given(st.permutations("abcdef"), st.permutations("cdefgh"))
+def test_an_ordered_difference_of_the_same_keys_moves_those_that_have_moved(old: list[str], new: list[str]) -> None:
+    was, now = dict.fromkeys(old, 1), dict.fromkeys(new, 1)
+    assert [*patch.apply(was, patch.diff(was, now, ordered=True))] == new
+    assert [*was] == old, "a patch changes nothing in place"
+
+
+def test_a_key_that_is_put_behind_the_others_takes_only_itself_along() -> None:
+    was: dict[str, Any] = {"x": [1] * 9, "y": 2, "z": 3}
+    now = {"y": 2, "z": 3, "x": was["x"]}
+    changes = patch.diff(was, now, ordered=True)
+    assert changes == [{"op": "remove", "path": "/x"}, {"op": "add", "path": "/x", "value": was["x"]}]
+
+
+@given(values, values)
 def test_no_difference_is_made_of_equal_values_only(old: Any, new: Any) -> None:
     assert (patch.diff(old, new) == []) == is_same(old, new) == patch.same(old, new)
     assert patch.diff(old, copy.deepcopy(old)) == []
