@@ -31,10 +31,15 @@ COMPLETED = record.StepCompleted(**CALL, result=Raw(b'{"a":1}'), ms=3, effect=Tr
 OPENED = record.Opened(
     format=1, run_id="digest-7f3a", satchel="0.1.0", python="3.11.7", host="h", pid=1, url="s3://b/r",
     why="merge", found="files", checkpoint="checkpoints/000000000007-stop.json",
-    definition={"format": 1, "run_id": "digest-7f3a", "agent": "agent.py:main"},
+    definition={"format": 1, "run_id": "digest-7f3a", "agent": "agent.py:main"}, run_nonce="0" * 32,
 )  # fmt: skip
 BLOB = "0" * 64 + "-3"
 FAILURE = record.Failure("ValueError", "no", ("agent.py:3",))
+RAISED = record.Failure(
+    "ValueError", "no", types=("builtins:ValueError", "builtins:Exception"), args=Raw(b'["no"]'),
+    attributes=Raw(b'{"a":1}'), members=Raw(b'[{"kind":"E","message":""}]'),
+)  # fmt: skip
+FAILED = record.StepFailed(**CALL, error=RAISED, final=True, calls=(("read", "1" * 16, 0),))
 
 RECORDS: list[record.AnyRecord] = [
     record.Opened(format=1, run_id="a", satchel="0.1.0", python="3.11.7", host="h", pid=1, why="run", found="new"),
@@ -55,12 +60,15 @@ RECORDS: list[record.AnyRecord] = [
     record.StepCompleted(**CALL, blob=BLOB),
     record.StepFailed(**CALL, error=FAILURE, attempt=2, effect=True, not_done=True),
     record.StepFailed(**CALL, error=record.Failure("E", "")),
+    FAILED,
+    record.StepFailed(**CALL, error=FAILURE, final=True, cancelled=True, ms=5000),
     record.StepProgress(**CALL, value=Raw(b"3")),
     record.ScopeBegun(scope="3", title="A"),
     record.ScopeFailed(scope="3", error=FAILURE),
+    record.ScopeFailed(scope="", error=FAILURE, calls=(("send", "0" * 16, 0),), uncounted=True),
     record.ScopeCommitted(scope="", patch=[{"op": "add", "path": "", "value": {}}]),
     record.ScopeCommitted(scope="3", result=Raw(b"1"), outputs={"a.md": record.Output("0" * 64, 3)}, cancelled="x"),
-    record.PlanChanged(plan=(), by="agent"),
+    record.PlanChanged(plan=(), by="agent", planned="0" * 16),
     record.PlanChanged(agent="a", plan=(Splice(0, 0, "- [ ] a\n"),), outline=[[0, 3, -1, 0, 1]], by="person", why="x"),
     record.Message(scope="3", role="user", content=Raw(b'"hi"')),
     DOUBT,
@@ -155,6 +163,7 @@ def moment() -> Moment:
         record.StepCompleted(**CALL, agent="a/b", result=Raw(b"1"), effect=True),
         record.Doubt(**CALL | {"n": 1}, agent="a/b", id="d1", why="unclaimed", others=(("send", "0" * 16, 0),)),
         record.ScopeFailed(agent="a/b", scope="3", error=FAILURE),
+        record.StepFailed(**CALL | {"n": 2}, agent="a/b", error=RAISED, final=True),
         record.AgentEnded(agent="a/b", error=FAILURE),
         record.AgentBegun(agent="c", scope="", args="0" * 16),
         record.ScopeBegun(agent="c", scope="_x", title="x"),
@@ -176,7 +185,13 @@ def test_a_state_file_is_written_that_its_schema_refuses(agent: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "of", [STARTED, COMPLETED, *(record.StepCompleted(**CALL, **more) for more in ({"blob": BLOB}, {"agent": "a/b"}))]
+    "of",
+    [
+        STARTED,
+        COMPLETED,
+        FAILED,
+        *(record.StepCompleted(**CALL, **more) for more in ({"blob": BLOB}, {"agent": "a/b"})),
+    ],
 )
 def test_a_step_file_is_written_that_its_schema_refuses(of: record.OfCall) -> None:
     written = json.loads(projection.step_file(moment(), of))
