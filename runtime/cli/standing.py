@@ -27,6 +27,7 @@ from ...workspace.scopemoment import Scope
 from ...workspace.settling import BRIEF
 from ...workspace.stamp import read_markdown
 from ...workspace.store import Store
+from ...workspace.sync_copies import sync_copies
 from ...workspace.todo import Plan, Task
 from ...workspace.tombstone import Tombstone
 from . import asked
@@ -116,6 +117,7 @@ def stand(store: Store, *, with_edits: bool = False) -> Standing:
         standing.complaints.append(in_force(seen.mistake))
     for name in store.unusable(archive.FOLDER):
         standing.complaints.append(f"inbox/{name} is left alone: not every system takes that name. Rename it")
+    standing.complaints += map(str, sync_copies(store, (agent.folder for agent in seen.moment.agents.values())))
     standing.at = _last_time(seen.tail)
     standing.state = _state(standing, seen.moment, _is_stopped(standing, store, seen.moment))
     if standing.holder is not None:

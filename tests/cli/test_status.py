@@ -53,6 +53,14 @@ def test_a_completed_run_is_not_told_whole(make: Make, cli: Cli) -> None:
     assert told["usage"].items() >= {"steps": 2, "items": 2}.items() and told["outputs"]["outputs/1.txt"]["bytes"] == 5
 
 
+def test_a_conflict_copy_of_a_sync_tool_is_not_named(make: Make, cli: Cli) -> None:
+    folder = make()
+    cli("run", folder)
+    (folder / "todo (conflicted copy).md").write_bytes((folder / "todo.md").read_bytes() + b"- [ ] three\n")
+    out = " ".join(cli("status", folder).stdout.split())
+    assert "todo (conflicted copy).md looks like a copy that a sync tool has made of todo.md: an edit may be in" in out
+
+
 def test_a_question_is_not_shown(make: Make, cli: Cli) -> None:
     folder = make(ASKING)
     cli("run", folder)
