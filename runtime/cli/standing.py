@@ -149,7 +149,7 @@ def stand(store: Store, *, with_edits: bool = False) -> Standing:
 
 def _refused(store: Store, moment: Moment) -> list[str]:
     """The reasons of edits that were not taken, as long as nobody has deleted them."""
-    folders = [inbox.FOLDER, *(agent.folder.rstrip("/") for agent in moment.agents.values())]
+    folders = [archive.FOLDER, *(agent.folder.rstrip("/") for agent in moment.agents.values())]
     return [entry.path for folder in folders for entry in store.list(folder) if _REASONS.search(entry.path)]
 
 
