@@ -25,6 +25,7 @@ from ..workspace.store.disk import DISPLACED
 from . import budget, drift, limits, resuming, uplink, windows
 from .agent import Agent, load
 from .announcing import Announcer
+from .begin import Start, check_no_loop
 from .codec import Codec
 from .context import Context, Watch
 from .entering import Entering
@@ -54,22 +55,6 @@ class Outcome:
     late: frozenset[str] = frozenset()  # what has come after the last looks of a run that has completed
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
-    """What a run is started with."""
-
-    store: Store
-    agent: Agent | None
-    watch: Watch | None
-    interruption: Interruption
-    wake: bool
-    accept_drift: bool
-    drain_timeout: float | None
-    from_checkpoint: bool
-    take_over: bool
-    adopt: bool
-
-
 def run(
     workspace: str | os.PathLike[str] | Store, agent: Agent | None = None, *, watch: Watch | None = None,
     wake: bool = False, accept_drift: bool = False, drain_timeout: float | None = None,
@@ -87,6 +72,8 @@ def run(
     whether the process that had the workspace still lives, this waits for its time-to-live, half a minute, unless
     `take_over` is given. With `adopt` it goes on although it may be a copy of a run that lives elsewhere.
     """
+
+    check_no_loop()
 
     async def with_signals() -> Outcome:
         interruption = Interruption()

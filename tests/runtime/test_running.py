@@ -220,6 +220,25 @@ def test_an_agent_that_is_not_there_is_explained(workspace: Path, reference: str
         run(workspace)
 
 
+def test_a_function_that_is_no_agent_fails_in_the_middle_of_a_run(workspace: Path) -> None:
+    async def main(run: Run[Any]) -> None: ...
+
+    undecorated: Any = main
+    with pytest.raises(UsageError, match=r"main is not an agent\. Decorate it with @agent"):
+        run(workspace, undecorated)
+    assert not (workspace / "journal").exists()
+
+
+def test_a_run_in_a_running_loop_is_told_nothing_of_run_async(workspace: Path) -> None:
+    import asyncio
+
+    async def program() -> None:
+        run(workspace)
+
+    with pytest.raises(UsageError, match=r"an event loop is running.*`await run_async"):
+        asyncio.run(program())
+
+
 def test_an_agent_with_a_syntax_error_fails_the_run_and_can_be_mended(workspace: Path) -> None:
     (workspace / "agent.py").write_text("def (")
     outcome = run(workspace)
