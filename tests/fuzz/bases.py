@@ -104,7 +104,7 @@ OPENED = Opened(
     found="new", definition={"settings": {}, "agent": "agent.py:main"},
 )  # fmt: skip
 ERROR = Failure("ValueError", "it is wrong", ("agent.py:3 in work",))
-CUT = {"attempt": 1, "characters": 4, "damaged": False, "cut_off_at": AT, "cut_off_by": "a crash"}
+CUT: dict[str, Any] = {"attempt": 1, "characters": 4, "damaged": False, "cut_off_at": AT, "cut_off_by": "a crash"}
 BEGINNING: list[AnyRecord] = [
     OPENED,
     Configured(config={"satchel": "1", "python": "3.12", "agent_sha256": "ab", "on_cancel": False}),

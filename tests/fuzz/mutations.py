@@ -250,7 +250,12 @@ def spoil(folder: Path, random: Random) -> str:
             with suppress(OverflowError, OSError):  # this file system can't have it either
                 os.utime(path, (seconds, seconds))
         case _:
-            to = {"out": outside, "secret": outside / "secret.txt", "endless": "/dev/zero", "self": path.name}
+            to: dict[str, str | Path] = {
+                "out": outside,
+                "secret": outside / "secret.txt",
+                "endless": "/dev/zero",
+                "self": path.name,
+            }
             path.symlink_to(to.get(kind, "/nowhere/at/all"))
     return f"{kind} at {path.relative_to(folder)}"
 

@@ -118,19 +118,18 @@ def complaints(words: Sequence[str], workspace: Path) -> Iterator[tuple[str, str
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     place = [str(workspace.parent if words[0] == "ls" else workspace)]
     place += [str(workspace.parent / "made")] if words[0] in ("new", "copy") else []
-    errors: list[Exception] = []
+    errors: list[BaseException] = []
     try:
         with _watched(errors), _limited():
             result = CliRunner().invoke(group.group, [words[0], *place, *words[1:]], input="n\n", color=True)
     except Hang as hang:
         yield f"hang in {_place(hang)}", "".join(traceback.format_exception(hang)[-12:])
         return
-    except BaseException as error:  # what CliRunner does not catch
-        errors.append(error)  # type: ignore[arg-type]
-        yield f"{type(error).__name__} in {_place(error)}", "".join(traceback.format_exception(error))
+    except BaseException as other:  # what CliRunner does not catch
+        yield f"{type(other).__name__} in {_place(other)}", "".join(traceback.format_exception(other))
         return
     if result.exception is not None and not isinstance(result.exception, SystemExit):
-        errors.append(result.exception)  # type: ignore[arg-type]
+        errors.append(result.exception)
     for error in errors:
         yield f"{type(error).__name__} in {_place(error)}", "".join(traceback.format_exception(error)[-12:])
     output = result.stdout + result.stderr
@@ -163,7 +162,7 @@ def _unreadable(text: str, *, is_log: bool) -> Iterator[tuple[str, str]]:
 
 
 @contextmanager
-def _watched(errors: list[Exception]) -> Iterator[None]:
+def _watched(errors: list[BaseException]) -> Iterator[None]:
     """Collects errors that are told as Satchel's own, and lets nothing be killed."""
 
     def tell(error: Exception, *, with_traceback: bool) -> int:
@@ -181,15 +180,17 @@ def _watched(errors: list[Exception]) -> Iterator[None]:
     click.style = lambda text, **_: str(text)  # with colours on, whatever steers the terminal is of the files
     group.tell = cmd_pause.tell = tell  # type: ignore[attr-defined]
     processes.signal_if = signal_if
-    real_again = cmd_check.look_again
-    cmd_check.look_again = cmd_merge.look_again = lambda store, seconds: None  # a run that goes on is waited for
+    again = {module: vars(module)["look_again"] for module in (cmd_check, cmd_merge)}
+    for module in again:  # of a run that goes on they wait for the next look
+        vars(module)["look_again"] = lambda store, seconds: None
     try:
         with bases.unhurried():
             yield
     finally:
         group.tell = cmd_pause.tell = real_tell  # type: ignore[attr-defined]
         processes.signal_if = real_signal
-        cmd_check.look_again = cmd_merge.look_again = real_again
+        for module, real in again.items():
+            vars(module)["look_again"] = real
         click.style = real_style
 
 
@@ -197,7 +198,7 @@ def _watched(errors: list[Exception]) -> Iterator[None]:
 def remembering() -> Iterator[None]:
     """In the body nothing is validated or read as YAML a second time that was found to be in order before: of a case
     most is as it was in all others, and this is what takes the time."""
-    valid: set[tuple[str, str]] = set()
+    valid: set[tuple[int, str]] = set()
     documents: dict[str, Document] = {}
     real_check, real_load = checking.check, yamltext.load
 
@@ -205,7 +206,7 @@ def remembering() -> Iterator[None]:
         if type(checker) is not checking._Discriminating:  # a stranger's
             return real_check(checker, value, place, limit)
         try:
-            key = str(checker.schema["$id"]), repr(value)
+            key = id(checker.schema), repr(value)  # ours are never freed
         except (ValueError, RecursionError):  # too large a number, or too deep
             return real_check(checker, value, place, limit)
         if key in valid:

@@ -93,7 +93,7 @@ def test_hostile_files_of_an_inbox_block_all_tasks(tmp_path: Path, monkeypatch: 
     done: list[object] = []
 
     @agent
-    async def main(run: Run) -> None:
+    async def main(run: Run[dict[str, object]]) -> None:
         async for task in run.inbox:
             done.append(task.text)
 
