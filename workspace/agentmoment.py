@@ -356,7 +356,10 @@ class AgentMoment(Struct, kw_only=True):
 
     def _patched(self, patch: list[dict[str, object]]) -> Any:
         """The data with the patch. Raises, with nothing changed, if the patch does not fit."""
-        return json_patch.apply(self.data if self.has_data else None, patch) if patch else self.data
+        data = json_patch.apply(self.data if self.has_data else None, patch) if patch else self.data
+        if patch and not isinstance(data, dict):
+            raise ValueError("the agent's data would be no object")
+        return data
 
     def _set_data(self, patch: list[dict[str, object]], data: Any) -> None:
         if patch:

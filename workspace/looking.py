@@ -154,6 +154,11 @@ def _look(store: Store, before: Signature, described: Definition | None) -> Look
     moment.apply(tail.lines)
     if tail.torn:
         complaints.append(f"the journal had a torn tail, as a crash leaves it: {tail.torn}; it is cut off")
+    if tail.spoilt:
+        complaints.append(
+            f"record {tail.spoilt} of the journal is broken; the checkpoint {loaded} covers it, so the run goes on. "
+            "Take journal/ from a backup to have all of the history again"
+        )
     return Look(described, moment, tail, loaded, messages_at, complaints, before)
 
 

@@ -298,3 +298,20 @@ def test_a_lock_that_another_process_has_is_a_fault(make: Make, cli: Cli) -> Non
     with (folder / "workspace.yaml").open() as file:  # by some other program
         fcntl.flock(file, fcntl.LOCK_EX)
         assert cli("check", folder).exit_code == 0
+
+
+def test_a_flipped_byte_that_a_checkpoint_covers_passes_without_a_word(make: Make, cli: Cli) -> None:
+    """Nothing depends on it, so the run goes on; but it is told."""
+    folder = make(ASKING)
+    assert cli("run", folder).exit_code == 4
+    (path,) = (folder / "journal").iterdir()
+    data = path.read_bytes()
+    at = data.index(b'"mail the report"') + 3
+    path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+    for words in (("status",), ("recover",)):
+        said = " ".join(cli(*words, folder).output.split())
+        assert "of the journal is broken; the checkpoint" in said, words
+    checked = data_of(cli("check", "--json", folder))
+    assert not checked["ok"] and any(path.name in str(problem) for problem in checked["problems"])
+    assert cli("answer", folder, "d1", "done", "--result", '"sent"').exit_code == 0
+    assert cli("resume", folder).exit_code == 0

@@ -196,3 +196,11 @@ def test_a_question_can_be_put_when_its_scope_is_gone() -> None:
 def test_lines_of_the_format_come_back_as_the_records_they_were() -> None:
     for seq, each in enumerate((OPENED, BEGUN, STARTED, HI), start=1):
         assert record.parse(record.encode(Line(seq, seq, AT, 1, each))[:-1]).record == each
+
+
+@pytest.mark.parametrize("data", [[1], "text", 1, None])
+def test_a_patch_makes_the_data_something_that_no_agent_can_have(data: object) -> None:
+    begun = ScopeCommitted(scope=ROOT, patch=[{"op": "add", "path": "", "value": {"a": 1}}])
+    spoilt = ScopeCommitted(scope=ROOT, patch=[{"op": "replace", "path": "", "value": data}])
+    with pytest.raises(Damaged, match="would be no object"):
+        moment(begun, spoilt)

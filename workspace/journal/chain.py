@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..record import NO_CRC, Line, crc_of
+from ..record import NO_CRC, Line, crc_of, is_whole
 from ..store import Store
 from .naming import FOLDER, segment_path
 from .segment import Misfit, Segment, apart, segment_of
@@ -52,6 +52,12 @@ class Chain:
             lines += [line for line in part.lines if line.seq >= due]
             due = max(due, part.due)
         return lines
+
+    @property
+    def spoilt(self) -> int:
+        """The first broken record among those that a checkpoint covers, as far as they were read; 0: there is none."""
+        known = self._rows[: max(0, self._after + 1 - self._begins)]
+        return next((seq for seq, row in enumerate(known, self._begins) if not is_whole(row)), 0)
 
     def read(self, firsts: Sequence[int]) -> Segment:
         """Read the segments that begin with the records `firsts`, as far as needed. Returns the newest one.

@@ -35,6 +35,7 @@ class Tail:
     last_segment: str | None = None
     good: bytes = b""  # the part of the last segment that was written whole
     torn: str | None = None  # what was cut off from it, for the report
+    spoilt: int = 0  # a broken record up to that position, if one was met: nothing depends on it
 
 
 def read(store: Store, *, after: int, crc: str = "") -> Tail:
@@ -87,7 +88,7 @@ def _read(store: Store, after: int, crc: str) -> Tail:
         return Tail([], 1)
     chain = Chain(store, after, crc)
     last = chain.read(firsts)
-    return Tail(chain.lines, chain.due, chain.crc, last.path, last.good, last.torn)
+    return Tail(chain.lines, chain.due, chain.crc, last.path, last.good, last.torn, chain.spoilt)
 
 
 def mend(store: Store, tail: Tail) -> None:

@@ -17,7 +17,7 @@ crc of the record before it), in the first line of a group `opening` (the nonce 
 from .base import NOTHING, Count, Failure, Key, OfCall, Patch, Record, check_json, check_time
 from .calls import PartialPromoted, StepCompleted, StepFailed, StepProgress, StepStarted
 from .edits import Edited, Rewound, StepEdit
-from .line import NO_CRC, AnyRecord, BadLine, Epoch, Line, crc_of, encode, now, parse, time_text, written
+from .line import NO_CRC, AnyRecord, BadLine, Epoch, Line, crc_of, encode, is_whole, now, parse, time_text, written
 from .pauses import Forced, Mode, Paused, PauseLate, PauseRequested, Resume, Resumed
 from .process import FORMAT, Closed, Configured, EndStatus, Fenced, Occasion, Opened, Resource, Saved, Spent
 from .questions import ApprovalAnswered, ApprovalAsked, Doubt, Resolved
@@ -92,6 +92,7 @@ __all__ = [
     "check_time",
     "crc_of",
     "encode",
+    "is_whole",
     "now",
     "parse",
     "time_text",

@@ -124,6 +124,12 @@ def crc_of(row: bytes) -> str:
     return row[-_DIGITS_FROM:-2].decode("ascii", "replace")
 
 
+def is_whole(row: bytes) -> bool:
+    """Whether a line, without its newline, is as it was written, by its checksum. It is not parsed."""
+    body, tail = row[:-_TAIL], row[-_TAIL:]
+    return tail == b'%s%08x"}' % (_CRC, zlib.crc32(b"}", zlib.crc32(body)))
+
+
 def parse(data: bytes) -> Line:
     """The line in `data`, which has no newline. BadLine if it was not written whole, NewerFormat if its type is new."""
     body, tail = data[:-_TAIL], data[-_TAIL:]
