@@ -67,14 +67,20 @@ class Inbox:
     async def each(self, work: Callable[[Any, InboxTask], Any]) -> None:
         """Do `work(run, task)` for every task in the order of their names, as a scope each; also for those that arrive
         meanwhile, and for those of the schedule. Returns when none is left. One that fails is tried again, and pauses
-        the run when it has failed three times."""
+        the run when it has failed three times. One that was begun is dropped when a file of its name lies in
+        `inbox/cancelled/`."""
         while (task := await self._next(in_own_scope=True)) is not None:
             try:
-                await self._session.run_task(task.id, task.name, work, task)
+                if self._is_dropped(task):  # its scope commits without a call, unless an effect of it is in doubt
+                    wish = f"{archive.CANCELLED}/{task.name}"
+                    await self._session.run_task(task.id, task.name, _do_nothing, task, wish)
+                else:
+                    await self._session.run_task(task.id, task.name, work, task)
             except Exception as error:
                 if not Retry().is_worth_it(error):
                     raise  # a mistake, which is there at the next attempt too
-                await self._session.wait_to_try_again(scope_of_task(task.id), error)
+                way_out = f". To drop it, move its file into {archive.CANCELLED}/"
+                await self._session.wait_to_try_again(scope_of_task(task.id), error, way_out)
 
     def __aiter__(self) -> AsyncIterator[InboxTask]:
         """The tasks one by one, in the order of `each`; one is done when the next is asked for. After a crash the one
@@ -86,11 +92,8 @@ class Inbox:
 
     async def _following(self, id: str) -> InboxTask | None:
         """The next task for a loop that is done with the task `id`, if it had one."""
-        session = self._session
         if id in self._moment.tasks:
-            session.journal.add(TaskDone(id=id))
-            session.journal.flush()
-            archive.put_away(self._store, self._moment)
+            self._end(id)
         return await self._next(in_own_scope=False)
 
     async def take(self, kind: Kind | None = None) -> list[InboxTask]:
@@ -112,8 +115,10 @@ class Inbox:
         self._check_between_scopes()
         self._session.check_going_on()
         self._session.context.has_opened_inbox = True
-        tasks = (task for task in self._moment.tasks.values() if task.kind != "message")
-        task = next((task for task in tasks if self._is_free(task)), None)
+        tasks = [task for task in self._moment.tasks.values() if task.kind != "message" and self._is_free(task)]
+        while tasks and not in_own_scope and archive.is_cancelled(self._store, tasks[0].file):
+            self._end(tasks.pop(0).id)
+        task = next(iter(tasks), None)
         is_new = task is None
         if task is None:
             found = await self._next_file()
@@ -126,6 +131,11 @@ class Inbox:
             task = replace(task, scope=scope)
             self._record([task])
         return self._task(task)
+
+    def _is_dropped(self, task: InboxTask) -> bool:
+        """Whether a person has dropped it after it was begun. What nobody has begun they can simply remove."""
+        is_begun = scope_of_task(task.id) in self._session.recorded.scopes
+        return is_begun and archive.is_cancelled(self._store, self._moment.tasks[task.id].file)
 
     def _is_free(self, task: TaskTaken) -> bool:
         """Whether it is in no scope, but its own, that would go on with it."""
@@ -160,6 +170,12 @@ class Inbox:
             if found is not None and found.said.kind != "message":
                 return found
         return None
+
+    def _end(self, id: str) -> None:
+        """A task that has no scope of its own is done, or dropped."""
+        self._session.journal.add(TaskDone(id=id))
+        self._session.journal.flush()
+        archive.put_away(self._store, self._moment)
 
     # Several at once
 
@@ -303,6 +319,9 @@ class _Take(Step[list[str]]):
         assert isinstance(call, Call)
         ids = await self._inbox.taken_in(call.scope, call.arguments["kind"])
         return await call.scope.keep(call, msgspec.json.encode(ids), soon=not ids)
+
+
+async def _do_nothing(run: object, task: InboxTask) -> None: ...
 
 
 def _take(kind: str | None) -> list[str]:

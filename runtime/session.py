@@ -220,18 +220,21 @@ class Session(AgentContext):
         if watch:
             watch.item_ended(self.path, text, *self.plan.progress)
 
-    async def run_task(self, id: str, title: str, work: Callable[..., Any], task: Any) -> None:
-        """Try once to do a task of the inbox, whose commit is its end."""
+    async def run_task(
+        self, id: str, title: str, work: Callable[..., Any], task: Any, dropped: str | None = None
+    ) -> None:  # fmt: skip
+        """Try once to do a task of the inbox, whose commit is its end, and says why it was `dropped` if it was."""
         self._check_may_begin(title)
         key = scope_of_task(id)
-        await self._run_scope(key, title, [], work, (self.run, task), lambda: ([], None), tasks=(id,))
+        await self._run_scope(key, title, [], work, (self.run, task), lambda: ([], dropped), tasks=(id,))
 
-    async def wait_to_try_again(self, key: str, error: Exception) -> None:
-        """After an item or a task has failed. When it has too often since it was begun, the run is paused."""
+    async def wait_to_try_again(self, key: str, error: Exception, way_out: str = "") -> None:
+        """After an item or a task has failed. When it has too often since it was begun, the run is paused, and the
+        reason ends with a `way_out`."""
         failures = self.recorded.scopes[key].failures
         if failures >= FAILURES and of_storage(error) is None:
             title = self.recorded.scopes[key].title
-            reason = f"stuck: {title!r} has failed {failures} times, the last time with {said(error)}"
+            reason = f"stuck: {title!r} has failed {failures} times, the last time with {said(error)}{way_out}"
             self.context.pause(PauseRequested(reason=reason, by="satchel"), describe(error, self.store.url))
             raise Suspended from error
         await asyncio.sleep(_WAITS[min(failures, len(_WAITS)) - 1])

@@ -21,6 +21,8 @@ FOLDER = "inbox"
 READ_LIMIT = 1 << 30
 _OPEN = f"{FOLDER}/open"
 _REJECTED = "rejected"
+CANCELLED = f"{FOLDER}/cancelled"
+"""Where a person puts a file under a task's name, so that the task is not done. It is used up with that task."""
 
 
 def put_away(store: Store, moment: Moment) -> None:
@@ -32,6 +34,7 @@ def put_away(store: Store, moment: Moment) -> None:
     """
     bring_back(store)
     for id, task in moment.tasks_done.items():
+        _use_up(store, task.file, id)
         if store.version(task.file) is None:
             for folder in (_aside(task), f"{FOLDER}/{task.to}", FOLDER):  # in this order: it must not be in none
                 store.settle(folder)
@@ -40,6 +43,22 @@ def put_away(store: Store, moment: Moment) -> None:
             continue  # another task by now
         with suppress(FileNotFoundError):
             _move(store, task, id)
+
+
+def is_cancelled(store: Store, file: str) -> bool:
+    """Whether a person wants the task that was taken from this file not to be done. That the file is gone says
+    nothing."""
+    return store.version(_wish_of(file)) is not None
+
+
+def _use_up(store: Store, file: str, id: str) -> None:
+    if is_cancelled(store, file):
+        with suppress(FileNotFoundError):
+            store.rename(_wish_of(file), _place(store, file, f"{FOLDER}/done", sha_of(store, _wish_of(file)), id))
+
+
+def _wish_of(file: str) -> str:
+    return f"{CANCELLED}/{file.rpartition('/')[2]}"
 
 
 def _move(store: Store, task: TaskFile, id: str) -> None:

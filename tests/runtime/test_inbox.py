@@ -31,7 +31,7 @@ def nobody_is_in_the_middle_of_saving(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def drop(workspace: Path, name: str, text: str | bytes) -> Path:
     path = workspace / "inbox" / name
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text.encode() if isinstance(text, str) else text)
     return path
 
@@ -438,7 +438,52 @@ def test_a_task_that_fails_is_left_behind(workspace: Path, monkeypatch: pytest.M
     assert seen(workspace) == 1, "finished steps are answered"
 
 
+def test_a_task_that_fails_can_not_be_dropped(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("satchel.runtime.session._WAITS", (0.0,))
+    drop(workspace, "a.md", "bad")
+    drop(workspace, "b.md", "good")
+
+    @agent
+    async def failing(run: Run) -> None:
+        async def work(run: Run, task: InboxTask) -> None:
+            if task.text == "bad":
+                raise ConnectionError("nobody there")
+            run.state.setdefault("seen", []).append(task.text)
+
+        await run.inbox.each(work)
+
+    assert run(workspace, failing).status == "paused"
+    assert "To drop it, move its file into inbox/cancelled/" in (workspace / "pause.yaml").read_text()
+    (workspace / "inbox/a.md").unlink()
+    assert run(workspace, failing, wake=True).status == "paused", "that a file is gone is no instruction"
+    drop(workspace, "cancelled/a.md", "")
+    drop(workspace, "a.md", "mended")
+    assert run(workspace, failing, wake=True).status == "completed"
+    assert seen(workspace) == ["mended", "good"] and left(workspace) == []
+    assert not [*(workspace / "inbox/cancelled").iterdir()], "it is used up: an equal task that comes later is done"
+    ended = {record["scope"]: record.get("cancelled") for record in records(workspace, "scope.committed")}
+    assert ended["_inbox-t1"] == "inbox/cancelled/a.md", ended
+
+
 # The loop
+
+
+def test_a_task_of_the_loop_can_not_be_dropped(workspace: Path) -> None:
+    drop(workspace, "a.md", "bad")
+    drop(workspace, "b.md", "good")
+    given: list[str] = []
+
+    @agent
+    async def failing(run: Run) -> None:
+        async for task in run.inbox:
+            if task.text == "bad":
+                raise ConnectionError("nobody there")
+            given.append(task.text)
+
+    assert run(workspace, failing).status == "failed"
+    drop(workspace, "cancelled/a.md", "bad")
+    assert run(workspace, failing).status == "completed" and given == ["good"]
+    assert done(workspace) == ["a.md", "b.md"]
 
 
 def test_a_crash_in_the_loop_loses_its_task(workspace: Path, crash: type[BaseException]) -> None:
