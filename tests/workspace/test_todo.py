@@ -397,6 +397,9 @@ def test_what_remains_has_no_finished_items() -> None:
         ("•[ ]New\n", "line 1", '"•[ ]New", which looks like an item and is text'),
         ("- [ ] a\n[ ] New\n", "line 2", '"[ ] New", which looks like an item and is text'),
         ("- [ ] a\n- ☐ New\n", "line 2", '"- ☐ New", which looks like an item and is text'),
+        ("- [ ] a\n  milestone: yes\n", "line 2", '"milestone: yes", which makes no milestone'),
+        ("- [ ] a\n  - Milestones = true\n", "line 2", '"- Milestones = true", which makes no milestone'),
+        ("> - [ ] a\n>\n>   milestone\n", "line 3", '"milestone", which makes no milestone'),
         ("☑ New\n", "line 1", '"☑ New", which looks like an item and is text'),
         ("> - [ ] a\n> -[ ] New\n", "line 2", '"> -[ ] New", which looks like an item and is text'),
     ],
@@ -415,6 +418,7 @@ def test_a_slip_is_reported_where_it_is(text: str, place: str, found: str) -> No
         "- [x](u)\n", "- [x][u]\n", "- [x]: u\n", "- [1] Author, Title\n", "- [link] a\n", "[?] a\n", "- `[?]`\n",
         "-[x](u)\n", "*[x]* a\n", "- [ ] a\n-\\[ ] New\n", "```\n-[ ] New\n```\n", "# -[ ] New\n", "- a ☐ b\n",
         "[x](u) [ ] a\n", "\\[ ] New\n", "[ ]\n",
+        "- [ ] a\n  milestone: true\n", "- [ ] a\n  Milestone: Q3\n", "milestone: yes\n",
     ],
 )  # fmt: skip
 def test_links_and_references_are_no_slips(text: str) -> None:
@@ -422,7 +426,7 @@ def test_links_and_references_are_no_slips(text: str) -> None:
 
 
 def test_a_list_item_without_a_checkbox_is_an_item_or_is_kept_quiet_about() -> None:
-    plan = Plan("- a\n- b\n\n1. c\n\n# Items\n\n- [ ] d\n- New\n  - note of it\n- [ ] e\n  - note\n")
+    plan = Plan("- a\n- b\n\n1. c\n\n# Items\n\n- [ ] d\n- New\n  - note of it\n- [ ] e\n  - note\n- \\[ ] text\n")
     assert plan.without_checkbox() == {"- New": 9}
     assert [task.text for task in plan.tasks] == ["d", "e"]
 

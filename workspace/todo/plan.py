@@ -23,6 +23,7 @@ from .task import (
     Row,
     Task,
     check_encodable,
+    is_escaped,
     is_field_edit,
     is_milestone,
     one_line,
@@ -154,8 +155,10 @@ class Plan:
         return problems(self._now(), self._laid_out().suspects)
 
     def without_checkbox(self) -> dict[str, int]:
-        """List items among tasks that have no checkbox, so that they are text: their lines, with their numbers."""
-        return {splice.body(self._lines[line]).strip(): line + 1 for line in self._laid_out().plain}
+        """List items among tasks that have no checkbox, so that they are text: their lines, with their numbers. One
+        whose box has a backslash before it is meant as text."""
+        plain = {splice.body(self._lines[line]).strip(): line + 1 for line in self._laid_out().plain}
+        return {text: line for text, line in plain.items() if not is_escaped(text)}
 
     # Editing
 

@@ -8,15 +8,19 @@ from ...schemas import Problem
 from .parse import NESTING, Suspect
 from .reading import Reading
 from .splice import body
-from .task import MARKS
+from .task import MARKS, mistyped_milestones, unquoted
 
 _KNOWN = "[ ] (open), [/] (begun), [x] (done) or [-] (cancelled)"
 _SHOWN = 40
 
 
 def problems(reading: Reading, suspects: Sequence[Suspect]) -> list[Problem]:
-    """In the order of the text: ids used twice, unknown marks, checkboxes without a blank, lists too deep."""
+    """In the order of the text: ids used twice, unknown marks, checkboxes without a blank, lists too deep,
+    lines that make no milestone."""
     found = _ids_used_twice(reading)
+    found += [
+        (number, _milestone(reading.lines, number)) for number in mistyped_milestones(reading.lines, reading.rows)
+    ]
     found += [(suspect.line, _slip(body(reading.lines[suspect.line]), suspect)) for suspect in suspects]
     return [problem for _, problem in sorted(found, key=lambda one: one[0])]
 
@@ -37,6 +41,15 @@ def _ids_used_twice(reading: Reading) -> list[tuple[int, Problem]]:
             )
             found.append((task.line, problem))
     return found
+
+
+def _milestone(lines: Sequence[str], number: int) -> Problem:
+    line = body(lines[number])
+    said = unquoted(line, line.count(">")).strip()
+    return Problem(
+        f"line {number + 1}", f'"{said}", which makes no milestone', '"milestone: true"',
+        "write it so, or remove the line: it would be a part of the item's text",
+    )  # fmt: skip
 
 
 def _slip(line: str, suspect: Suspect) -> Problem:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -23,6 +23,11 @@ _HEAD = re.compile(r"(?P<lead>.*?)(?P<marker>[-+*]|[0-9]{1,9}[.)])(?P<gap>[ \t]+
 
 
 _MILESTONE = re.compile(r"(?:[-+*][ \t]+)?milestone:[ \t]*true", re.IGNORECASE)
+_MISTYPED = re.compile(
+    r"(?:[-+*][ \t]+)?milestones?[ \t]*[:=]?[ \t]*[\"']?(?:tru\w*|yes|y|on|1|x|false|no|n|off|0)?[\"']?[.,;]?",
+    re.IGNORECASE,
+)
+"""What a person may take for such a line. Any other word behind it is text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +124,24 @@ def is_milestone(lines: Sequence[str], row: Row) -> bool:
     depth = lines[row.line].count(">", 0, row.column)
     below = lines[row.line + 1 : row.end]
     return any(_MILESTONE.fullmatch(unquoted(body(line), depth).strip()) for line in below)
+
+
+def mistyped_milestones(lines: Sequence[str], rows: Sequence[Row]) -> Iterator[int]:
+    """The lines below an item that look as if they made it a milestone, and do not."""
+    if not any("ilestone" in line or "ILESTONE" in line for line in lines):  # most plans have none
+        return
+    for row, end in zip(rows, [*(row.line for row in rows[1:]), len(lines)], strict=False):
+        depth = lines[row.line].count(">", 0, row.column)
+        for number in range(row.line + 1, min(row.end, end)):
+            said = unquoted(body(lines[number]), depth).strip()
+            if _MISTYPED.fullmatch(said) and not _MILESTONE.fullmatch(said):
+                yield number
+
+
+def is_escaped(item: str) -> bool:
+    """Whether a person has put a backslash before the checkbox of a list item, so that it is text."""
+    head = _HEAD.match(item)
+    return head is not None and item.startswith("\\[", head.end())
 
 
 def with_mark(line: str, column: int, mark: Mark) -> str:
