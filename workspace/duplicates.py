@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from .errors import SatchelError
 from .looking import define
@@ -22,9 +23,9 @@ def groups(run_ids: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
 
 
 def beside(folder: str, run_id: str) -> list[str]:
-    """The folders in the same folder of a disk that have this run_id, too."""
-    found = []
-    with os.scandir(os.path.dirname(folder)) as entries:
+    """The folders in the same folder of a disk that have this run_id, too, if that one may be listed."""
+    found: list[str] = []
+    with suppress(OSError), os.scandir(os.path.dirname(folder)) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
             is_other = entry.path != folder and not entry.name.startswith(".")
             if is_other and entry.is_dir(follow_symlinks=False) and _says(entry.path, run_id):

@@ -41,12 +41,28 @@ def test_a_copy_next_to_it_is_not_named(make: Make, cli: Cli, tmp_path: Path) ->
     folder = make()
     make(name="another")
     shutil.copytree(folder, tmp_path / "copy")
+    shutil.copytree(folder, os.fsdecode(os.fsencode(tmp_path) + b"/z\xff\x1b[31m"))
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken/workspace.yaml").write_text("demo-1a2b: [")
     result = cli("check", folder)
     told = " ".join(result.stdout.split())
-    assert result.exit_code == 0 and f"have the run_id demo-1a2b: {folder}, {tmp_path / 'copy'}. " in told
-    assert data_of(cli("check", "--json", folder))["same_run_id"] == [str(tmp_path / "copy")]
+    assert result.exit_code == 0 and f"have the run_id demo-1a2b: {folder}, {tmp_path / 'copy'}, " in told
+    assert "\x1b" not in told
+    assert data_of(cli("check", "--json", folder))["same_run_id"][0] == str(tmp_path / "copy")
+
+
+def test_a_folder_that_may_not_be_listed_fails_a_check(
+    make: Make, cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder, scandir = make(), os.scandir
+
+    def denied(path: str) -> object:
+        if path == str(tmp_path):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", denied)
+    assert cli("check", folder).exit_code == 0
 
 
 def test_two_copies_that_were_put_together_are_in_order(make: Make, cli: Cli, tmp_path: Path) -> None:
