@@ -77,6 +77,17 @@ def _check_path(path: str) -> None:
                          remedy=f"a URL has a colon and two slashes: {scheme.lower()}://{rest}")  # fmt: skip
 
 
+def check_text(place: str) -> None:
+    """UsageError for a folder of the disk whose name is not text: records and readable files can't name it."""
+    try:
+        place.encode()
+    except UnicodeEncodeError:
+        raise UsageError(
+            "lies in a folder whose name is not text", path=place, why="a part of the path is not UTF-8",
+            remedy="rename that folder",
+        ) from None  # fmt: skip
+
+
 def check_protocol(url: str) -> None:
     """UsageError if nothing here opens such URLs. Slow: it asks fsspec, unless it is a protocol that is known here."""
     scheme = protocol(url)

@@ -104,6 +104,19 @@ def test_hostile_files_of_an_inbox_block_all_tasks(tmp_path: Path, monkeypatch: 
         assert "b\\xff.md" in CliRunner().invoke(group, [command, str(tmp_path)]).output
 
 
+def test_a_folder_whose_name_is_no_text_ends_a_run_in_the_middle(tmp_path: Path) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/a\xff"))
+    folder.mkdir()
+    (folder / "workspace.yaml").write_text(HEAD)
+
+    @agent
+    async def main(run: Run[dict[str, object]]) -> None: ...
+
+    with pytest.raises(UsageError, match="not text"):
+        run(folder, main)
+    assert not (folder / "journal").exists()
+
+
 def test_a_name_that_is_no_text_is_told_to_a_terminal_or_a_record() -> None:
     assert not is_name(os.fsdecode(b"a\xff"))
 

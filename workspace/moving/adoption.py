@@ -51,6 +51,7 @@ def judge(
     `satchel copy`. The same path on another machine is the same place: containers get a new host name at each start.
     Unless it `reaches_out`, only this machine's disk is looked at, and whoever comes next has to look elsewhere.
     """
+    urls.check_text(store.url)
     if not old_url or _is_same(store.url, old_url):
         return Adoption(False, "")
     if adopt:
