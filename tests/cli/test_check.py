@@ -81,7 +81,7 @@ def test_two_copies_that_were_put_together_are_in_order(make: Make, cli: Cli, tm
     told = " ".join(result.stdout.split())
     assert result.exit_code == 2 and f"These belong together: journal/{max((b / 'journal').iterdir()).name}, " in told
     assert f"; these: journal/{mine} (up to record" in told
-    assert "two histories" in cli("recover", a).output and "two histories" in cli("log", a).output
+    assert "two histories" in cli("recover", a, "--adopt").output and "two histories" in cli("log", a).output
 
 
 def test_an_open_question_is_a_fault_or_is_hidden(make: Make, cli: Cli) -> None:
