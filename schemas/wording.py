@@ -130,8 +130,20 @@ def _no_alternative(error: Fault) -> Iterator[Told]:
     else:
         # The branch that was meant is the one whose outermost type fits and that got deepest before it failed.
         meant = max(branches.values(), key=lambda branch: min(_depth(reason, here) for reason in branch))
+        words = [
+            value for reason in reasons if reason.keyword == "enum" and reason not in meant for value in reason.wanted
+        ]
         for reason in meant:
-            yield from explain(reason)
+            yield from (_or_one_of(words, told) if told.path == path else told for told in explain(reason))
+
+
+def _or_one_of(words: Sequence[Any], told: Told) -> Told:
+    """The same problem, where these words would do as well."""
+    if not words:
+        return told
+    return told._replace(
+        expected=f"{_one_of(words)}, or {told.expected}", remedy=_nearest_value(told.found.strip('"'), words)
+    )
 
 
 def _depth(reason: Fault, here: int) -> float:

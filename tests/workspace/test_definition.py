@@ -161,3 +161,8 @@ def test_jsonschema_is_loaded_for_a_file_that_is_right() -> None:
 
 def test_settings_of_any_shape_are_kept() -> None:
     assert parse(MINIMAL + dump({"settings": {"a": {"b": [None, 1.5]}}})).settings == {"a": {"b": [None, 1.5]}}
+
+
+def test_a_word_that_may_stand_for_a_length_of_time_is_not_named() -> None:
+    with pytest.raises(InvalidFile, match=r"growth, item or milestone, or a number with .*Did you mean item"):
+        parse(MINIMAL + "checkpoints: {every: items}\n")
