@@ -58,6 +58,11 @@ def command(words: tuple[str, ...], as_message: bool, as_json: bool) -> None:
     """
     place, contents = _split(words)
     seen = look_beside(place.store)
+    if seen.moment.status == "cancelled":
+        raise UsageError(
+            "was cancelled, and takes no tasks any more", path=place.store.url,
+            remedy="send them to another run; `satchel new` makes one",
+        )  # fmt: skip
     parcels = [_pack(content, as_message) for content in contents]  # all are looked at before the first is sent
     for parcel in parcels:
         inbox.parse(f"{parcel.words or 'the text'}.{parcel.extension}", parcel.data)

@@ -133,3 +133,11 @@ def test_a_task_that_can_not_be_taken_passes_the_check(make: Make, cli: Cli) -> 
     assert result.exit_code == 2
     assert "inbox/a.yaml, line 1 (kind)" in result.stdout and "inbox/b.txt" in result.stdout
     assert "2 problems" in result.stdout
+
+
+def test_a_cancelled_run_gets_mail(make: Make, cli: Cli) -> None:
+    folder = make()
+    assert cli("cancel", folder, "--yes").exit_code == 0
+    refused = cli("send", folder, "do it")
+    assert refused.exit_code == 2 and "was cancelled" in refused.stderr and not refused.stdout
+    assert not (folder / "inbox").exists() or sent(folder) == []
