@@ -62,6 +62,8 @@ class Wish:
         """It is over without anybody's command."""
         if self.is_overruling:
             return True
+        if self.file == PauseFile():  # emptied, and an empty file is a wish to stop
+            return False
         reason = (self.file.reason if self.file else "") or (self.recorded.reason if self.recorded else "")
         is_over = bool(self.until) and datetime.fromisoformat(self.until) <= datetime.now(UTC)
         return self.mode == "drain" and (reason == SIGNAL or is_over)
@@ -92,6 +94,8 @@ def wish(store: Store, moment: Moment, patience: float = PATIENCE) -> Wish | Non
         error.remedy = "until it is mended the run stays paused; to go on, write `status: resume` or remove the file"
         if moment.pause is not None and moment.pause.paused_at:
             error.remedy = "the run stays paused; mend the file, or remove it and type `satchel resume` twice"
+        elif moment.status == "completed":
+            error.remedy = "the run has completed, and no new work is begun; mend the file, or remove it"
         raise
     if moment.pause is None and file.is_of(moment.lifted):
         return None  # a crash came between going on and removing it
@@ -100,7 +104,10 @@ def wish(store: Store, moment: Moment, patience: float = PATIENCE) -> Wish | Non
 
 def ask(store: Store, request: PauseRequested, moment: Moment) -> None:
     """Put the wish into pause.yaml, durably. A file that is there keeps what a person has put into it, unless it is of
-    the last pause and a crash has left it. Of a pause in force the end does not stay."""
+    the last pause and a crash has left it. Of a pause in force the end does not stay. InvalidFile if the file that is
+    there can't be understood: it is left as it is."""
+    with suppress(FileNotFoundError):
+        _check_understood(store)
     facts: dict[str, Any] = {"status": "requested", "reason": request.reason, "by": request.by, "mode": request.mode}
     facts |= {"resume": request.resume} if request.resume != "continue" else {}
     in_force = moment.pause is not None and bool(moment.pause.paused_at)
@@ -110,6 +117,14 @@ def ask(store: Store, request: PauseRequested, moment: Moment) -> None:
             store.replace(pausefile.PATH, pausefile.new(facts), if_version=version)
             return
     _fill(store, facts)
+
+
+def _check_understood(store: Store) -> None:
+    try:
+        pausefile.parse(store.read(pausefile.PATH, limit=pausefile.LIMIT).data)
+    except InvalidFile as error:
+        error.remedy = "the file is left as it is: mend it, or remove it, and ask again"
+        raise
 
 
 def announce(store: Store, pause: Pause) -> None:

@@ -128,6 +128,8 @@ def _wanted(standing: Standing) -> str:
         return "merge"
     if standing.mistake:
         return "mend workspace.yaml"
+    if standing.state == "paused" and standing.moment and standing.moment.seq == 0:
+        return "run"  # there is nothing to resume yet
     if standing.has_tasks:
         return "resume"
     return _WANTED.get(standing.state, "resume" if standing.state == "waiting" else "")

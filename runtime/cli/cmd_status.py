@@ -189,7 +189,7 @@ def _pause(standing: Standing, width: int) -> Iterator[str]:
     lines = []
     if moment is not None and moment.pause is not None:
         forced = "; it was forced: what was under way was cut off" if moment.pause.forced else ""
-        lines.append(f"{said(moment.pause)}{forced}")
+        lines.append(f"{_reason(standing, said(moment.pause))}{forced}")
     elif standing.wish is not None:
         at_once = "; an emergency stop" if standing.wish.mode == "emergency" else ""
         lines.append(f"{said(standing.wish)}{at_once}")
@@ -208,6 +208,12 @@ def _pause(standing: Standing, width: int) -> Iterator[str]:
 
 def _row(title: str, text: str) -> str:
     return f"{title:<{_TITLE}}{visible(text)}".rstrip()
+
+
+def _reason(standing: Standing, text: str) -> str:
+    """Why it is paused. A conflict that a person has settled since is over."""
+    is_settled = text.startswith("conflict: ") and not standing.wants_merge
+    return text.replace("`satchel merge` settles it", "it is settled, and a resume is next") if is_settled else text
 
 
 def _detail(standing: Standing) -> str:
@@ -233,7 +239,7 @@ def _detail(standing: Standing) -> str:
         case "paused" if moment and moment.reason == "signal":
             return " by a signal"
         case _:
-            return f": {one_line(moment.reason, _TEXT)}" if moment and moment.reason else ""
+            return f": {one_line(_reason(standing, moment.reason), _TEXT)}" if moment and moment.reason else ""
 
 
 def _work(standing: Standing, streams: list[Leftover]) -> Iterator[str]:
@@ -309,6 +315,8 @@ def _next(place: Place, standing: Standing) -> str:
     match standing.state:
         case "new":
             return place.command("run")
+        case "paused" if standing.moment is not None and standing.moment.seq == 0:
+            return place.command("run")  # there is nothing to resume yet
         case "interrupted" | "paused" | "failed":
             return place.command("resume")
         case "sleeping":

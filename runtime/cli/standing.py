@@ -162,13 +162,15 @@ def _moved(store: Store) -> Tombstone | None:
 
 def _is_stopped(standing: Standing, store: Store, moment: Moment) -> bool:
     """Whether a pause is wanted or in force. A file that can't be understood is a wish, too."""
-    if moment.status in ("completed", "cancelled"):
+    if moment.status == "cancelled":
         return False
     try:
         wanted = pausing.wish(store, moment, BRIEF)
     except SatchelError as error:
         standing.pause_problem = error
-        return True
+        return moment.status != "completed"
+    if moment.status == "completed":
+        return False
     if wanted is None or wanted.is_lifted:
         return False
     standing.wish = pausing.requested(wanted)

@@ -13,7 +13,7 @@ from satchel.workspace.record import Mode, PauseRequested
 from satchel.workspace.report import Report
 from satchel.workspace.store import DiskStore
 
-from .conftest import Cli, Make, data_of
+from .conftest import Cli, Make, contents, data_of
 
 PAST, FUTURE = "2026-01-01T00:00:00.000Z", "2999-01-01T00:00:00.000Z"
 
@@ -72,3 +72,54 @@ def test_a_pause_weakens_what_is_stronger(make: Make, cli: Cli, mode: Mode) -> N
     pause = look(DiskStore(folder)).moment.pause
     assert pause is not None and pause.mode == mode
     assert f"mode: {mode}" in (folder / "pause.yaml").read_text()
+
+
+def test_an_emptied_file_lets_the_run_go_on(make: Make, cli: Cli) -> None:
+    folder = make()
+    paused(folder, "signal")
+    (folder / "pause.yaml").write_text("")
+    assert data_of(cli("status", folder, "--json"))["state"] == "paused"
+    assert [cli("run", folder).exit_code for _ in range(2)] == [3, 3]
+    assert cli("resume", folder).exit_code == 0
+
+
+@pytest.mark.parametrize("text", ["mod: drain\n", "mode: [\n"])
+@pytest.mark.parametrize("command", [("pause",), ("cancel", "--yes")])
+def test_a_damaged_file_is_written_into(make: Make, cli: Cli, text: str, command: tuple[str, ...]) -> None:
+    folder = make()
+    (folder / "pause.yaml").write_text(text)
+    before = contents(folder)
+    refused = cli(command[0], folder, *command[1:])
+    assert refused.exit_code == 2 and "the file is left as it is" in refused.stderr.lower(), refused.output
+    assert contents(folder) == before
+
+
+def test_a_run_that_never_started_is_to_be_resumed_over_a_damaged_file(make: Make, cli: Cli) -> None:
+    folder = make()
+    (folder / "pause.yaml").write_text("mod: drain\n")
+    status = cli("status", folder).stdout
+    assert "found the unknown key `mod`" in status and f"next      satchel run {folder}" in status
+    assert cli("ls", folder.parent).stdout.splitlines()[1].rstrip().endswith(" run")
+
+
+def test_a_completed_run_with_a_damaged_file_is_told_in_two_ways(make: Make, cli: Cli) -> None:
+    folder = make()
+    assert cli("run", folder).exit_code == 0
+    (folder / "pause.yaml").write_text("mod: drain\n")
+    ran, status = cli("run", folder), cli("status", folder).stdout
+    said = "the run has completed, and no new work is begun"
+    assert (
+        ran.exit_code == 2
+        and said in ran.stderr.lower()
+        and said in status.lower()
+        and "stays paused" not in ran.stderr
+    )
+    (folder / "pause.yaml").unlink()
+    assert cli("run", folder).exit_code == 0
+
+
+def test_a_conflict_that_is_settled_is_to_be_settled_again(make: Make, cli: Cli) -> None:
+    folder = make()
+    paused(folder, "conflict: todo.md and the run contradict each other; `satchel merge` settles it")
+    status = cli("status", folder).stdout
+    assert "it is settled, and a resume is next" in status and "satchel merge" not in status
