@@ -97,12 +97,12 @@ def look(store: Store, *, to_open: bool = False, described: Definition | None = 
     return _look(store, signature(store), described)
 
 
-def look_beside(store: Store) -> Look:
+def look_beside(store: Store, described: Definition | None = None) -> Look:
     """As `look`, for a command that may come while a process runs the workspace. That process does not stop for a
     mistake in workspace.yaml, so the command does not either: what the file said before counts, and `mistake` tells
     what is wrong with it now."""
     try:
-        return look(store)
+        return look(store, described=described)
     except (InvalidFile, NewerFormat, Damaged) as error:
         if (holder := lease.holder(store)) is None:
             raise

@@ -22,7 +22,7 @@ _EXAMPLES = """\b
 Examples:
   satchel recover my-digest     before you look at its files after a crash
   satchel recover my-digest --truncate-at 41
-                                if the journal can't be opened from record 42 on
+                                if records from 42 on don't let it open
 """
 
 _NAMED = 10

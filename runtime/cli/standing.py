@@ -17,7 +17,7 @@ from ...workspace.edits.keeping import not_settled
 from ...workspace.errors import SatchelError
 from ...workspace.journal import Tail
 from ...workspace.lease import Lease
-from ...workspace.looking import define, look, look_beside
+from ...workspace.looking import define, look_beside
 from ...workspace.moment import Moment
 from ...workspace.projection import TODO
 from ...workspace.rebuilding import begun
@@ -106,8 +106,7 @@ def stand(store: Store, *, with_edits: bool = False) -> Standing:
         standing.problem = definition_problem
         return standing
     try:
-        known = standing.definition
-        seen = look(store, described=known) if known else look_beside(store)
+        seen = look_beside(store, standing.definition)
     except SatchelError as error:
         standing.problem = definition_problem or error
         return standing
