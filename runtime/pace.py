@@ -46,10 +46,17 @@ class Pace:
         self._projector.wake = self._journal.on_taken = None
 
     def flush_later(self) -> None:
-        """Let what was added travel with the next group, or go alone in a moment."""
-        if self._alone_at or not self._journal.has_waiting:
+        """Let what was added travel with the next group, or go alone in a moment.
+
+        An agent that blocks the loop lets no timer run, so what has waited for that long already goes at once.
+        """
+        if not self._journal.has_waiting:
             return
         loop = asyncio.get_running_loop()
+        if self._alone_at:
+            if loop.time() >= self._alone_at:
+                self._journal.flush_soon()
+            return
         self._alone_at = loop.time() + ALONE_AFTER
         if not self._is_timed:
             self._is_timed = True

@@ -131,6 +131,24 @@ def test_a_commit_waits_for_ever_for_company(workspace: Path, where: str) -> Non
     assert outcome.status == "completed", outcome.error
 
 
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_an_agent_that_blocks_the_loop_keeps_all_its_items_from_the_storage(
+    workspace: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lets no timer run. A kill cost every item since the start, and no file showed one of them."""
+    monkeypatch.setattr(pace, "ALONE_AFTER", 0.0)  # every item takes longer than that
+    found: list[int] = []
+
+    def work(run: Run[Any], item: Item) -> None:
+        found.append(committed(workspace))
+
+    async def waits_for_nothing(run: Run[Any], item: Item) -> None:
+        work(run, item)
+
+    assert run(workspace, items("a", "b", "c")(work if kind == "def" else waits_for_nothing)).status == "completed"
+    assert found == [0, 1, 2]
+
+
 def test_something_is_shown_of_a_commit_that_could_not_be_written(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import wait
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
@@ -453,6 +454,23 @@ def test_a_hundred_concurrent_waiters_share_one_sync(writing: Writing) -> None:
     assert writing.told == [[1], [*range(2, 102)]] and writing.seqs() == [*range(1, 102)]
     tail = journal.read(writing.store, after=0)
     assert {found.commit for found in tail.lines[1:]} == {2}
+
+
+def test_a_blocked_loop_lets_no_second_group_go(writing: Writing, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over a network the end of the first was seen only by the loop."""
+    monkeypatch.setattr(DiskStore, "abilities", DISK._replace(remote=True))
+    writer = Journal(writing.store, epoch=1, next_seq=1, apply=lambda line: None)
+
+    async def main() -> None:
+        for seq in (1, 2, 3):
+            writer.add(Closed())
+            writer.flush_soon()
+            assert writer.under_way is not None and writer.durable_seq == seq - 1
+            wait([writer.under_way])
+            assert writing.seqs()[-1] == seq
+
+    asyncio.run(main())
+    writer.end()
 
 
 def test_one_who_is_alone_is_flushed_without_a_turn_of_the_loop(writing: Writing) -> None:

@@ -153,6 +153,8 @@ class Journal:
             raise self._failed
         elif self._flight is not None:
             self._wanted = True
+            if self._flight.done.done():  # and the loop, which is blocked, has not come to it
+                self._land(self._flight)
         elif self._waiting:
             self._take_off()
 
