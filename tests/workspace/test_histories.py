@@ -74,7 +74,7 @@ def put(folder: Path, found: dict[str, bytes]) -> Path:
 
 
 def opens(folder: Path) -> None:
-    with opened(DiskStore(folder), "recover", Report()) as workspace:
+    with opened(DiskStore(folder), "recover", Report(), adopt=True) as workspace:
         workspace.close()
 
 
