@@ -19,6 +19,7 @@ from .store import Store
 
 FOLDER = "inbox"
 READ_LIMIT = 1 << 30
+_DONE = f"{FOLDER}/done"
 _OPEN = f"{FOLDER}/open"
 _REJECTED = "rejected"
 CANCELLED = f"{FOLDER}/cancelled"
@@ -69,6 +70,15 @@ def _move(store: Store, task: TaskFile, id: str) -> None:
     store.rename(task.file, to)
     if not appears_whole(store) and (store.has_writer(to) or sha_of(store, to) != task.sha256):
         _put_aside(store, to, _aside(task))  # a program has opened it, or saved into it, while it was moved
+
+
+def take_back(store: Store, file: str, sha256: str) -> None:
+    """Move the file of a task that was done into the inbox again: nobody will remember that it was."""
+    stem = file.rpartition("/")[2].rpartition(".")[0]
+    for entry in store.list(_DONE):
+        if entry.path.startswith(f"{_DONE}/{stem}.") and sha_of(store, entry.path) == sha256:
+            store.rename(entry.path, _place(store, file, FOLDER))
+            return
 
 
 def discard(store: Store, path: str, sha256: str) -> None:

@@ -1,7 +1,7 @@
 """Cuts the end off a journal that can't be opened any more, and keeps what it cuts off.
 
-For a person who has no backup. What came after the last good record is forgotten: the items are done again, and so are
-the effects, which are named before.
+For a person who has no backup. What came after the last good record is forgotten: the items and the tasks of the inbox
+are done again, and so are the effects, which are named before.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from . import checkpoint, journal, lease
+from . import archive, checkpoint, journal, lease
 from .agentmoment import folder_of_agent
 from .errors import Damaged, Refused, UsageError
 from .looking import define
 from .moment import Moment
 from .projection import STATE, STEPS, TODO
-from .record import BadLine, Line, StepCompleted, StepStarted, parse
+from .record import BadLine, Line, StepCompleted, StepStarted, TaskTaken, parse
 from .stamp import read_json, read_markdown
 from .store import Store
 
@@ -33,6 +33,7 @@ class Cut:
     seq: int
     records: int  # that can be read, and are cut off
     effects: tuple[str, ...]  # that were done, or begun, in what is cut off
+    tasks: tuple[TaskTaken, ...]  # of the inbox, that were taken in what is cut off
     segments: dict[str, bytes]
     others: tuple[str, ...]  # checkpoints, and readable files, that are of a later moment
 
@@ -63,13 +64,15 @@ def plan(store: Store, seq: int) -> Cut:
                 (kept if at <= last else cut)[line.seq] = line
         if last + 1 < len(rows) - 1 or rows[-1]:
             segments[path] = b"".join(row + b"\n" for row in rows[: last + 1])
-    _check(store, run_id, seq, kept)
+    moment = _moment_at(store, run_id, seq, kept)
     if not segments:
         raise UsageError(f"there is nothing behind record {seq} of the journal", path=store.url)
     later = [path for path in checkpoint.paths(store) if checkpoint.position_of(path) > seq]
     effects = (line.record for line in cut.values() if isinstance(line.record, StepStarted | StepCompleted))
     names = dict.fromkeys(f"{each.step}{each.call}" for each in effects if isinstance(each, StepStarted) or each.effect)
-    return Cut(seq, len(cut), tuple(names), segments, (*later, *_ahead(store, seq)))
+    taken = (line.record for line in cut.values() if isinstance(line.record, TaskTaken))
+    tasks = {task.id: task for task in taken if task.id not in moment.tasks and not task.handed_to}
+    return Cut(seq, len(cut), tuple(names), (*tasks.values(),), segments, (*later, *_ahead(store, seq)))
 
 
 def carry_out(store: Store, cut: Cut) -> str:
@@ -78,6 +81,8 @@ def carry_out(store: Store, cut: Cut) -> str:
         folder = f"{KEPT}/{datetime.now(UTC):%Y%m%dT%H%M%SZ}-behind-{cut.seq}"
         for path in (*cut.segments, *cut.others):
             store.replace(f"{folder}/{path}", store.read(path, limit=_READ_LIMIT).data)
+        for task in cut.tasks:
+            archive.take_back(store, task.file, task.sha256)
         for path in cut.others:
             store.remove(path)
         for path, data in sorted(cut.segments.items(), reverse=True):
@@ -95,8 +100,8 @@ def _parsed(row: bytes) -> Line | None:
         return None
 
 
-def _check(store: Store, run_id: str, seq: int, kept: dict[int, Line]) -> None:
-    """Damaged if the run can't be read up to record `seq`, naming how far it can."""
+def _moment_at(store: Store, run_id: str, seq: int, kept: dict[int, Line]) -> Moment:
+    """The run as it was at record `seq`. Damaged if the run can't be read up to record `seq`, naming how far it can."""
     found = checkpoint.newest(store, up_to=seq).moment
     moment = found or Moment(run_id=run_id)
     why = "there is no such record"
@@ -111,6 +116,7 @@ def _check(store: Store, run_id: str, seq: int, kept: dict[int, Line]) -> None:
             f"record {moment.seq + 1 if seq else seq} is not good, so nothing can end behind record {seq}",
             path=journal.FOLDER, why=why, remedy=f"the last one that can be opened is {moment.seq}",
         )  # fmt: skip
+    return moment
 
 
 def _ahead(store: Store, seq: int) -> Iterator[str]:

@@ -47,7 +47,8 @@ def command(
     """Bring all files of a workspace to one moment and rescue half-finished output, without running the agent.
 
     `run` and `resume` do the same by themselves; this is for looking at the files first. A journal that is damaged has
-    a way out without a backup: `--truncate-at SEQ` goes back to record SEQ and forgets what came after it.
+    a way out without a backup: `--truncate-at SEQ` goes back to record SEQ and forgets what came after it. Tasks that
+    had been taken since come back into inbox/.
     """
     try:
         place = find(workspace)
@@ -93,6 +94,8 @@ def _truncate(place: Place, seq: int, report: Report, *, asks: bool) -> None:
         click.confirm("Cut them off?", abort=True, err=True)
     kept = truncating.carry_out(place.store, cut)
     report.add("done", f"{cut.says}; all files that this has changed are kept in {kept}/")
+    if cut.tasks:
+        report.add("done", f"{counted(len(cut.tasks), 'task')} that had been taken since lie in inbox/ again")
     if forgotten:
         report.add("found", forgotten)
 

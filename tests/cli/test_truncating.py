@@ -97,6 +97,37 @@ def test_a_journal_with_a_record_that_does_not_fit_can_never_be_opened_again(
     assert (tmp_path / "sent").read_text().split() == ["a", "b", "c", "b", "c"]
 
 
+TASKS = """
+from satchel import agent
+
+async def work(run, task):
+    run.state[task.id] = task.text
+
+@agent
+async def main(run):
+    await run.scope("begin", lambda: None)
+    await run.inbox.each(work)
+"""
+
+
+@pytest.mark.parametrize("at", ["before it was taken", "between taken and done"])
+def test_a_task_whose_end_is_cut_off_stays_done_and_its_result_is_lost(make: Make, cli: Cli, at: str) -> None:
+    folder = make(TASKS)
+    (folder / "inbox").mkdir()
+    for name in ("one", "two"):
+        (folder / "inbox" / f"{name}.md").write_text(name)
+    assert cli("run", folder).exit_code == 0
+    found = lines(folder)
+    tag = {"before it was taken": "task.taken", "between taken and done": "scope.begun"}[at]
+    seq = next(line.seq for line in found if line.record.__struct_config__.tag == tag and "t2" in str(line.record)) - 1
+    (folder / "inbox" / "two.md").write_text("a new one")  # has the name of one that was done
+    assert cli("recover", folder, "--truncate-at", str(seq), "--yes").exit_code == 0
+    assert cli("resume", folder).exit_code == 0
+    data = json.loads((folder / "state.json").read_text())["data"]
+    assert sorted(data.values()) == ["a new one", "one", "two"]
+    assert not [*(folder / "inbox").glob("*.md")]
+
+
 def test_a_broken_byte_in_the_middle_is_the_end_of_a_run(folder: Path, cli: Cli) -> None:
     good = commit_of(folder, "1")
     rows = journal(folder).read_bytes().splitlines(keepends=True)
