@@ -29,8 +29,6 @@ from .forgotten import Made
 from .prompt import Prompt
 from .retry import A_DAY
 
-_TURNS = 5
-
 PREVIEW = 60
 """Bytes of the arguments that a record shows."""
 
@@ -244,14 +242,12 @@ class ScopeRun:
 
     async def quiet(self) -> None:
         """Return when no call of this scope is under way, in a task or in a thread, if that is to be waited for."""
-        for _ in range(_TURNS):  # a task that was handed a call may not have begun with it
-            if not self.made.waiting():
-                break
-            await asyncio.sleep(0)
+        await self.made.settle()
         while (self._under_way or self._threads) and not self.context.drain.forced:
             await self._quiet.wait()
             if self._threads:
                 await asyncio.wait(self._threads)
+            await self.made.settle()  # a task may have waited for that to begin with its own
 
     async def invoke(self, call: Call, injected: dict[str, Any]) -> Any:
         """Run the function of a call, in a thread if it is not async."""
@@ -289,6 +285,7 @@ class ScopeRun:
             if call.made is not None and step.is_effect:
                 self.made.take(call.made)  # it has happened, which comes first
             elif call.made is not None:
+                await call.made.settle()
                 call.made.check(step.name, self.context.store.url)
             return result
         finally:

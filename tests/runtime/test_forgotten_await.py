@@ -6,6 +6,7 @@ import asyncio
 import collections.abc
 import inspect
 import typing
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -144,3 +145,119 @@ def test_a_call_that_was_cancelled_before_it_began_is_taken_for_forgotten(worksp
 def test_a_type_checker_does_not_see_a_forgotten_await() -> None:
     returned = typing.get_type_hints(Step.__call__)["return"]
     assert typing.get_origin(returned) is collections.abc.Coroutine
+
+
+async def limited(places: asyncio.Semaphore, call: Any) -> Any:
+    async with places:
+        return await call
+
+
+async def after(seconds: float, call: Any) -> Any:
+    await asyncio.sleep(seconds)
+    return await call
+
+
+async def _a_group_fails() -> None:
+    places = asyncio.Semaphore(1)
+    with suppress(BaseExceptionGroup):
+        async with asyncio.TaskGroup() as group:
+            for name in ("broken", "b", "c"):
+                group.create_task(limited(places, flaky(name)))
+
+
+async def _time_is_up() -> None:
+    places = asyncio.Semaphore(1)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(0.02):
+            await asyncio.gather(*[limited(places, flaky(name)) for name in ("slow", "b", "c")])
+
+
+async def _another_is_faster() -> None:
+    tasks = [asyncio.create_task(after(seconds, flaky("a"))) for seconds in (0, 10)]
+    _, slower = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in slower:
+        task.cancel()
+
+
+async def _cancelled_at_once() -> None:
+    asyncio.create_task(asyncio.wait_for(flaky("a"), 10)).cancel()
+
+
+@step
+async def flaky(name: str) -> str:
+    if name == "broken":
+        raise ConnectionError("no route")
+    await asyncio.sleep(10 if name == "slow" else 0)
+    return name
+
+
+@pytest.mark.parametrize("work", [_a_group_fails, _time_is_up, _another_is_faster, _cancelled_at_once])
+@pytest.mark.parametrize("where", ["scope", "agent", "step"])
+def test_a_call_whose_task_was_cancelled_before_it_awaited_it_is_taken_for_forgotten(
+    workspace: Path, work: Any, where: str
+) -> None:
+    @agent
+    async def main(run: Run[Any]) -> None:
+        match where:
+            case "scope":
+                await run.scope("s", work)
+            case "step":
+                await step(work)()
+            case "agent":
+                await work()
+
+    assert run(workspace, main).error is None
+
+
+def test_calls_that_wait_for_a_place_are_taken_for_forgotten(workspace: Path, calls: list[str]) -> None:
+    @step
+    async def note(name: str) -> None:
+        calls.append(name)
+        await flaky(name)
+
+    async def work() -> None:
+        places = asyncio.Semaphore(1)
+        with suppress(ConnectionError):
+            await asyncio.gather(*[limited(places, note(name)) for name in ("broken", "b", "c", "d")])
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await run.scope("s", work)
+
+    assert run(workspace, main).error is None
+    assert calls == ["broken", "b", "c", "d"]
+
+
+async def _in_a_variable() -> None:
+    unused = flaky("a")  # noqa: F841
+    await flaky("b")
+
+
+async def _in_a_list() -> None:
+    calls = [flaky(name) for name in "ab"]
+    await flaky(f"{len(calls)}")
+
+
+async def _in_a_coroutine_that_is_forgotten() -> None:
+    after(0, flaky("a"))  # type: ignore[unused-coroutine]
+    await flaky("b")
+
+
+async def _in_a_task_that_nobody_awaits() -> None:
+    tasks.append(asyncio.create_task(after(10, flaky("a"))))
+    await flaky("b")
+
+
+tasks: list[Any] = []
+
+
+@pytest.mark.parametrize(
+    "work", [_in_a_variable, _in_a_list, _in_a_coroutine_that_is_forgotten, _in_a_task_that_nobody_awaits]
+)
+@pytest.mark.filterwarnings("ignore:coroutine 'after' was never awaited")
+def test_a_forgotten_call_that_something_held_ends_as_done(workspace: Path, work: Any) -> None:
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await run.scope("s", work)
+
+    assert "flaky() was called and never awaited" in str(run(workspace, main).error)
