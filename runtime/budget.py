@@ -101,4 +101,6 @@ def checked(tokens: Any, usd: Any) -> tuple[int, float]:
 
 
 def _number(value: float) -> str:
+    if value >= 1e15:  # a stranger's: it may be too large for a float
+        return "a very large number"
     return f"{value:.10g}" if value >= 1e6 else f"{value:.4g}" if value < 1000 else f"{value:.1f}".removesuffix(".0")

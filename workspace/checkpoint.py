@@ -163,7 +163,7 @@ def _fill(scope: Scope) -> None:
     """What `_lean` has left out."""
     for records in (scope.done, scope.started):
         scope.numbers |= {key: record.no for key, record in records.items()}
-    scope.numbers |= {key: promoted[0].no for key, promoted in scope.promoted.items()}
+    scope.numbers |= {key: promoted[0].no for key, promoted in scope.promoted.items() if promoted}
 
 
 def _check_format(data: bytes) -> None:

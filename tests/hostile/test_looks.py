@@ -69,7 +69,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def folder(tmp_path: Path) -> Path:
     folder = tmp_path / "w"
     (folder / "journal").mkdir(parents=True)
-    (folder / "workspace.yaml").write_text("format: 1\nrun_id: run-1\nagent: agent.py:main\n")
+    (folder / "workspace.yaml").write_text("format: 1\nrun_id: run-1\nagent: agent.py:main\nbudget: {tokens: 9}\n")
     write(folder, BEGUN)
     return folder
 
@@ -112,6 +112,9 @@ def test_a_record_with_what_no_run_writes_ends_a_look(folder: Path, name: str) -
         {"usage": {"seconds": "1e999"}},
         {"tasks": {"t1": {"type": "task.taken", "id": "t1", "scope": "", "file": "", "sha256": "", "content": DIGITS}}},
         {"extra": "1e999"},
+        {"usage": {"tokens": 10**400}},
+        {"agents": {"": {"path": "", "plan": {"text": "", "outline": []},
+                         "scopes": {"": {"promoted": [[["s", "0", 0], []]]}}}}},
     ],
 )  # fmt: skip
 def test_a_checkpoint_with_what_no_run_writes_ends_a_look(folder: Path, change: dict[str, Any]) -> None:
