@@ -65,14 +65,15 @@ def plan(store: Store, seq: int) -> Cut:
         if last + 1 < len(rows) - 1 or rows[-1]:
             segments[path] = b"".join(row + b"\n" for row in rows[: last + 1])
     moment = _moment_at(store, run_id, seq, kept)
-    if not segments:
-        raise UsageError(f"there is nothing behind record {seq} of the journal", path=store.url)
     later = [path for path in checkpoint.paths(store) if checkpoint.position_of(path) > seq]
+    others = (*later, *_ahead(store, seq))
+    if not segments and not others:  # a power failure may have taken back the removal of these only
+        raise UsageError(f"there is nothing behind record {seq} of the journal", path=store.url)
     effects = (line.record for line in cut.values() if isinstance(line.record, StepStarted | StepCompleted))
     names = dict.fromkeys(f"{each.step}{each.call}" for each in effects if isinstance(each, StepStarted) or each.effect)
     taken = (line.record for line in cut.values() if isinstance(line.record, TaskTaken))
     tasks = {task.id: task for task in taken if task.id not in moment.tasks and not task.handed_to}
-    return Cut(seq, len(cut), tuple(names), (*tasks.values(),), segments, (*later, *_ahead(store, seq)))
+    return Cut(seq, len(cut), tuple(names), (*tasks.values(),), segments, others)
 
 
 def carry_out(store: Store, cut: Cut) -> str:

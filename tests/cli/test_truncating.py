@@ -10,8 +10,9 @@ from click.testing import CliRunner
 from msgspec import structs
 
 from satchel.runtime.cli.group import group
-from satchel.workspace import record
+from satchel.workspace import record, truncating
 from satchel.workspace.record import Failure, ScopeFailed
+from satchel.workspace.store import DiskStore
 
 from .conftest import Cli, Make, contents, data_of
 
@@ -161,8 +162,6 @@ def test_a_cut_in_the_wrong_place_leaves_less_than_there_was(folder: Path, cli: 
 def test_a_cut_that_was_itself_cut_off_by_a_crash_is_made_again(
     folder: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from satchel.workspace.store import DiskStore
-
     good = commit_of(folder, "1")
     spoil(folder, good)
     remove, calls = DiskStore.replace, list[str]()
@@ -179,3 +178,19 @@ def test_a_cut_that_was_itself_cut_off_by_a_crash_is_made_again(
     monkeypatch.undo()
     assert cli("recover", folder, "--truncate-at", str(good), "--yes").exit_code == 0
     assert cli("resume", folder).exit_code == 0
+
+
+@pytest.mark.parametrize("name", ["state.json", "checkpoints/*.json"])
+def test_a_power_failure_takes_a_removal_back_and_nothing_can_be_cut_off_any_more(
+    folder: Path, cli: Cli, name: str
+) -> None:
+    """The journal was cut off, durably: it had nothing more behind the record."""
+    good = commit_of(folder, "1")
+    store = DiskStore(folder)
+    kept = folder / truncating.carry_out(store, truncating.plan(store, good))
+    back = max(kept.glob(name))
+    (folder / back.relative_to(kept)).write_bytes(back.read_bytes())
+    assert cli("resume", folder).exit_code == 2
+    assert cli("recover", folder, "--truncate-at", str(good), "--yes").exit_code == 0
+    assert cli("resume", folder).exit_code == 0
+    assert json.loads((folder / "state.json").read_text())["data"] == {"a": "a", "b": "b", "c": "c"}
