@@ -153,6 +153,7 @@ class Context:
         """Every call is a place to stop: when a person is needed, when a signal came, when the disk failed."""
         if self.failed:
             raise self.failed
+        self.journal.check()
         if self.interruption.count:
             self.obey_signals()
         if self.suspension and not self.drain.is_held_here:

@@ -266,6 +266,7 @@ class Entering:
     def _settle(self, ended: Ended) -> None:
         """Of a pause: before anything is released, what going on depends on is written and read back."""
         context = self._context
+        context.journal.check()  # an agent may have caught it; nothing that depends on what was lost is put away
         pause = context.moment.pause
         if ended.status in ("paused", "failed") and pause is not None and not pause.paused_at:
             pausing.settle(context.workspace, forced=context.drain.forced, error=self._failure(ended))

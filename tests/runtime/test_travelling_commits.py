@@ -7,6 +7,7 @@ import asyncio
 import errno
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -213,3 +214,24 @@ def test_a_process_that_dies_with_a_commit_on_its_way_repeats_an_effect(
         run(workspace, main)
     assert run(workspace, main).result == ["a", "b", "c", "d"]
     assert calls == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_agent_that_swallows_a_failed_write_shows_a_task_as_done(workspace: Path, times: int) -> None:
+    """Its end is not on the storage, and its file was put away before anybody noticed: at the close, or with the next
+    task."""
+    disk = Disk()
+    (workspace / "inbox").mkdir()
+    for name in ("one", "two"):
+        (workspace / "inbox" / f"{name}.md").write_text(name)
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        for _ in range(times):
+            with suppress(StorageFailed):
+                async for _ in run.inbox:
+                    disk.broken = True
+
+    with pytest.raises(StorageFailed):
+        run(DiskStore(workspace, disk), main)
+    assert len([*(workspace / "inbox").glob("*.md")]) == 2

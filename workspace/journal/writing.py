@@ -96,11 +96,15 @@ class Journal:
         """Ends when the group that is on its way is durable, or raises what has failed. None if none is."""
         return self._flight.done if self._flight is not None else None
 
+    def check(self) -> None:
+        """Raise what a write has failed with, if one has: what is in memory may be on no storage."""
+        if self._failed:
+            raise self._failed
+
     def add(self, record: AnyRecord) -> int:
         """Apply `record`, put it into the next group, and return its seq. DoesNotFit, and nothing is changed, if it
         contradicts what is on record."""
-        if self._failed:
-            raise self._failed
+        self.check()
         seq = self._next_seq
         commit, opening = (self._waiting[0].seq, "") if self._waiting else (seq, self.opening)
         data, line = written(Line(seq, commit, now(), self.epoch, record, self._prev, opening))
@@ -129,8 +133,7 @@ class Journal:
             while self._flight is not None:  # where one has landed, the next may have taken off
                 wait([self._flight.done])
                 self._land(self._flight)
-            if self._failed:
-                raise self._failed
+            self.check()
             if not self._waiting:
                 return
             if self._writer is not None:
