@@ -14,6 +14,7 @@ from typing import Any, Generic, NewType, Protocol, TypeVar, overload
 import msgspec
 
 from ..workspace.errors import UsageError
+from . import declared
 from .codec import Codec
 from .partial import OnPartial, Partial
 from .retry import Retry
@@ -69,8 +70,9 @@ class Step(Generic[R]):
         self.function = function
         self.name = str(name or getattr(function, "__name__", "step"))
         self.retry, self.on_partial, self.fallback = retry, on_partial, tuple(fallback)
-        self.is_async = inspect.iscoroutinefunction(function)
-        self.code = getattr(inspect.unwrap(function), "__code__", function)  # equal for a closure that is made anew
+        self.is_async = declared.is_async(function)
+        # Equal for a closure, a partial or an object that is made anew.
+        self.code = getattr(inspect.unwrap(declared.function_of(function)), "__code__", function)
         self.__wrapped__, self.__doc__, self.__name__ = function, function.__doc__, self.name
         self.__module__ = function.__module__
         self._shape: _Shape | None = None
@@ -113,7 +115,7 @@ class _Shape:
     def __init__(self, step: Step[Any]):
         function, name = step.function, step.name
         try:
-            hints = typing.get_type_hints(function)
+            hints = declared.hints_of(function)
         except NameError as error:
             raise UsageError(
                 f"the annotations of {name} can't be resolved", why=str(error),

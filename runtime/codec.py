@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 import re
 import sys
-import typing
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 
 from ..workspace.errors import NotSerializable, UsageError
+from .declared import hints_of
 
 _REMEDY = "use JSON values, dataclasses, TypedDicts, pydantic models, datetimes, bytes, enums, or convert it yourself"
 
@@ -211,7 +211,7 @@ ANY = Codec(Any, "the value")
 def result_codec(function: Callable[..., Any], name: str = "") -> Codec:
     """What a scope or an agent returns comes back as the type its function is annotated with, as a step's does."""
     try:
-        kind = typing.get_type_hints(function).get("return", Any)
+        kind = hints_of(function).get("return", Any)
     except (NameError, TypeError):
         return ANY
     return Codec(kind, f"the result of {name or getattr(function, '__name__', 'the scope')}")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import typing
 from collections.abc import Awaitable, Callable
 from functools import partial as bind
 from hashlib import blake2b
 from typing import Any, cast
 
+from . import declared
 from .apart import Apart
 from .calls import key_parameter, run_parameter
 from .scope import Call
@@ -35,7 +35,7 @@ async def verify(function: Verify, call: Call) -> Any:
     """What has come of an effect. NotDone if it has not happened."""
     args, kwargs = _arguments(function, call)
     with call.scope.context.drain.working(f"the verification of {call.words}"):
-        if inspect.iscoroutinefunction(function):
+        if declared.is_async(function):
             return await cast(Awaitable[Any], function(*args, **kwargs))
         return await call.scope.in_thread(bind(function, *args, **kwargs))
 
@@ -48,7 +48,7 @@ async def verify_within(function: Verify, call: Call, seconds: float) -> None:
     try:
         with call.scope.context.drain.working(f"the verification of {call.words}"):
             async with asyncio.timeout(seconds) as limit:
-                if inspect.iscoroutinefunction(function):
+                if declared.is_async(function):
                     await cast(Awaitable[Any], function(*args, **kwargs))
                 else:
                     await apart.call(bind(function, *args, **kwargs))
@@ -62,7 +62,7 @@ async def verify_within(function: Verify, call: Call, seconds: float) -> None:
 
 def _arguments(function: Verify, call: Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
     args, kwargs = call.step.shape.unbind(call.arguments, {})
-    hints = typing.get_type_hints(function)
+    hints = declared.hints_of(function)
     if key := key_parameter(hints, inspect.signature(function).parameters):
         kwargs = {**kwargs, key: idempotency_key(call)}
     if of_run := run_parameter(hints):

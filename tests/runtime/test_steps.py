@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -631,3 +632,59 @@ def test_a_step_that_is_made_anew_or_called_elsewhere_is_taken_for_another(works
         return [*found, await run.scope("s", lambda: other()(1))]
 
     assert run(workspace, main).result == [2, 2, -1, -1]
+
+
+class Tool:
+    """An object that is called as a function is."""
+
+    def __init__(self, unit: str):
+        self.unit = unit
+
+    async def __call__(self, amount: int) -> tuple[int, str]:
+        return amount, self.unit
+
+    def convert(self, amount: int) -> tuple[int, str]:
+        return amount, self.unit
+
+
+async def converted(unit: str, amount: int) -> tuple[int, str]:
+    return amount, unit
+
+
+@pytest.mark.parametrize(
+    "make",
+    [Tool, lambda unit: partial(converted, unit), lambda unit: partial(Tool(unit)), lambda unit: Tool(unit).convert],
+)
+def test_a_step_is_made_of_a_function_only(workspace: Path, make: Callable[[str], Any], crash: Any) -> None:
+    async def tell(unit: str) -> Any:
+        return await step(make(unit), name="tool")(3)
+
+    async def work(run: Run[Any]) -> Any:
+        told = [await tell("EUR"), await tell("USD")]
+        if run.attempt == 1:
+            raise crash
+        return told
+
+    @agent
+    async def main(run: Run[Any]) -> Any:
+        return await run.scope("s", partial(work, run))
+
+    with pytest.raises(crash):
+        run(workspace, main)
+    outcome = run(workspace, main)
+    assert outcome.error is None and outcome.result == [[3, "EUR"], [3, "USD"]] and outcome.answered == 2
+
+
+@pytest.mark.parametrize("make", [Tool, lambda unit: partial(converted, unit)])
+def test_an_effect_is_verified_by_a_function_only(workspace: Path, make: Callable[[str], Any], crash: Any) -> None:
+    async def pay(amount: int) -> tuple[int, str]:
+        raise crash
+
+    @agent
+    async def main(run: Run[Any]) -> Any:
+        return await effect(verify=make("EUR"))(pay)(3)
+
+    with pytest.raises(crash):
+        run(workspace, main)
+    outcome = run(workspace, main)
+    assert (outcome.result, outcome.doubts) == ((3, "EUR"), [])

@@ -1,0 +1,43 @@
+"""What a callable is declared as: a function, a bound method, a `functools.partial`, or an object with `__call__`."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import typing
+from collections.abc import Callable
+from typing import Any
+
+
+def function_of(called: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that says what `called` takes and returns."""
+    called = _whole(called)
+    if not _is_object(called):
+        return called
+    wrapped = getattr(called, "__wrapped__", None)
+    return type(called).__call__ if wrapped is None else function_of(wrapped)
+
+
+def is_async(called: Callable[..., Any]) -> bool:
+    """Whether it is `async def`, so that what it returns is to be awaited."""
+    called = _whole(called)
+    return inspect.iscoroutinefunction(type(called).__call__ if _is_object(called) else called)
+
+
+def hints_of(called: Callable[..., Any]) -> dict[str, Any]:
+    """The types of the parameters that a call has still to say, and of what it returns."""
+    hints = typing.get_type_hints(function_of(called))
+    if isinstance(called, functools.partial):
+        left = inspect.signature(called).parameters
+        hints = {name: hint for name, hint in hints.items() if name == "return" or name in left}
+    return hints
+
+
+def _whole(called: Callable[..., Any]) -> Callable[..., Any]:
+    while isinstance(called, functools.partial):
+        called = called.func
+    return called
+
+
+def _is_object(called: Callable[..., Any]) -> bool:
+    return not (inspect.isroutine(called) or inspect.isclass(called))
