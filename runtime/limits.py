@@ -140,6 +140,7 @@ class Limits:
         for share in self._shares(utc_now()):
             if share.is_nearly and share.kind not in self._warned:
                 self._warned.add(share.kind)
+                self._workspace.journal.flush()  # a crash would take back what people have been told
                 self._announcer.tell("budget", f"{share.words} used")
 
     def _ask(self, share: Share) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import warm
 
-from satchel import Run, agent, run, step
+from satchel import Item, Run, agent, run, step
 from satchel.runtime import limits
 from satchel.workspace import looking, yamltext
 from satchel.workspace.errors import AgentError, Refused, UsageError
@@ -292,6 +292,26 @@ def test_nobody_is_warned_before_the_budget_is_used_up(workspace: Path, calls: l
     watch = Watching()
     assert run(workspace, spending(calls, usd=1.5, tokens=1), watch=watch).status == "completed"
     assert watch.lines == [("budget", "9 of 10 usd used")]
+
+
+def test_a_warning_of_what_was_spent_goes_ahead_of_its_record(workspace: Path) -> None:
+    budget(workspace, tokens=10)
+    durable: list[bool] = []
+
+    class Looking(Watching):
+        def noticed(self, kind: str, text: str) -> None:
+            durable.append(moment(workspace).usage.tokens == 9)
+
+    def work(run: Run[Any], item: Item) -> None:
+        run.spend(tokens=9)
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await run.plan(None, ["a"])
+        await run.todo.each(work)
+
+    assert run(workspace, main, watch=Looking()).status == "completed"
+    assert durable == [True]
 
 
 def test_a_run_takes_longer_than_it_may(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
