@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TypeVar
 
-from ..workspace.record import ScopeFailed
+from ..workspace.agentmoment import ROOT
+from ..workspace.record import Key, ScopeFailed
 from .failure import describe, of_storage
 from .scope import ScopeRun
 
@@ -34,7 +35,23 @@ def record_of(scope: ScopeRun, error: BaseException) -> ScopeFailed | None:
         return None
     failure = describe(error, scope.context.store.url)
     uncounted = is_replayed or is_cancelled
+    calls = calls or _untold(scope)
     return ScopeFailed(agent=scope.agent.path, scope=scope.key, error=failure, calls=calls, uncounted=uncounted)
+
+
+def _untold(scope: ScopeRun) -> tuple[Key, ...]:
+    """Calls whose failures the agent has handled before an error of its own. They run again: raised from the record,
+    they would bring it to that error at every start. Not those it may have acted on: an effect, an agent, a plan or
+    another scope came after."""
+    recorded, agent = scope.recorded, scope.agent.recorded
+    if scope.is_stopping or (scope.key == ROOT and (agent.has_plan or agent.results or len(agent.scopes) > 1)):
+        return ()
+    for path, each in scope.context.moment.agents.items():
+        if path and path.rpartition("/")[0] == agent.path and each.spawned_in == scope.key:
+            return ()
+    effects = (*recorded.started, *recorded.settled, *(key for key, record in recorded.done.items() if record.effect))
+    last = max((recorded.numbers.get(key, 0) for key in effects), default=0)
+    return tuple(key for key, record in recorded.failed.items() if record.no > last and not record.cancelled)
 
 
 def is_replayed(failed: ScopeFailed | None, error: BaseException) -> bool:

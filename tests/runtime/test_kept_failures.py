@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -441,3 +442,70 @@ def test_a_person_cannot_give_a_failed_call_a_result(workspace: Path, calls: lis
     file = workspace / "steps/1-a/01-tool.json"
     file.write_text(file.read_text().replace('"result": null', '"result": "by hand"'))
     assert run(workspace, main, wake=True).result == "by hand" and calls == ["tool"]
+
+
+async def _raised_outside(tools: list[Any]) -> None:
+    results = await asyncio.gather(*[tool() for tool in tools], return_exceptions=True)
+    if failed := [each for each in results if isinstance(each, Exception)]:
+        raise RuntimeError(f"{len(failed)} tools have failed")
+
+
+async def _stumbled_over(tools: list[Any]) -> None:
+    found: Any = None
+    with suppress(ConnectionError):
+        found = await tools[0]()
+    found.upper()
+
+
+@pytest.mark.parametrize("work", [_raised_outside, _stumbled_over])
+@pytest.mark.parametrize("where", ["scope", "agent"])
+def test_an_own_error_after_a_failure_comes_at_every_start(
+    workspace: Path, calls: list[str], fails: Any, work: Any, where: str
+) -> None:
+    @step
+    def tool() -> str:
+        fails("tool")
+        return "it works"
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await (run.scope("s", work, [tool]) if where == "scope" else work([tool]))
+
+    assert run(workspace, main).status == "failed"
+    assert run(workspace, main).status == "completed"
+    assert calls == ["tool"] * 2
+
+
+@pytest.mark.parametrize("after", ["effect", "sub-agent"])
+def test_an_own_error_forgets_a_failure_that_was_told_outside(
+    workspace: Path, calls: list[str], fails: Any, after: str
+) -> None:
+    @step
+    def tool() -> str:
+        fails("tool")
+        return "it works"
+
+    @effect
+    def tell(text: str) -> None:
+        calls.append(text)
+
+    @agent
+    async def child(run: Run[Any], text: str) -> None:
+        await tell(text)
+
+    async def work(run: Run[Any]) -> None:
+        try:
+            found = await tool()
+        except ConnectionError as error:
+            found = str(error)
+        await (tell(found) if after == "effect" else run.spawn(child, "c", found))
+        if run.attempt == 1:
+            raise LookupError("a mistake")
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await run.scope("s", work, run)
+
+    assert run(workspace, main).status == "failed"
+    outcome = run(workspace, main)
+    assert (outcome.status, outcome.doubts, calls) == ("completed", [], ["tool", "no route"])
