@@ -16,7 +16,7 @@ from unittest import mock
 
 from waits import NOBODY_SAVES
 
-from satchel.runtime import effects, imports, pace, scope
+from satchel.runtime import effects, imports, pace, performing, scope
 from satchel.runtime import partial as streaming
 from satchel.workspace import definition, due, opening, ownership, settling
 from satchel.workspace.journal import Journal, appended, merging
@@ -62,11 +62,13 @@ def steady() -> Iterator[None]:
             (pace, "ALONE_AFTER", 1e9),  # a commit travels until there is company
             (streaming, "time", stopped),  # so no partial is synced; play.py syncs some
             (scope, "time", stopped),
+            (performing, "time", stopped),
             (effects, "time", stopped),
             (disk.os, "getpid", lambda: 4242),
             (settling, "WAITS", NOBODY_SAVES),  # nobody is in the middle of saving
             (definition, "parse", cache(definition.parse)),  # none of the workloads changes it
             (imports, "of", cache(imports.of)),
+            (opening, "secrets", SimpleNamespace(token_hex=lambda size: "5a" * size)),
             (ownership, "new_opening", map("{:016x}".format, itertools.count(1)).__next__),
         ):
             patches.enter_context(mock.patch.object(target, name, value))

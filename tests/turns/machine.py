@@ -381,7 +381,8 @@ class Turns(RuleBasedStateMachine):
                 saved.wishes.clear()
             else:
                 self.model.forget_agent(path)
-        self._open("merge", crash, dict.fromkeys(self.conflicted, side))
+        # A version that was taken and came back, see `_turned_away`, is nothing that a person wants.
+        self._open("merge", crash, {path: side if path in self.model.saved else "ours" for path in self.conflicted})
 
     def _answer(self, crash: tuple[int, str] | None, pick: int, wants_it_again: bool) -> None:
         doubts = self._doubts()
@@ -435,8 +436,9 @@ class Turns(RuleBasedStateMachine):
         if isinstance(error, Conflicting):
             kept = {path.replace(".theirs.", "."): data for path, data in self.tree.items() if ".theirs." in path}
             asked = {path.removeprefix("conflicts/"): data for path, data in kept.items()}
-            self.conflicted = [path for path, data in asked.items() if self.tree.get(path) == data]
-            if error.path not in self.conflicted:
+            self.conflicted = [*asked]  # also if the file itself is gone, blank or older by now
+            saved = self.model.saved.get(str(error.path))
+            if error.path not in asked or (saved and saved.data not in (*asked.values(), self.tree.get(error.path))):
                 raise Lost(f"a conflict without versions to compare: {error}")
         else:
             assert error.path is not None
