@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
@@ -58,7 +59,7 @@ class Process:
         """`breaks_at`: the agent's code raises when it has done so many items but for their commits."""
         self.system, self._before = system, world
         self.breaks_in = -1 if breaks_at is None else breaks_at
-        self.about_to_commit: dict[str, Committed] = {}
+        self._about_to_commit: defaultdict[tuple[str, str], deque[Committed]] = defaultdict(deque)  # by agent and text
 
     @property
     def world(self) -> list[Acted]:
@@ -75,6 +76,13 @@ class Process:
         if self.breaks_in == 0:
             raise TypeError("a mistake in the agent's code")
 
+    def will_commit(self, text: str, fact: Committed) -> None:
+        """The person hears of it when it is durable. By then later items may be about to commit, too."""
+        facts = self._about_to_commit[fact.agent, text]
+        if facts and facts[-1].scope == fact.scope:
+            facts.pop()  # the item is tried again
+        facts.append(fact)
+
     # As a watch
 
     def opened(self, report: Report) -> None: ...
@@ -85,7 +93,7 @@ class Process:
     def streamed(self, agent: str, name: str, characters: int) -> None: ...
 
     def item_ended(self, agent: str, text: str, finished: int, of: int) -> None:
-        self.system.acknowledge(self.about_to_commit.pop(agent))
+        self.system.acknowledge(self._about_to_commit[agent, text].popleft())
 
 
 def count_intents(tree: dict[str, bytes], key: str) -> int:
@@ -179,7 +187,7 @@ def make(process: Process, durability: Literal["strict", "pipelined"] = "strict"
         run.state.setdefault("log", []).append(name)
         message = f"{name} is done ({len(run.state['log'])})"
         run.messages.add("user", message)
-        process.about_to_commit[run.agent] = Committed(run.agent, name, item.id, weight, message)
+        process.will_commit(item.text, Committed(run.agent, name, item.id, weight, message))
         return weight
 
     @agent(durability=durability)
