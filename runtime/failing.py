@@ -51,7 +51,7 @@ def _untold(scope: ScopeRun) -> tuple[Key, ...]:
             return ()
     effects = (*recorded.started, *recorded.settled, *(key for key, record in recorded.done.items() if record.effect))
     last = max((recorded.numbers.get(key, 0) for key in effects), default=0)
-    return tuple(key for key, record in recorded.failed.items() if record.no > last and not record.cancelled)
+    return tuple(key for key, record in recorded.failed.items() if record.no > last)
 
 
 def is_replayed(failed: ScopeFailed | None, error: BaseException) -> bool:

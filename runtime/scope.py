@@ -328,10 +328,12 @@ class ScopeRun:
         failure = raised.kept(error) if final and isinstance(error, Exception) else brief(error)
         if facts.get("cancelled"):
             self._cancelled[call.key] = self._calls_made
+        # A failure that its function has handled before an error of its own would bring it to that error again.
+        inner = raised.calls_of(error, call.place) or [key for key in self.recorded.failed if key[:2] in call.counts]
         self.context.journal.add(
             StepFailed(
                 **call.identity(), error=failure, attempt=attempt, effect=call.step.is_effect, final=final,
-                calls=tuple(raised.calls_of(error, call.place)), **facts,
+                calls=tuple(inner), **facts,
             )
         )  # fmt: skip
 

@@ -457,7 +457,15 @@ async def _stumbled_over(tools: list[Any]) -> None:
     found.upper()
 
 
-@pytest.mark.parametrize("work", [_raised_outside, _stumbled_over])
+async def _missed_what_was_late(tools: list[Any]) -> None:
+    found: Any = None
+    with suppress(TimeoutError):
+        found = await asyncio.wait_for(tools[1](), 0.05)
+    await tools[2]()
+    found.upper()
+
+
+@pytest.mark.parametrize("work", [_raised_outside, _stumbled_over, _missed_what_was_late])
 @pytest.mark.parametrize("where", ["scope", "agent"])
 def test_an_own_error_after_a_failure_comes_at_every_start(
     workspace: Path, calls: list[str], fails: Any, work: Any, where: str
@@ -467,9 +475,21 @@ def test_an_own_error_after_a_failure_comes_at_every_start(
         fails("tool")
         return "it works"
 
+    @step
+    async def slow() -> str:
+        calls.append("tool")
+        await asyncio.sleep(10 if len(calls) == 1 else 0)
+        return "it works"
+
+    @step
+    def note() -> None:
+        pass
+
+    tools = [tool, slow, note] if work is _missed_what_was_late else [tool]
+
     @agent
     async def main(run: Run[Any]) -> None:
-        await (run.scope("s", work, [tool]) if where == "scope" else work([tool]))
+        await (run.scope("s", work, tools) if where == "scope" else work(tools))
 
     assert run(workspace, main).status == "failed"
     assert run(workspace, main).status == "completed"
@@ -509,3 +529,30 @@ def test_an_own_error_forgets_a_failure_that_was_told_outside(
     assert run(workspace, main).status == "failed"
     outcome = run(workspace, main)
     assert (outcome.status, outcome.doubts, calls) == ("completed", [], ["tool", "no route"])
+
+
+@pytest.mark.parametrize("retried", [False, True])
+def test_an_own_error_of_a_step_comes_at_every_try(
+    workspace: Path, calls: list[str], fails: Any, retried: bool
+) -> None:
+    @step
+    def tool() -> str:
+        fails("tool")
+        return "it works"
+
+    @step(retry=Retry(first=0.001) if retried else None)
+    async def outer() -> str:
+        with suppress(ConnectionError):
+            return await tool()
+        raise RuntimeError("no result")
+
+    async def work(run: Run[Any], item: Item) -> None:
+        await outer()
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await run.plan(None, ["a"])
+        await run.todo.each(work)
+
+    assert run(workspace, main).status == "completed"
+    assert calls == ["tool"] * 2
