@@ -104,10 +104,12 @@ class Run(RunParameter, Generic[S]):
     async def output(self, name: str, content: str | bytes) -> str:
         """Write `outputs/NAME` in the agent's folder, atomically and durably; its hash is recorded when the scope
         commits. Returns the path within the workspace. Writing it again replaces it."""
-        scope = self._session.open_scope("run.output()")
+        self._session.open_scope("run.output()")
         path = self._session.folder + check_path(f"outputs/{name}")
         data = content.encode() if isinstance(content, str) else bytes(content)
         self._session.journal.flush()  # it can be seen, so nothing it was made of may be lost
+        await self._session.context.check_has_it()  # else it may take the place of what another owner has made
+        scope = self._session.open_scope("run.output()")  # it may have ended meanwhile
         version = self._session.store.replace(path, data)
         scope.outputs[name] = Output(hashlib.sha256(data).hexdigest(), len(data), version)
         return path

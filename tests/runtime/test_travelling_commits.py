@@ -235,3 +235,24 @@ def test_an_agent_that_swallows_a_failed_write_shows_a_task_as_done(workspace: P
     with pytest.raises(StorageFailed):
         run(DiskStore(workspace, disk), main)
     assert len([*(workspace / "inbox").glob("*.md")]) == 2
+
+
+def test_an_output_is_written_by_a_process_that_could_not_renew_its_lease(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was left to record, so the journal did not tell it either."""
+
+    class Late:
+        is_in_time = False
+
+        def check(self) -> None:
+            raise StorageFailed("the heartbeat can't be written", path=".satchel/lease.json")
+
+    @items("a")
+    async def main(run: Run[Any], item: Item) -> None:
+        monkeypatch.setattr(run._session.context.workspace.owned, "heartbeat", Late())
+        await run.output("a.txt", "mine")
+
+    with pytest.raises(StorageFailed, match="heartbeat"):
+        run(workspace, main)
+    assert not (workspace / "outputs" / "a.txt").exists()
