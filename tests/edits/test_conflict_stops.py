@@ -126,7 +126,7 @@ def test_status_takes_the_files_of_a_run_that_is_stopping_for_those_of_a_copy(
         running.reach("two 1")
         place.put("pause.yaml", "")
         running.until_told("stopping: ")
-        monkeypatch.setattr(standing, "look", lambda store: earlier)
+        monkeypatch.setattr(standing, "look_beside", lambda *_: earlier)
         found = standing.stand(place.store, with_edits=True)
         seen = iter([earlier])
         monkeypatch.setattr(cmd_merge, "look", lambda store: next(seen, None) or look(store))

@@ -43,6 +43,7 @@ def test_an_edit_counts_twice_after_a_crash(
     stopped: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, every: int
 ) -> None:
     EDITS[what](stopped)
+    stopped.folder = stopped.folder.rename(tmp_path / "kept")  # so that a copy of it is no second one
     once = _copy(stopped, tmp_path / "once")
     once.recover()
     wanted, records = once.substance(), len(once.edited)

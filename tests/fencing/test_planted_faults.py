@@ -78,7 +78,7 @@ def _two_commits_under_way_at_once() -> Fault:
                 raise self._failed
             for done, lines in others:
                 done.result()
-                self._written(lines, 0)
+                self._written(lines)
         flush(self)
 
     stack = ExitStack()
