@@ -225,7 +225,7 @@ def test_a_real_full_disk_ends_its_runs_for_good(tmp_path: Path) -> None:
     """The whole command, over a small file system of its own. What the agents print goes there, too."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", disk], capture_output=True)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", disk], capture_output=True)
     if mounted.returncode:
         pytest.skip("mounting is not allowed")
     try:
@@ -235,7 +235,7 @@ def test_a_real_full_disk_ends_its_runs_for_good(tmp_path: Path) -> None:
                 disk / name,
                 source.replace('pathlib.Path(__file__).with_name("noted")', f"pathlib.Path({str(tmp_path / name)!r})"),
             )
-        (disk / "ballast").write_bytes(bytes(800 << 10))
+        (disk / "ballast").write_bytes(bytes(1824 << 10))
         with (tmp_path / "said").open("w") as output:
             process = subprocess.Popen([sys.executable, "-m", "satchel", "serve", "--json", disk], stdout=output)
 
