@@ -30,7 +30,7 @@ _LATE = 2
 
 
 _DYING = 2.0
-"""Seconds at most that a process which was killed may need to let go of its lock."""
+"""Seconds at most that a process which was killed, or a command, may need to let go of its lock."""
 
 
 class Process(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +52,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     ttl: float = 0.0  # in a bucket: seconds without a new beat after which another process may try
     beat: int = 0
     supervisor: Process | None = None  # would start it again if it crashed
+    is_brief: bool = False  # a command that does one thing and ends, no run
 
     @property
     def process(self) -> str:
@@ -90,10 +91,11 @@ def read(store: Store) -> Lease | None:
         return None
 
 
-def mine(store: Store, run_id: str, epoch: int, ttl: float = 0.0) -> Lease:
+def mine(store: Store, run_id: str, epoch: int, ttl: float = 0.0, *, is_brief: bool = False) -> Lease:
     return Lease(
         run_id=run_id, host=socket.gethostname(), pid=os.getpid(), process_started=process_started(os.getpid()),
         epoch=epoch, since=now(), url=store.url, ttl=ttl, supervisor=_supervisor,
+        is_brief=is_brief,
     )  # fmt: skip
 
 
@@ -138,7 +140,8 @@ def held(store: Store) -> Iterator[None]:
 
 def _take_lock(store: Store, stack: ExitStack) -> None:
     """A killed process can be gone for whoever looks and still have the lock: its other threads, or a process that it
-    was just starting, end a moment later. So that moment is waited for."""
+    was just starting, end a moment later. A command like `satchel answer` has it for a moment, too, and whoever has
+    just taken it, or is about to let go, has no lease. So that moment is waited for."""
     end = time.monotonic() + _DYING
     while True:
         try:
@@ -146,17 +149,21 @@ def _take_lock(store: Store, stack: ExitStack) -> None:
             return
         except LeaseHeld as error:
             lease = read(store)
-            if lease is None or error.why is not None:
-                raise
-            if not has_died(lease):
-                error.why = f"{lease.process} since {lease.since}"
-                error.remedy = "wait for it, or stop it first"
-                raise
-            if time.monotonic() > end:
-                error.why = f"{lease.process} has ended, but a process that it started still holds the lock"
-                error.remedy = f"end that process: `fuser {shlex.quote(store.url)}/.satchel/lock` names it"
+            is_passing = lease is None or lease.is_brief or has_died(lease)
+            if error.why is not None or not is_passing or time.monotonic() > end:
+                if error.why is None and lease is not None:
+                    _explain(error, store, lease)
                 raise
         time.sleep(_DYING / 100)
+
+
+def _explain(error: LeaseHeld, store: Store, lease: Lease) -> None:
+    if has_died(lease):
+        error.why = f"{lease.process} has ended, but a process that it started still holds the lock"
+        error.remedy = f"end that process: `fuser {shlex.quote(store.url)}/.satchel/lock` names it"
+    else:
+        error.why = f"{lease.process} since {lease.since}"
+        error.remedy = "wait for it, or stop it first"
 
 
 def process_started(pid: int) -> str:

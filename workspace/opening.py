@@ -261,7 +261,7 @@ def _record_opening(
 ) -> None:  # fmt: skip
     moment, writer = workspace.moment, workspace.journal
     store = workspace.store
-    workspace.owned.write_lease(store)
+    workspace.owned.write_lease(store, is_brief=why != "run")
     was: Found = "new" if workspace.owned.is_new else "clean" if moment.clean else "crash"
     was = "files" if seen.is_rebuilt else was
     has_none = was == "new" or (moment.lost_nonce and not moment.run_nonce)

@@ -56,10 +56,10 @@ class Owned:
         if newest > self.fence.seq:
             raise lease.taken_over(segment_path(newest), "it has written to the journal")
 
-    def write_lease(self, store: Store) -> None:
+    def write_lease(self, store: Store, *, is_brief: bool) -> None:
         """On a disk: for people. Elsewhere the heartbeat has written it."""
         if self.heartbeat is None:
-            mine = lease.mine(store, self.seen.moment.run_id, self.epoch)
+            mine = lease.mine(store, self.seen.moment.run_id, self.epoch, is_brief=is_brief)
             store.replace(lease.PATH, lease.encode(mine), sync="data")
 
     def end(self, store: Store) -> None:

@@ -20,15 +20,13 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from satchel import Outcome, run
+from satchel import run
 from satchel.runtime.cli import main as command_line
 from satchel.workspace import lease, yamltext
-from satchel.workspace.errors import LeaseHeld
 from satchel.workspace.looking import look
 from satchel.workspace.store import DiskStore
 
@@ -97,7 +95,7 @@ class Round:
             os.close(listening)
             count_connections(self.connections)
             syscalls = TroubledSyscalls(trouble, self.folder, bell)
-            outcome = self.when_free(lambda: run(DiskStore(self.folder, syscalls), wake=wake))
+            outcome = run(DiskStore(self.folder, syscalls), wake=wake)
             if outcome.error:
                 traceback.print_exception(outcome.error)
             return {"completed": 0, "failed": 1, "paused": 3, "waiting": 4}.get(outcome.status, 71)
@@ -116,17 +114,6 @@ class Round:
         elif code not in (0, 3, 4) and (code, trouble.what) not in ((-15, "SIGTERM"), (-2, "SIGINT")):
             raise AssertionError(f"a start ended with {code}")
         return code
-
-    def when_free(self, begin: Callable[[], Outcome]) -> Outcome:
-        """`satchel answer`, which is called while runs begin and end, has the workspace for a moment."""
-        until = time.monotonic() + PATIENCE
-        while True:
-            try:
-                return begin()
-            except LeaseHeld:
-                if not self.answers_live or time.monotonic() > until:
-                    raise
-            time.sleep(0.02)
 
     def look_after(self, pid: int, listening: int, trouble: Trouble) -> int:
         while True:

@@ -50,13 +50,16 @@ def test_who_comes_second_is_told_who_was_first(store: DiskStore) -> None:
         pass
 
 
-def test_a_lock_of_a_process_that_is_just_dying_refuses_the_next(
-    store: DiskStore, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("whose", [{"process_started": "0"}, {"is_brief": True}, None])
+def test_a_lock_that_is_about_to_be_free_refuses_the_next(
+    store: DiskStore, monkeypatch: pytest.MonkeyPatch, whose: dict[str, Any] | None
 ) -> None:
-    """It is a zombie already, but a thread of it, or what it was just starting, has not closed the lock yet."""
+    """Its process is a zombie already, but a thread of it, or what it was just starting, has not closed the lock yet;
+    it is a command that answers a question; or it has just taken the lock, or is about to let go."""
     with store.lock():
         pass
-    planted(store, process_started="0")
+    if whose is not None:
+        planted(store, **whose)
     dying = os.open(f"{store.url}/.satchel/lock", os.O_RDWR)
     fcntl.flock(dying, fcntl.LOCK_EX)
     waited: list[float] = []
