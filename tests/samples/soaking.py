@@ -139,6 +139,7 @@ class Round:
         with suppress(subprocess.TimeoutExpired):
             process.wait(delay)
         held = lease.holder(DiskStore(self.folder)) if process.poll() is None else None
+        children: list[str] = []
         if what == "SIGTERM":
             process.send_signal(signal.SIGTERM)
         elif what == "pause.yaml" and held is not None:
@@ -147,6 +148,9 @@ class Round:
             assert self.command("stop", self.folder) == 0
             self.kills += 1
         elif what == "kill the supervisor":
+            process.send_signal(signal.SIGSTOP)
+            with suppress(OSError):  # it has ended
+                children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
             process.kill()
         elif held is not None and held.supervisor is not None:
             with suppress(ProcessLookupError):
@@ -155,7 +159,8 @@ class Round:
         code = process.wait(PATIENCE)
         assert code in (0, 3, 4, -9) or (what, code) == ("SIGTERM", -15), f"satchel run ended with {code}"
         until = time.monotonic() + PATIENCE
-        while lease.holder(DiskStore(self.folder)) is not None:  # without its supervisor a child ends by itself
+        # Without its supervisor a child ends by itself, though it may have the workspace only after this.
+        while lease.holder(DiskStore(self.folder)) is not None or any(map(lease.process_started, map(int, children))):
             assert time.monotonic() < until, "a child outlives its supervisor"
             time.sleep(0.01)
 
