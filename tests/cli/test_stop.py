@@ -60,7 +60,7 @@ def test_something_is_left_of_several_runs_and_what_they_started(
     ]
     all_of_them = set().union(*map(session, leaders))
     assert len(all_of_them) == 7
-    done = satchel("stop", "--all", tmp_path, "--reason", "wrong: people", "--json")
+    done = satchel("stop", "--all", tmp_path, "--reason", "wrong: people", "--json", is_cold=True)
     left = [pid for pid in all_of_them if is_alive(pid)] + [run.pid for run in runs if is_alive(run.pid)]
     assert not left and done.returncode == 0, done.stdout + done.stderr
     assert [each["how"] for each in json.loads(done.stdout)] == ["stopped"] * 3
