@@ -5,12 +5,14 @@
 #   make test-slow  the soaks, the whole crash exploration, and every example of the properties
 #   make test-all   both
 #   make lint       ruff, mypy, and what merges have left
+#   make bench      Satchel and its peers, measured in one run; writes docs/benchmarks.md
 #
 # Another Python: make demo PYTHON=python3.13
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+BENCH := .bench
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 # What an installed copy is made of. The tests use the sources themselves.
@@ -19,7 +21,7 @@ SOURCES := $(shell find src runtime workspace schemas sample_workspaces -name '*
 # Many tests wait for other processes.
 WORKERS := $(shell echo $$(( 2 * $$(getconf _NPROCESSORS_ONLN) )))
 
-.PHONY: demo test test-slow test-all lint conflict-markers clean
+.PHONY: demo test test-slow test-all lint bench conflict-markers clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
@@ -41,14 +43,18 @@ lint: $(VENV)/tests conflict-markers
 	@rm -rf build/lint/satchel/sample_workspaces/*/  # they are workspaces, not modules of the package
 	MYPYPATH=build/lint $(BIN)/mypy
 	cd sample_workspaces/digest && MYPYPATH=../../build/lint ../../$(BIN)/mypy --config-file= --strict agent.py
+	cd sample_workspaces/offers && MYPYPATH=../../build/lint ../../$(BIN)/mypy --config-file= --strict agent.py
 	cd sample_workspaces/onboarding && MYPYPATH=../../build/lint ../../$(BIN)/mypy --config-file= --strict agent.py
+
+bench: $(BENCH)/installed
+	$(BENCH)/bin/python -m benchmarks.peers --write docs/benchmarks.md
 
 # What a merge leaves where two sides disagree. Python does not mind it in a docstring.
 conflict-markers:
 	@! grep -rnIE --exclude-dir='.?*' --exclude-dir=build '^(<{7} |[|]{7} |={7}$$|>{7} )' . .ci/run
 
 clean:
-	rm -rf $(VENV) .demo build
+	rm -rf $(VENV) $(BENCH) .demo build
 
 # Two stamps: what is installed there was installed from this pyproject.toml. An editable copy serves the demo too.
 $(VENV)/installed: pyproject.toml setup.py $(SOURCES) | $(VENV)/made
@@ -60,13 +66,19 @@ $(VENV)/tests: pyproject.toml setup.py | $(VENV)/made
 	@$(PIP) install --editable '.[test]'
 	@touch $@
 
-$(VENV)/made:
+$(BENCH)/installed: pyproject.toml setup.py benchmarks/peers/requirements.txt $(SOURCES) | $(BENCH)/made
+	@echo "Installing Satchel and its peers into $(BENCH) ..."
+	@$(BENCH)/bin/python -m pip --disable-pip-version-check --quiet install . -r benchmarks/peers/requirements.txt
+	@rm -rf build
+	@touch $@
+
+$(VENV)/made $(BENCH)/made:
 	@command -v $(PYTHON) >/dev/null || \
 	    { echo "There is no $(PYTHON). Install Python 3.11 or newer, or name one: make $(MAKECMDGOALS) PYTHON=/path/to/python3" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	    { echo "$(PYTHON) is `$(PYTHON) -V 2>&1`, and Satchel needs 3.11 or newer. Name one: make $(MAKECMDGOALS) PYTHON=python3.13" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 	    { echo "$(PYTHON) can't make virtual environments. On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
-	@echo "Making a virtual environment in $(VENV) ..."
-	@$(PYTHON) -m venv --clear $(VENV)
+	@echo "Making a virtual environment in $(@D) ..."
+	@$(PYTHON) -m venv --clear $(@D)
 	@touch $@

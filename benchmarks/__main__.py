@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from . import bucket, growth, imports, messages, pipelined, resume, steps, stream
+from . import bucket, growth, imports, messages, pipelined, resume, steps, stream, waiting
 from .measuring import REPOSITORY, Ground, Result, file_system, ground
 
 _ALL: dict[str, Callable[[Ground], Iterator[Result]]] = {
@@ -24,6 +24,7 @@ _ALL: dict[str, Callable[[Ground], Iterator[Result]]] = {
     "stream": stream.measure,
     "imports": imports.measure,
     "bucket": bucket.measure,
+    "waiting": waiting.measure,
 }
 
 
@@ -31,6 +32,7 @@ def main() -> int:
     arguments = _arguments()
     folder = arguments.dir.resolve()
     results: list[Result] = []
+    broken: list[str] = []
     with ground(folder, quick=arguments.quick) as place:
         if not arguments.json:
             print(f"{platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} cores,")
@@ -43,10 +45,13 @@ def main() -> int:
                     if not arguments.json:
                         _print(result)
             except subprocess.CalledProcessError as error:
+                broken.append(name)
                 print(f"{name}: {' '.join(error.cmd[1:4])} failed: {error.stderr.strip()[-200:]}", file=sys.stderr)
     if arguments.json:
         print(json.dumps([{**asdict(result), "over": result.is_over} for result in results], indent=2))
-    return int(arguments.check and any(result.is_over and result.kind != "time" for result in results))
+    else:
+        _sum_up(results)
+    return int(arguments.check and (bool(broken) or any(result.fails for result in results)))
 
 
 def _arguments() -> argparse.Namespace:
@@ -55,11 +60,19 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--dir", type=Path, default=REPOSITORY.parent, help="a folder on the disk to measure")
     parser.add_argument("--quick", action="store_true", help="fewer rounds and smaller runs; only for a first look")
     parser.add_argument("--json", action="store_true", help="the results as JSON")
-    parser.add_argument("--check", action="store_true", help="fail if a count or a size is over; never for times")
+    parser.add_argument("--check", action="store_true", help="fail if a count or a size is over, or a benchmark breaks")
     arguments = parser.parse_args()
     if unknown := [name for name in arguments.names if name not in _ALL]:
         parser.error(f"there is no benchmark {unknown[0]!r}")
     return arguments
+
+
+def _sum_up(results: list[Result]) -> None:
+    """What is over, at the end, where it is seen. Times only warn: they depend on what else the machine does."""
+    for result in results:
+        if result.is_over:
+            kind = "over" if result.fails else "a time that is over"
+            print(f"{kind}: {result.measure}: {result.text}; {result.target}")
 
 
 def _print(result: Result) -> None:

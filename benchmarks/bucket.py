@@ -21,8 +21,8 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from satchel import Agent, Item, Run, agent, run, step
-from satchel.workspace import definition
-from satchel.workspace.definition import Definition
+from satchel.workspace.formats import definition
+from satchel.workspace.formats.definition import Definition
 from satchel.workspace.store import open_store
 
 from .measuring import REPOSITORY, Ground, Result, await_stopped, check_paused, child, spread, stop_itself
@@ -51,9 +51,9 @@ def measure(ground: Ground) -> Iterator[Result]:
     from servers import SeaweedFS
 
     server = SeaweedFS.started(ground.folder / "seaweedfs")
-    bench = _Bench(ground, server)
+    bench = Bench(ground, server)
     try:
-        with _environment(bench.server.environment()):
+        with environment(bench.server.environment()):
             yield from _strict(bench)
             yield from _pipelined(bench)
         yield from _a_step(bench)
@@ -65,7 +65,7 @@ def measure(ground: Ground) -> Iterator[Result]:
 
 
 @dataclass(slots=True)
-class _Bench:
+class Bench:
     ground: Ground
     server: Any
 
@@ -84,14 +84,14 @@ class _Bench:
         """A proxy, through which everything goes that is opened meanwhile."""
         from faults.proxy import proxying
 
-        with proxying(self.server.endpoint) as proxy, _environment(self.server.environment(proxy.url)):
+        with proxying(self.server.endpoint) as proxy, environment(self.server.environment(proxy.url)):
             yield proxy
 
 
 # Times
 
 
-def _strict(bench: _Bench) -> Iterator[Result]:
+def _strict(bench: Bench) -> Iterator[Result]:
     """Steps and PUTs in turns, through one client."""
     url, calls = bench.workspace(), bench.ground.pick(150, 40)
     store = open_store(url)
@@ -123,7 +123,7 @@ def _strict(bench: _Bench) -> Iterator[Result]:
     )  # fmt: skip
 
 
-def _pipelined(bench: _Bench) -> Iterator[Result]:
+def _pipelined(bench: Bench) -> Iterator[Result]:
     rounds, times = bench.ground.pick(5, 2), list[float]()
 
     async def all_rounds(run: Run[Any]) -> None:
@@ -149,7 +149,7 @@ def _pipelined(bench: _Bench) -> Iterator[Result]:
 # Requests
 
 
-class _Cost(NamedTuple):
+class Cost(NamedTuple):
     """Of something, by what a tally of the proxy says."""
 
     writes: int  # PUT, POST and LIST
@@ -158,7 +158,7 @@ class _Cost(NamedTuple):
     up: int
 
     @classmethod
-    def of(cls, tally: Any) -> _Cost:
+    def of(cls, tally: Any) -> Cost:
         deletes = tally.count("DELETE")
         reads = tally.count("GET") + tally.count("HEAD")
         return cls(tally.count() - deletes - reads, reads, deletes, tally.up)
@@ -172,7 +172,7 @@ class _Cost(NamedTuple):
         return self.writes * _WRITE + self.reads * _READ
 
 
-def _a_step(bench: _Bench) -> Iterator[Result]:
+def _a_step(bench: Bench) -> Iterator[Result]:
     calls, found = bench.ground.pick(600, 150), list[Any]()
 
     async def counted(proxy: Any) -> None:
@@ -186,10 +186,10 @@ def _a_step(bench: _Bench) -> Iterator[Result]:
     with bench.counted() as proxy:
         _run(bench.workspace(), counted, proxy)
     (tally,) = found
-    cost, journal = _Cost.of(tally), tally.count("PUT", "journal")
+    cost, journal = Cost.of(tally), tally.count("PUT", "journal")
     yield Result(
         "requests for a strict step", "count", "at most 1.3", cost.requests / calls, 1.3,
-        f"{cost.requests / calls:.2f} requests", f"{journal / calls:.2f} PUTs of the journal; {_kinds(tally, calls)}",
+        f"{cost.requests / calls:.2f} requests", f"{journal / calls:.2f} PUTs of the journal; {kinds(tally, calls)}",
     )  # fmt: skip
     yield Result(
         "bytes up for a strict step, result of 200 bytes", "bytes", "", cost.up / calls, None,
@@ -197,7 +197,7 @@ def _a_step(bench: _Bench) -> Iterator[Result]:
     )  # fmt: skip
 
 
-def _naive(bench: _Bench) -> Iterator[Result]:
+def _naive(bench: Bench) -> Iterator[Result]:
     """What one writes in an afternoon: all that is known goes into one object, again after each step."""
     import boto3
 
@@ -210,7 +210,7 @@ def _naive(bench: _Bench) -> Iterator[Result]:
                 state[f"answer-{number}"] = _RESULT
                 body = json.dumps({"at": number, "data": state}).encode()
                 client.put_object(Bucket=bucket, Key=f"{key}/state.json", Body=body)
-    cost = _Cost.of(tallies[0])
+    cost = Cost.of(tallies[0])
     yield Result(
         "naive: state.json rewritten after each step", "bytes", "", cost.up / calls, None,
         f"{cost.up / calls:,.0f} bytes", f"a step, of {calls}, and grows with them: the last {len(body):,}; "
@@ -218,7 +218,7 @@ def _naive(bench: _Bench) -> Iterator[Result]:
     )  # fmt: skip
 
 
-def _waiting(bench: _Bench) -> Iterator[Result]:
+def _waiting(bench: Bench) -> Iterator[Result]:
     seconds = bench.ground.pick(30, 10)
 
     async def asks(run: Run[Any], ready: asyncio.Event) -> None:
@@ -236,14 +236,14 @@ def _waiting(bench: _Bench) -> Iterator[Result]:
         dollars = cost.dollars * 60 / seconds
         yield Result(
             f"requests a minute, {name}", "count", "at most 30", per_minute, 30, f"{per_minute:.0f} requests",
-            f"{_kinds(tally, seconds / 60)} a minute; ${dollars * 60 * 24 * 30:.2f} a month",
+            f"{kinds(tally, seconds / 60)} a minute; ${dollars * 60 * 24 * 30:.2f} a month",
         )  # fmt: skip
     yield Result(
         "requests a minute, paused, waiting or asleep", "count", "none", 0, 0, "0 requests", "there is no process then"
     )
 
 
-async def _minute(bench: _Bench, proxy: Any, waits: Any, seconds: float) -> tuple[_Cost, Any]:
+async def _minute(bench: Bench, proxy: Any, waits: Any, seconds: float) -> tuple[Cost, Any]:
     from satchel import run_async
 
     ready = asyncio.Event()
@@ -263,26 +263,26 @@ async def _minute(bench: _Bench, proxy: Any, waits: Any, seconds: float) -> tupl
     await asyncio.wait([task])
     if not task.cancelled() and (error := task.exception()):
         raise error
-    return _Cost.of(tallies[0]), tallies[0]
+    return Cost.of(tallies[0]), tallies[0]
 
 
-def _resuming(bench: _Bench) -> Iterator[Result]:
+def _resuming(bench: Bench) -> Iterator[Result]:
     many = bench.ground.pick(10_000, 1_000)
     for shape, count, where in (
         ("scope", 20, "of an open scope"), ("scope", many, "of an open scope"), ("items", many, "in finished items")
     ):  # fmt: skip
         for stop, words in (("clean", "a clean stop"), ("kill", "a SIGKILL")):
             url = bench.workspace()
-            with _environment(bench.server.environment()):
+            with environment(bench.server.environment()):
                 await_stopped(child("bucket", "prepare", shape, count, stop, url), stop)
             with bench.counted() as proxy:
                 child("bucket", "resume", shape, count, url).communicate()
                 seen = _until_called(proxy)
-            cost = _Cost.of(seen)
+            cost = Cost.of(seen)
             yield Result(
                 f"requests to open after {words} and {count:,} steps {where}", "count",
                 f"at most {_OPENING} and listings", cost.requests - seen.count("LIST"), _OPENING,
-                f"{cost.requests - seen.count('LIST')} requests", f"{_kinds(seen)}; {_price(cost, 1, 'openings')}",
+                f"{cost.requests - seen.count('LIST')} requests", f"{kinds(seen)}; {_price(cost, 1, 'openings')}",
             )  # fmt: skip
             if stop == "clean" and count == many:
                 yield _opening_time(bench, shape, count, where, url)
@@ -309,8 +309,8 @@ class _Sample(NamedTuple):
     put: float
 
 
-def _opening_time(bench: _Bench, shape: str, count: int, where: str, url: str) -> Result:
-    with _environment(bench.server.environment()):
+def _opening_time(bench: Bench, shape: str, count: int, where: str, url: str) -> Result:
+    with environment(bench.server.environment()):
         samples = [_timed(bench, shape, count, url) for _ in range(bench.ground.pick(5, 2))]
     times = [(each.opening - each.listing) / each.put for each in samples]
     opening, listing, first_step = ([getattr(each, name) for each in samples] for name in _SHOWN)
@@ -321,22 +321,22 @@ def _opening_time(bench: _Bench, shape: str, count: int, where: str, url: str) -
     )  # fmt: skip
 
 
-def _timed(bench: _Bench, shape: str, count: int, url: str) -> _Sample:
+def _timed(bench: Bench, shape: str, count: int, url: str) -> _Sample:
     out, _ = child("bucket", "time", shape, count, url, bench.workspace()).communicate()
     return _Sample(*map(float, out.split()))
 
 
-def _kinds(tally: Any, per: float = 1) -> str:
+def kinds(tally: Any, per: float = 1) -> str:
     rows = sorted(tally.requests.items(), key=lambda row: -row[1])
     return ", ".join(f"{n / per:.3g} {method} {kind}" for (method, kind), n in rows)
 
 
-def _price(cost: _Cost, times: int, unit: str) -> str:
+def _price(cost: Cost, times: int, unit: str) -> str:
     return f"${cost.dollars / times * 1000:.4f} for 1,000 {unit}"
 
 
 @contextmanager
-def _environment(variables: dict[str, str]) -> Iterator[None]:
+def environment(variables: dict[str, str]) -> Iterator[None]:
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

@@ -17,9 +17,9 @@ from statistics import median
 from typing import Literal, NamedTuple
 
 from satchel import Outcome
-from satchel.workspace import definition
-from satchel.workspace.definition import Definition
-from satchel.workspace.names import DEFINITION
+from satchel.workspace.base.names import DEFINITION
+from satchel.workspace.formats import definition
+from satchel.workspace.formats.definition import Definition
 from satchel.workspace.store import Syscalls
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -44,6 +44,11 @@ class Result:
     @property
     def is_over(self) -> bool:
         return self.limit is not None and self.found > self.limit
+
+    @property
+    def fails(self) -> bool:
+        """It is over, and that is the program's doing."""
+        return self.is_over and self.kind != "time"
 
 
 @dataclass(frozen=True, slots=True)

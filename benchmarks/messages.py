@@ -8,8 +8,8 @@ from statistics import median
 from typing import Any
 
 from satchel import Run, agent, run
-from satchel.workspace.messagefile import NAME
 from satchel.workspace.store import Content, DiskStore
+from satchel.workspace.views.message_file import NAME
 
 from .measuring import Ground, Result, spread
 

@@ -15,8 +15,8 @@ from statistics import median
 from typing import Any
 
 from satchel import Partial, Run, agent, run, step
-from satchel.workspace import partial
 from satchel.workspace.store import DiskStore, Syscalls
+from satchel.workspace.views import partial_files
 
 from .measuring import Ground, Result, child, spread
 
@@ -109,8 +109,8 @@ def _killed(ground: Ground, after: float) -> _Kill:
     process.wait()
     rows = [line.split() for line in lines]
     store = DiskStore(workspace)
-    folder = next(store.folders(partial.PARTIALS))
-    found = partial.parse_partial(store.read(next(store.list(folder)).path).data)
+    folder = next(store.folders(partial_files.PARTIALS))
+    found = partial_files.parse_partial(store.read(next(store.list(folder)).path).data)
     if found is None or found[2]:
         raise RuntimeError("the partial is torn")
     seconds = {kind: [float(row[1]) for row in rows if len(row) == 2 and row[0] == kind] for kind in ("token", "write")}
@@ -132,7 +132,7 @@ class _TimedSyscalls(Syscalls):
 
     def rename(self, source: str, target: str) -> None:
         super().rename(source, target)
-        if partial.PARTIALS in target:
+        if partial_files.PARTIALS in target:
             _tell("write", time.perf_counter() - self._began)
 
 

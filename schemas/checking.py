@@ -22,6 +22,7 @@ from referencing.jsonschema import DRAFT202012, Schema
 
 from .matching import Matcher, TooLong
 from .problem import Problem, Where
+from .quick import ended
 from .wording import explain, fault
 
 _Errors = Iterator[jsonschema.exceptions.ValidationError]
@@ -130,7 +131,7 @@ def _bounded(until: float, matcher: Matcher, known: Callable[[], Container[str]]
 
     def search(pattern: str, text: str) -> bool:
         is_quick = pattern in known() or _is_quick(pattern, text)
-        return bool((re.search if is_quick else matcher.search)(_ended(pattern), text))
+        return bool((re.search if is_quick else matcher.search)(ended(pattern), text))
 
     def pattern(checker: Validator, wanted: str, instance: Any, schema: Any) -> _Errors:
         if isinstance(instance, str) and not search(wanted, instance):
@@ -191,12 +192,8 @@ def _pattern(
     checker: Validator, pattern: str, instance: Any, schema: Mapping[str, Any]
 ) -> Iterator[jsonschema.exceptions.ValidationError]:
     """`pattern` as the standard means it: `$` is the end of the text. In Python it is also before a last newline."""
-    if isinstance(instance, str) and not re.search(_ended(pattern), instance):
+    if isinstance(instance, str) and not re.search(ended(pattern), instance):
         yield jsonschema.exceptions.ValidationError("does not match")
-
-
-def _ended(pattern: str) -> str:
-    return pattern[:-1] + r"\Z" if pattern.endswith("$") and not pattern.endswith("\\$") else pattern
 
 
 def _is_quick(pattern: str, text: str) -> bool:

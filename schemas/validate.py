@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .problem import Problem, Where, dotted
+from .quick import Check, accepting
 
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
+
+_FOLDER = os.path.dirname(__file__)  # importlib.resources takes 4 ms, for packages in archives, and this is in none
 
 LIMIT = 20
 """Problems reported for one value. Whoever has more has one cause."""
@@ -22,9 +26,7 @@ Place = Callable[[Where], str]
 @functools.cache
 def names() -> tuple[str, ...]:
     """The names of all schemas, sorted: `checkpoint`, `data`, `lease`, ..."""
-    from importlib.resources import files
-
-    return tuple(sorted(f.name.removesuffix(".json") for f in files(__package__).iterdir() if f.name.endswith(".json")))
+    return tuple(sorted(name.removesuffix(".json") for name in os.listdir(_FOLDER) if name.endswith(".json")))
 
 
 @functools.cache
@@ -37,11 +39,10 @@ def schema(name: str) -> dict[str, Any]:
 @functools.cache
 def text(name: str) -> str:
     """The file of a schema, as it is copied into workspaces. KeyError if there is none."""
-    from importlib.resources import files
-
     if name not in names():
         raise KeyError(f"no schema is called {name!r}; there are {', '.join(names())}")
-    return files(__package__).joinpath(f"{name}.json").read_text("utf-8")
+    with open(f"{_FOLDER}/{name}.json", encoding="utf-8") as file:
+        return file.read()
 
 
 def problems(
@@ -53,7 +54,9 @@ def problems(
     agent's own schema, as it lies in a workspace. It is a stranger's, so what is wrong with it is reported, not raised,
     nothing is fetched, and it takes no longer than `checking.LIMIT`.
     """
-    # Imported here, since jsonschema takes 28 ms and most commands never validate anything.
+    if data_schema is None and _accepts(name)(value):
+        return []
+    # Imported here, since jsonschema takes 28 ms, and most files that are looked at are valid.
     from . import checking
 
     if data_schema is None:
@@ -67,6 +70,11 @@ def against(schema: Mapping[str, Any] | bool, value: Any, place: Place | None = 
     from . import checking
 
     return checking.check_foreign(schema, value, place or dotted, LIMIT, checking.AGENTS_OWN)
+
+
+@functools.cache
+def _accepts(name: str) -> Check:
+    return accepting(name, schema)
 
 
 @functools.cache

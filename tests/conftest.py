@@ -4,6 +4,7 @@ import os
 import sys
 
 import properties
+from elsewhere import sftp, sshfs, webdav
 from servers import moto, seaweedfs
 
 # Many tests start Python. Without a bytecode cache each of those processes compiles all of Satchel again.
@@ -12,4 +13,4 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 properties.load()
 
-__all__ = ["moto", "seaweedfs"]
+__all__ = ["moto", "seaweedfs", "sftp", "sshfs", "webdav"]

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from satchel.runtime.agent.resource import Resource
 from satchel.runtime.cli.group import COMMANDS
-from satchel.runtime.resource import Resource
-from satchel.runtime.supervision.child import EXIT_CODES, FORCE_AFTER
-from satchel.workspace import yamltext
-from satchel.workspace.definition import Definition
+from satchel.runtime.supervision.child.child import EXIT_CODES, FORCE_AFTER
+from satchel.workspace.formats import yamltext
+from satchel.workspace.formats.definition import Definition
 
 PAGE = (Path(__file__).parent.parent / "docs/operating.md").read_text()
 UNITS = ("satchel-serve.service", "satchel-run.service")

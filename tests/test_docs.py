@@ -107,7 +107,7 @@ def test_every_command_is_documented() -> None:
 
 def test_every_record_type_and_file_is_documented() -> None:
     from satchel import schemas
-    from satchel.workspace.record import AnyRecord
+    from satchel.workspace.journal.records import AnyRecord
 
     text = (ROOT / "docs/formats.md").read_text()
     for kind in AnyRecord.__args__:
@@ -119,6 +119,6 @@ def test_every_record_type_and_file_is_documented() -> None:
 def test_the_public_face_is_documented() -> None:
     import satchel
 
-    text = (ROOT / "docs/agents.md").read_text()
+    text = (ROOT / "docs/agents.md").read_text() + (ROOT / "docs/python.md").read_text()
     for name in satchel.__all__:
         assert f"`{name}" in text or f"`@{name}" in text or f"`satchel.{name}" in text, name

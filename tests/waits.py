@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from satchel.workspace.settling import Waits
+from satchel.workspace.views.stable_read import Waits
 
 NOBODY_SAVES = Waits(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)

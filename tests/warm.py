@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import faulthandler
 import gc
 import importlib
 import io
@@ -237,6 +238,7 @@ def _take(order: _Order, descriptors: list[int]) -> None:
     for number, wanted in enumerate((0, 1, 2, *order.descriptors)):
         os.dup2(high + number, wanted, inheritable=True)
         os.close(high + number)
+    faulthandler.enable(2)  # a segmentation fault tells where it was
     os.chdir(order.folder)
     os.environ.clear()
     os.environ.update(order.environment)

@@ -10,19 +10,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ...workspace import moving, urls
-from ...workspace.errors import SatchelError
-from ...workspace.moving import Journey
-from ...workspace.movingfile import Kind
-from ...workspace.store import Store, open_store
-from . import storage
+from ...workspace.base import SatchelError, urls
+from ...workspace.inspect import Kind
+from ...workspace.transfer import Journey
 from .going import refused
-from .output import columns, fold, print_json
-from .place import complete_folders, find, json_option
-from .words import counted, myself, size, visible
+from .options import storage
+from .options.place import complete_folders, find, json_option
+from .render.output import columns, fold, print_json
+from .render.words import counted, size, visible
 
 if TYPE_CHECKING:
-    from ...workspace.moving import Tell
+    from ...workspace.transfer import Tell
 
 F = TypeVar("F", bound=Callable[..., Any])
 _VERBS = {"copy": "copied", "move": "moved"}
@@ -39,10 +37,12 @@ def from_and_to(function: F) -> F:
 def carry(kind: Kind, source: str, to: str, *, as_json: bool) -> None:
     """Copy or move the workspace at `source`, and say what came of it."""
     try:
-        here = _source(source, to)
-        with moving.destination(to, here) as there, _bar() as tell:
-            do = moving.copy if kind == "copy" else moving.move
-            journey = do(here, there, by=myself(), tell=tell)
+        is_remote = urls.is_remote(to)
+        # What was said about the storage is said of the ends that are URLs.
+        here = find(source, with_options=urls.is_remote(source) or not is_remote)
+        with _bar() as tell:
+            do = here.copy if kind == "copy" else here.move
+            journey = do(to, progress=tell, storage_options=storage.given() if is_remote else None)
     except SatchelError as error:
         if as_json:
             print_json(refused(error))
@@ -54,15 +54,6 @@ def carry(kind: Kind, source: str, to: str, *, as_json: bool) -> None:
     for line in _lines(journey):
         click.echo("\n".join(fold(visible(line), width)))
     click.echo(visible(f"next: {shlex.join(['satchel', 'status', to])}"), err=True)
-
-
-def _source(source: str, to: str) -> Store:
-    """What was said about the storage is said of the ends that are URLs."""
-    here = find(source).store if urls.is_remote(source) or not urls.is_remote(to) else open_store(urls.checked(source))
-    if urls.is_remote(to):
-        storage.use(urls.checked(to))
-        urls.check_protocol(urls.checked(to))
-    return here
 
 
 def _lines(journey: Journey) -> Iterator[str]:

@@ -10,13 +10,31 @@ from typing import Any
 
 import click
 
-from ...workspace.errors import AgentError, Conflicting, LeaseHeld, SatchelError, StorageFailed
-from .words import visible
+from ...workspace.base import AgentError, Conflicting, LeaseHeld, SatchelError, StorageFailed
+from .render.words import visible
 
-COMMANDS = (
-    "new", "run", "resume", "send", "pause", "cancel", "serve", "stop", "status", "log", "check", "recover", "answer",
-    "merge", "move", "copy", "ls", "schema", "completion",
-)  # fmt: skip
+COMMANDS = {
+    "new": "Make a workspace from a sample.",
+    "run": "Run the agent, or go on after a crash.",
+    "resume": "Go on with a run that was begun.",
+    "send": "Put work or a message into its inbox.",
+    "pause": "Stop runs at their next safe point.",
+    "cancel": "End runs for good, at their next safe point.",
+    "serve": "Keep the workspaces below a folder running.",
+    "stop": "Kill runs at once: the emergency stop.",
+    "status": "Where a run stands, and what to type next.",
+    "log": "What happened, one record a line.",
+    "check": "Is it sound, and what would an opening do?",
+    "recover": "Repair what a crash left, without running the agent.",
+    "answer": "Answer a question of a run.",
+    "merge": "Settle what a file and the run contradict each other in.",
+    "move": "Let a run live elsewhere.",
+    "copy": "Make a second copy of a run.",
+    "ls": "The workspaces below a folder.",
+    "schema": "What a file may contain, as JSON Schema.",
+    "completion": "Completion for your shell.",
+}
+"""What `--help` says of each. It stands here so that the list needs none of their modules."""
 INTERRUPTED = 130
 """What a shell expects of a command that ended by Ctrl-C. A run that is interrupted is paused, which is 3."""
 STORAGE = 8
@@ -30,7 +48,7 @@ Examples:
 
 
 class Commands(click.Group):
-    """Imports a command's module when it is called, and none at all for `--version`."""
+    """Imports a command's module when it is called, and none at all for `--version` and `--help`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -38,9 +56,14 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f".cmd_{cmd_name}", __package__)
+        module = importlib.import_module(f".commands.{cmd_name}", __package__)
         command: click.Command = module.command
+        command.short_help = COMMANDS[cmd_name]
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([*COMMANDS.items()])
 
     def main(self, args: Sequence[str] | None = None, *_: Any, **extra: Any) -> Any:
         """As click's, but every error ends in a few lines on stderr and the exit code that DESIGN names."""
@@ -56,7 +79,7 @@ class Commands(click.Group):
             has_died = isinstance(error.__cause__, SystemExit)  # the agent's: to a supervisor that is a crash
         code = code if isinstance(code, int) else 0
         if "--supervised" in words and not has_died:
-            from .. import uplink
+            from ..engine import uplink
 
             uplink.leave(code, said)
         sys.exit(code)
@@ -135,7 +158,7 @@ def _without_stop(text: str) -> str:
 
 def _say_version(ctx: click.Context, option: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
-        from ...workspace.version import version
+        from ...workspace.base import version
 
         click.echo(f"satchel {version()}")
         ctx.exit()

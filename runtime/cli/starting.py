@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
-from ...workspace import times
-from ...workspace.errors import SatchelError, UsageError
-from .. import uplink
-from ..interruption import release
-from ..supervision import lifeline
-from ..supervision.background import Background, detach
-from ..supervision.child import EXIT_CODES
-from ..supervision.supervisor import Order, supervise
-from . import going, takeover
-from .output import print_json
-from .place import Place, find, json_option, workspace_argument
-from .words import one_line, visible
+from ...workspace.base import SatchelError, UsageError, times
+from ..control import Handle
+from ..engine import uplink
+from . import takeover
+from .options.place import find, json_option, workspace_argument
+from .render.output import print_json
+from .render.words import one_line, visible
+
+if TYPE_CHECKING:
+    from ..control import Supervised
+    from ..supervision.child import Background
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -42,29 +41,18 @@ class Wish:
     adopt: bool
     from_checkpoint: bool = False  # of resume
 
-    def words(self, command: str) -> list[str]:
-        """The command line of the child."""
-        flags = {
-            "--json": self.as_json, "--traceback": self.traceback, "--quiet": self.quiet,
-            "--accept-drift": self.accept_drift, "--from-checkpoint": self.from_checkpoint and command == "resume",
-            "--take-over": self.take_over, "--adopt": self.adopt,
+    def shown(self) -> list[str]:
+        """The options that say what is printed."""
+        flags = {"--json": self.as_json, "--traceback": self.traceback, "--quiet": self.quiet}
+        return [flag for flag, is_on in flags.items() if is_on]
+
+    def how(self, command: str) -> dict[str, Any]:
+        """The arguments of `Handle.run` or `Handle.resume`."""
+        going_back = {"from_checkpoint": self.from_checkpoint} if command == "resume" else {}
+        return going_back | {
+            "accept_drift": self.accept_drift, "drain_timeout": self.drain_timeout, "take_over": self.take_over,
+            "adopt": self.adopt,
         }  # fmt: skip
-        return [command, *(flag for flag, is_on in flags.items() if is_on), *self._patience, *self._place]
-
-    def words_to_detach(self, command: str) -> list[str]:
-        """The command line of a supervisor in the background, which says for people what it does."""
-        flags = [*["--traceback"] * self.traceback, *["--accept-drift"] * self.accept_drift]
-        flags += ["--from-checkpoint"] * self.from_checkpoint + ["--take-over"] * self.take_over
-        flags += ["--adopt"] * self.adopt
-        return [command, *flags, *self._patience, *self._place]
-
-    @property
-    def _patience(self) -> list[str]:
-        return ["--drain-timeout", str(self.drain_timeout)] if self.drain_timeout is not None else []
-
-    @property
-    def _place(self) -> list[str]:
-        return ["--", self.workspace] if self.workspace is not None else []
 
 
 class Length(click.ParamType):  # type: ignore[type-arg]  # generic for the checker only
@@ -124,17 +112,19 @@ def start(command: Literal["run", "resume"], wish: Wish) -> int:
         raise UsageError("--detach and --in-process contradict each other", why="it takes another process")
     elif wish.take_over:
         takeover.confirm(find(wish.workspace))
+    from . import going  # with what shows how a run goes, which its supervisor need not load
+
     return going.go(
         wish.workspace, resuming=command == "resume", for_programs=wish.as_json, quiet=wish.quiet,
-        with_traceback=wish.traceback, accept_drift=wish.accept_drift, drain_timeout=wish.drain_timeout,
-        from_checkpoint=wish.from_checkpoint, take_over=wish.take_over, adopt=wish.adopt,
-        is_child=wish.supervised is not None,
+        with_traceback=wish.traceback, is_child=wish.supervised is not None, **wish.how(command),
     )  # fmt: skip
 
 
 def _hold_lifeline(told: str) -> None:
     fd, up, supervisor, patience = told.split(",")
     uplink.hold(int(up), shares_slots=supervisor == "0")
+    from ..supervision.child import lifeline
+
     lifeline.hold(int(fd), float(patience) if patience else None)
     if supervisor != "0":
         lifeline.name_supervisor(int(supervisor))
@@ -142,23 +132,25 @@ def _hold_lifeline(told: str) -> None:
 
 def _beside(command: str, wish: Wish) -> int:
     """In a process of its own, with this one to look after it, or with another."""
+    resuming = command == "resume"
     try:
-        place = find(wish.workspace, to_run=True)
+        place = find(wish.workspace)
         if wish.take_over:
             takeover.confirm(place)
-        if wish.detach:
-            release()  # nothing of this process has to be stopped in order
-            return _tell_detached(place, detach(place.store, wish.words_to_detach(command)), wish.as_json)
-        order = Order(wish.words(command), replace(wish, take_over=False, adopt=False).words("run"), wish.drain_timeout)
-        supervisor = supervise(place.store, order, _say)
+        if wish.detach:  # what it prints is for people, in its log
+            shown = ["--traceback"] * wish.traceback
+            found = place.detach(resume=resuming, options=shown, **wish.how(command))
+            return _tell_detached(place, found, wish.as_json)
+        ended = place.supervise(resume=resuming, options=wish.shown(), tell=_say, **wish.how(command))
     except SatchelError as error:
         if wish.as_json:
+            from . import going
+
             print_json(going.refused(error))
         raise
-    assert supervisor.code is not None
-    if supervisor.why:
-        _tell_what_the_child_could_not(place, supervisor.code, supervisor.why, wish.as_json)
-    return supervisor.code
+    if ended.why:
+        _tell_what_the_child_could_not(place, ended, wish.as_json)
+    return ended.code
 
 
 def _say(line: str) -> None:
@@ -166,19 +158,20 @@ def _say(line: str) -> None:
         click.echo(f"{click.style('supervisor:', fg='yellow')} {one_line(line)}", err=True)
 
 
-def _tell_what_the_child_could_not(place: Place, code: int, why: str, as_json: bool) -> None:
-    status = next((status for status, its_code in EXIT_CODES.items() if its_code == code), "failed")
+def _tell_what_the_child_could_not(place: Handle, ended: Supervised, as_json: bool) -> None:
+    status, code = ended.status, ended.code
     if as_json:
-        print_json({"status": status, "exit_code": code, "workspace": place.store.url, "reason": why})
+        print_json({"status": status, "exit_code": code, "workspace": place.url, "reason": ended.why})
     else:
-        click.echo(f"{click.style(status, fg='red' if code == 1 else 'yellow', bold=True)}: {visible(why)}")
+        colour = "red" if code == 1 else "yellow"
+        click.echo(f"{click.style(status, fg=colour, bold=True)}: {visible(ended.why)}")
     if status in ("paused", "failed"):
         click.echo(f"next: {place.command('resume')}", err=True)
 
 
-def _tell_detached(place: Place, found: Background, as_json: bool) -> int:
+def _tell_detached(place: Handle, found: Background, as_json: bool) -> int:
     if as_json:
-        print_json({"pid": found.pid, "log": found.log, "exit_code": found.code, "workspace": place.store.url})
+        print_json({"pid": found.pid, "log": found.log, "exit_code": found.code, "workspace": place.url})
         return found.code or 0
     if found.code is not None:
         click.echo(visible(found.said.rstrip()), err=found.code != 0)

@@ -7,25 +7,19 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .runtime.agent import Agent, agent
-    from .runtime.answer import Answer
-    from .runtime.calls import Key, step
-    from .runtime.effects import effect
-    from .runtime.inbox import InboxTask
-    from .runtime.migration import Migration, migration
-    from .runtime.partial import Partial
-    from .runtime.raised import RecordedError
-    from .runtime.resource import Resource
-    from .runtime.retry import Retry
-    from .runtime.run import Run
-    from .runtime.running import Outcome, run, run_async
-    from .runtime.todolist import Item
-    from .workspace.errors import NotDone, SatchelError
-    from .workspace.partial import Marker
+    from .runtime.agent import Agent, Migration, Resource, agent, migration
+    from .runtime.control import Handle, ls, new, open, open_all, serve, stop_all
+    from .runtime.engine import RecordedError, effect
+    from .runtime.execution import Outcome, run, run_async
+    from .runtime.run import Answer, InboxTask, Item, Run
+    from .runtime.steps import Key, Partial, Retry, step
+    from .workspace.base import NotDone, SatchelError
+    from .workspace.views import Marker
 
 __all__ = [
     "Agent",
     "Answer",
+    "Handle",
     "InboxTask",
     "Item",
     "Key",
@@ -41,28 +35,27 @@ __all__ = [
     "SatchelError",
     "agent",
     "effect",
+    "ls",
     "migration",
+    "new",
+    "open",
+    "open_all",
     "run",
     "run_async",
+    "serve",
     "step",
+    "stop_all",
 ]
 
 _HOMES = {
-    "runtime.agent": ("Agent", "agent"),
-    "runtime.answer": ("Answer",),
-    "runtime.calls": ("Key", "step"),
-    "runtime.effects": ("effect",),
-    "runtime.inbox": ("InboxTask",),
-    "runtime.migration": ("Migration", "migration"),
-    "runtime.partial": ("Partial",),
-    "runtime.raised": ("RecordedError",),
-    "runtime.resource": ("Resource",),
-    "runtime.retry": ("Retry",),
-    "runtime.run": ("Run",),
-    "runtime.running": ("Outcome", "run", "run_async"),
-    "runtime.todolist": ("Item",),
-    "workspace.errors": ("NotDone", "SatchelError"),
-    "workspace.partial": ("Marker",),
+    "runtime.agent": ("Agent", "Migration", "Resource", "agent", "migration"),
+    "runtime.control": ("Handle", "ls", "new", "open", "open_all", "serve", "stop_all"),
+    "runtime.engine": ("RecordedError", "effect"),
+    "runtime.execution": ("Outcome", "run", "run_async"),
+    "runtime.run": ("Answer", "InboxTask", "Item", "Run"),
+    "runtime.steps": ("Key", "Partial", "Retry", "step"),
+    "workspace.base": ("NotDone", "SatchelError"),
+    "workspace.views": ("Marker",),
 }
 
 

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from waits import NOBODY_SAVES
 
 from satchel.runtime.cli.group import group
-from satchel.workspace import settling
+from satchel.workspace.views import stable_read
 
 Make = Callable[..., Path]
 Cli = Callable[..., Result]
@@ -88,7 +88,7 @@ async def main(run):
 @pytest.fixture(autouse=True)
 def _nobody_is_saving(monkeypatch: pytest.MonkeyPatch) -> None:
     """No command of this process waits until a file holds still. `tests/edits` have those that do."""
-    monkeypatch.setattr(settling, "WAITS", NOBODY_SAVES)
+    monkeypatch.setattr(stable_read, "WAITS", NOBODY_SAVES)
 
 
 @pytest.fixture

@@ -189,13 +189,13 @@ def test_a_process_that_waits_does_not_get_the_answer(make: Make, cli: Cli) -> N
 
 
 def test_a_process_that_does_not_look_makes_the_command_hang(make: Make, cli: Cli, monkeypatch: Any) -> None:
-    from satchel.runtime.cli import cmd_answer
-    from satchel.workspace import lease
+    from satchel.runtime.control import answering
+    from satchel.workspace.inspect import lease
     from satchel.workspace.store import open_store
 
     folder = make(GRANTING.replace("WAIT", "0"))
     assert cli("run", folder).exit_code == 4
-    monkeypatch.setattr(cmd_answer, "_PATIENCE", 0.3)
+    monkeypatch.setattr(answering, "_PATIENCE", 0.3)
     with lease.held(open_store(str(folder))):
         result = cli("answer", folder, "a1", "deny", "--by", "Ada")
         assert result.exit_code == 0 and "the answer stands in approvals/a1.yaml" in result.stdout

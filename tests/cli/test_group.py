@@ -28,7 +28,7 @@ def test_help_shows_no_example(cli: Cli, command: str) -> None:
 
 def test_a_command_module_is_not_listed() -> None:
     folder = Path(package.__file__).parent
-    assert sorted(COMMANDS) == sorted(path.stem.removeprefix("cmd_") for path in folder.glob("cmd_*.py"))
+    assert sorted(COMMANDS) == sorted(path.stem for path in folder.glob("commands/[!_]*.py"))
 
 
 def test_the_overview_forgets_a_command(cli: Cli) -> None:
@@ -59,8 +59,8 @@ def test_something_slow_is_imported_before_it_is_needed(make: Make, cli: Cli, wo
     unwanted = [name for name in SLOW_IMPORTS if name in imported]
     assert unwanted == []
     assert not any(name.startswith("satchel_agent_") for name in imported), "the agent's code was run"
-    others = {name for name in imported if name.startswith("satchel.runtime.cli.cmd_")}
-    assert others <= {f"satchel.runtime.cli.cmd_{words[0]}"}
+    others = {name for name in imported if name.startswith("satchel.runtime.cli.commands.")}
+    assert others <= {f"satchel.runtime.cli.commands.{words[0]}"}
 
 
 @pytest.mark.slow
@@ -155,7 +155,7 @@ def test_a_bug_is_shown_as_a_traceback(cli: Cli, make: Make, monkeypatch: pytest
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr("satchel.runtime.cli.cmd_status.stand", broken, raising=False)
+    monkeypatch.setattr("satchel.runtime.control.standing.stand", broken)
     result = cli("status", make())
     assert result.exit_code == 1 and "ZeroDivisionError: oops" in result.stderr and "report it" in result.stderr
 
@@ -164,6 +164,68 @@ def test_ctrl_c_while_looking_is_a_traceback(cli: Cli, make: Make, monkeypatch: 
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("satchel.runtime.cli.cmd_status.stand", interrupted, raising=False)
+    monkeypatch.setattr("satchel.runtime.control.standing.stand", interrupted)
     result = cli("status", make())
     assert result.exit_code == 130 and result.stderr.strip() == "satchel: interrupted"
+
+
+# What is loaded. Counted and not timed: a module takes about a third of a millisecond
+
+
+LOADS_NOT = {
+    "aiohttp", "asyncio", "filelock", "fsspec", "importlib.metadata", "jsonschema", "markdown_it", "rich", "watchdog",
+}  # fmt: skip
+
+
+def loaded(*words: str) -> list[str]:
+    """The modules that a command imports in its own process; the names only of what `import` statements ask for."""
+    command = [sys.executable, "-X", "importtime", "-m", "satchel", *words]
+    told = subprocess.run(command, check=True, capture_output=True, text=True).stderr
+    return [line.rpartition("|")[2].strip() for line in told.splitlines() if line.startswith("import time:")]
+
+
+def ours(names: list[str]) -> list[str]:
+    return [name for name in names if name.startswith("satchel.")]
+
+
+def test_the_list_of_commands_loads_the_commands() -> None:
+    assert len(ours(loaded("--help"))) <= 19
+
+
+def test_a_look_at_a_run_loads_what_changes_one(make: Make, cli: Cli) -> None:
+    folder = make()
+    cli("run", folder)
+    names = loaded("status", str(folder))
+    assert not {*LOADS_NOT, "satchel.workspace.lifecycle.opening", "satchel.workspace.transfer"} & {*names}
+    assert "satchel.workspace.inspect.load" in names and len(ours(names)) <= 175
+
+
+def test_a_supervisor_loads_what_runs_an_agent(make: Make) -> None:
+    """Its child does, at that moment."""
+    names = loaded("run", "--quiet", str(make()))
+    assert not {
+        *LOADS_NOT,
+        "satchel.workspace.lifecycle.opening",
+        "satchel.workspace.inspect.load",
+        "satchel.runtime.execution.running",
+    } & {*names}
+    assert "satchel.runtime.supervision.child.child" in names and len(ours(names)) <= 75
+
+
+ONE_STEP = """
+from satchel import Run, agent, step
+
+@step
+def answer() -> int:
+    return 42
+
+@agent
+async def main(run: Run):
+    await run.scope("one", answer)
+"""
+
+
+def test_a_small_run_loads_what_only_others_need(make: Make) -> None:
+    names = {*loaded("run", "--in-process", "--quiet", str(make(ONE_STEP)))}
+    unwanted = LOADS_NOT - {"asyncio", "filelock", "watchdog"} | {"email", "importlib.resources", "tenacity", "zipfile"}
+    assert not unwanted & names and "satchel.workspace.lifecycle.opening" in names

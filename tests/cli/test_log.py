@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from satchel.runtime.cli.cmd_log import _TYPES
-from satchel.runtime.cli.telling import tell
-from satchel.workspace.record import (
+from satchel.runtime.cli.render.telling import tell
+from satchel.runtime.control import RECORD_TYPES
+from satchel.workspace.journal.records import (
     AnyRecord,
     Closed,
     Configured,
@@ -87,7 +87,7 @@ def test_a_record_type_has_no_words(make: Make, cli: Cli) -> None:
     folder = make(ASKING)
     cli("run", folder)
     cli("answer", folder, "d1", "done")
-    assert set(_TYPES) == {kind.__struct_config__.tag for kind in AnyRecord.__args__}
+    assert set(RECORD_TYPES) == {kind.__struct_config__.tag for kind in AnyRecord.__args__}
     for row in _segment(folder).read_bytes().splitlines():
         assert tell(parse(row).record).text
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from satchel.runtime.cli.cmd_new import _write
-from satchel.runtime.cli.template import File, samples, value_of
-from satchel.workspace import looking
-from satchel.workspace.definition import parse
-from satchel.workspace.errors import UsageError
+from satchel.runtime.control.making import _write
+from satchel.runtime.control.template import File, samples, value_of
+from satchel.workspace.base.errors import UsageError
+from satchel.workspace.formats.definition import parse
+from satchel.workspace.inspect import load
 
 from .conftest import ASKING, Cli, Make, contents
 
@@ -100,7 +100,7 @@ def test_a_definition_is_read_more_than_once_for_one_look(
     make: Make, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, read = make(), []
-    monkeypatch.setattr(looking.definition, "parse", lambda text: read.append(text) or parse(text))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(load.definition, "parse", lambda text: read.append(text) or parse(text))  # type: ignore[func-returns-value]
     for command in ("status", "check", "ls"):
         cli(command, folder if command != "ls" else folder.parent)
         assert len(read) == 1

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from satchel.workspace import pausefile, pausing
-from satchel.workspace.looking import look
-from satchel.workspace.opening import opened
-from satchel.workspace.record import Mode, PauseRequested
-from satchel.workspace.report import Report
+from satchel.workspace.inspect.load import look
+from satchel.workspace.inspect.report import Report
+from satchel.workspace.journal.records import Mode, PauseRequested
+from satchel.workspace.lifecycle import pausing
+from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.store import DiskStore
+from satchel.workspace.views import pause_file
 
 from .conftest import Cli, Make, contents, data_of
 
@@ -37,7 +38,7 @@ def test_a_pause_that_ends_by_itself_outlives_the_word_of_a_person(
         file.write("x-note: mine  # kept\n")
     done = cli(command, folder, "--reason", "stay there")
     assert done.exit_code == 0 and "already" not in done.stdout, done.output
-    file = pausefile.parse((folder / "pause.yaml").read_bytes())
+    file = pause_file.parse((folder / "pause.yaml").read_bytes())
     assert (file.status, file.reason, file.until) == ("paused", "stay there", "")
     assert "x-note: mine  # kept" in (folder / "pause.yaml").read_text()
     status = data_of(cli("status", folder, "--json"))

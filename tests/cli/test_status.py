@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from satchel.workspace import firing, settling
+from satchel.workspace.people.inbox import firing
 from satchel.workspace.store import DiskStore
+from satchel.workspace.views import stable_read
 
 from .conftest import ASKING, PLAIN, SLOW, Cli, Make, contents, data_of, satchel
 
@@ -51,6 +52,18 @@ def test_a_completed_run_is_not_told_whole(make: Make, cli: Cli) -> None:
     told = data_of(cli("status", "--json", folder))
     assert (told["state"], told["items"], told["next"]) == ("completed", {"done": 2, "all": 2}, None)
     assert told["usage"].items() >= {"steps": 2, "items": 2}.items() and told["outputs"]["outputs/1.txt"]["bytes"] == 5
+
+
+def test_an_output_that_is_not_the_runs_is_shown_as_the_runs(make: Make, cli: Cli) -> None:
+    folder = make()
+    cli("run", folder)
+    (folder / "outputs/1.txt").write_text("somebody else's")
+    (folder / "outputs/2.txt").touch()  # another version of the same bytes
+    said = "outputs/1.txt is not what the run had made: 15 bytes, 5 were made"
+    out = cli("status", folder).stdout
+    assert f"note      {said}" in out and "outputs/2.txt is" not in out
+    assert data_of(cli("status", "--json", folder))["notes"] == [said]
+    assert f"wanted  {said}" in cli("run", folder).output, "of a completed run, too"
 
 
 def test_a_conflict_copy_of_a_sync_tool_is_not_named(make: Make, cli: Cli) -> None:
@@ -207,7 +220,7 @@ def test_a_schedule_is_not_told_or_a_clock_that_ran_ahead(make: Make, cli: Cli) 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody tells who has a file open")
 def test_a_file_that_is_being_saved_is_not_named(make: Make, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor is it waited for, or told what half of it would come to."""
-    monkeypatch.setattr(settling, "WAITS", settling.Waits())
+    monkeypatch.setattr(stable_read, "WAITS", stable_read.Waits())
     folder = make()
     cli("run", folder)
     (folder / "inbox").mkdir()

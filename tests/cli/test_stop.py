@@ -17,12 +17,12 @@ import pytest
 from supervision import supervised
 from supervision.supervised import BLOCKING, PARENT, is_alive, seen, session, wait_until
 
-from satchel.runtime.cli import cmd_pause
-from satchel.runtime.supervision.aftermath import after_kill
-from satchel.workspace import lease
-from satchel.workspace.opening import opened
-from satchel.workspace.record import PauseRequested
-from satchel.workspace.report import Report
+from satchel.runtime.control import requests
+from satchel.runtime.supervision.child.aftermath import after_kill
+from satchel.workspace.inspect import lease
+from satchel.workspace.inspect.report import Report
+from satchel.workspace.journal.records import PauseRequested
+from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.store import DiskStore
 
 from .conftest import SLOW, Cli, Make, data_of, satchel
@@ -68,7 +68,7 @@ def test_something_is_left_of_several_runs_and_what_they_started(
         text = (folder / "pause.yaml").read_text()
         assert "mode: emergency\n" in text and 'reason: "wrong: people"\n' in text and "status: paused\n" in text
         assert "forced: true\n" in text
-        assert run.wait(10) == -9
+        assert run.wait(10) in (-9, 3), "its supervisor may see pause.yaml before it is killed, and ends as paused"
 
 
 def test_a_stopped_run_comes_back(tmp_path: Path, runs: list[subprocess.Popen[str]], cli: Cli) -> None:
@@ -145,7 +145,7 @@ def test_a_lease_without_a_lock_has_the_process_killed_that_it_names(
 def test_a_lock_that_is_held_has_a_process_killed_that_does_not_hold_it(
     make: Make, cli: Cli, victims: Callable[..., subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch, opens: str
 ) -> None:
-    monkeypatch.setattr("satchel.runtime.supervision.stopping._PATIENCE", 0.1)
+    monkeypatch.setattr("satchel.runtime.supervision.emergency.stopping._PATIENCE", 0.1)
     folder = make()
     with DiskStore(folder).lock():
         lock = folder / ".satchel/lock"
@@ -162,7 +162,7 @@ def test_a_lock_that_is_held_has_a_process_killed_that_does_not_hold_it(
 def test_a_lease_has_any_process_killed_as_its_supervisor(
     make: Make, cli: Cli, victims: Callable[..., subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("satchel.runtime.supervision.stopping._PATIENCE", 0.1)
+    monkeypatch.setattr("satchel.runtime.supervision.emergency.stopping._PATIENCE", 0.1)
     folder = make()
     with DiskStore(folder).lock():
         with open(folder / ".satchel/lock") as file:
@@ -186,7 +186,7 @@ def test_a_lock_that_can_not_be_looked_at_keeps_the_others_running(
 
 
 def test_a_lock_that_somebody_holds_is_taken_for_nobody(make: Make, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("satchel.runtime.supervision.stopping._PATIENCE", 0.1)
+    monkeypatch.setattr("satchel.runtime.supervision.emergency.stopping._PATIENCE", 0.1)
     folder = make()
     with DiskStore(folder).lock():
         result = cli("stop", folder)
@@ -254,7 +254,7 @@ def test_pausing_what_somebody_starts_at_the_same_moment_is_asked_for(
 ) -> None:  # fmt: skip
     """The command has found nobody at work, and is refused when it wants to write that down itself."""
     workspace = make()
-    monkeypatch.setattr(cmd_pause.lease, "holder", lambda store: None)
+    monkeypatch.setattr(requests.lease, "holder", lambda store: None)
     with DiskStore(workspace).lock():
         done = cli("pause", workspace, "--reason", "a look")
     assert done.exit_code == 0 and "stops at its next safe point" in done.output
@@ -266,8 +266,8 @@ def test_a_wait_for_a_run_that_never_stops_never_ends(
     make: Make, cli: Cli, monkeypatch: pytest.MonkeyPatch, then: str
 ) -> None:
     """This process has it and looks at nothing, as a blocked agent without a supervisor does."""
-    monkeypatch.setattr(cmd_pause, "_MARGIN", 0.3)
-    monkeypatch.setattr(cmd_pause, "FORCE_AFTER", 0.0)
+    monkeypatch.setattr(requests, "_MARGIN", 0.3)
+    monkeypatch.setattr(requests, "FORCE_AFTER", 0.0)
     folder = make(extra=f"drain: {{timeout: 0s, then: {then}}}\n")
     store, looks = DiskStore(folder), []
     with opened(store, "run", Report()) as workspace:
@@ -278,7 +278,7 @@ def test_a_wait_for_a_run_that_never_stops_never_ends(
             if then == "extend" and len(looks) == 20:  # it has come to its end after all
                 workspace.close("completed")
 
-        monkeypatch.setattr(cmd_pause, "look_again", look_again)
+        monkeypatch.setattr("satchel.runtime.control.waiting.sleep", look_again)
         done = cli("pause", "--wait", folder)
     if then == "extend":
         assert done.exit_code == 0 and done.stdout.endswith(": completed\n"), done.output
@@ -295,13 +295,13 @@ def test_a_wait_does_not_see_what_a_supervisor_makes_of_a_kill(
         workspace.journal.flush()
     held = lease.read(DiskStore(folder))
     holders = [held, held, None, None]
-    monkeypatch.setattr(cmd_pause.lease, "holder", lambda store: holders.pop(0) if holders else None)
+    monkeypatch.setattr(requests.lease, "holder", lambda store: holders.pop(0) if holders else None)
 
-    def look_again(store: object, seconds: float) -> None:
+    def look_again(seconds: float) -> None:
         if len(holders) == 1:
             after_kill(DiskStore(folder), PauseRequested(reason="x", by="y"), 0.0, datetime.now(UTC))
 
-    monkeypatch.setattr(cmd_pause, "look_again", look_again)
+    monkeypatch.setattr("satchel.runtime.control.waiting.sleep", look_again)
     done = cli("pause", "--wait", folder)
     assert done.exit_code == 0 and done.stdout.endswith(": paused\n"), done.output
 

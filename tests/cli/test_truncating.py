@@ -10,8 +10,9 @@ from click.testing import CliRunner
 from msgspec import structs
 
 from satchel.runtime.cli.group import group
-from satchel.workspace import record, truncating
-from satchel.workspace.record import Failure, ScopeFailed
+from satchel.workspace.journal import records
+from satchel.workspace.journal.records import Failure, ScopeFailed
+from satchel.workspace.lifecycle import truncate
 from satchel.workspace.store import DiskStore
 
 from .conftest import Cli, Make, contents, data_of
@@ -48,8 +49,8 @@ def journal(folder: Path) -> Path:
     return path
 
 
-def lines(folder: Path) -> list[record.Line]:
-    return [record.parse(row) for row in journal(folder).read_bytes().splitlines()]
+def lines(folder: Path) -> list[records.Line]:
+    return [records.parse(row) for row in journal(folder).read_bytes().splitlines()]
 
 
 def commit_of(folder: Path, scope: str) -> int:
@@ -64,7 +65,7 @@ def spoil(folder: Path, at: int) -> None:
     rows = journal(folder).read_bytes().splitlines(keepends=True)[:at]
     prev = found[at - 1].crc
     for number, line in enumerate(found[at:]):  # each names the one before it
-        written = record.written(structs.replace(line, record=line.record if number else failed, prev=prev))
+        written = records.written(structs.replace(line, record=line.record if number else failed, prev=prev))
         rows.append(written.data)
         prev = written.line.crc
     journal(folder).write_bytes(b"".join(rows))
@@ -187,7 +188,7 @@ def test_a_power_failure_takes_a_removal_back_and_nothing_can_be_cut_off_any_mor
     """The journal was cut off, durably: it had nothing more behind the record."""
     good = commit_of(folder, "1")
     store = DiskStore(folder)
-    kept = folder / truncating.carry_out(store, truncating.plan(store, good))
+    kept = folder / truncate.carry_out(store, truncate.plan(store, good))
     back = max(kept.glob(name))
     (folder / back.relative_to(kept)).write_bytes(back.read_bytes())
     assert cli("resume", folder).exit_code == 2

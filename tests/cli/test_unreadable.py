@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from satchel.runtime.supervision.serving import Event, Server
+from satchel.runtime.supervision.serve.server import Event, Server
 
 from .conftest import Cli, Make, data_of
 

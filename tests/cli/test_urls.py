@@ -20,9 +20,9 @@ from faults.faults import unconditional
 from faults.proxy import proxying
 from servers import BUCKET, KEY, SECRET, Server
 
-from satchel.runtime import agent as loading
-from satchel.runtime import fetching
-from satchel.workspace.errors import Refused
+from satchel.runtime.agent import declaration as loading
+from satchel.runtime.agent import download
+from satchel.workspace.base.errors import Refused
 from satchel.workspace.store import open_store
 
 from .conftest import ASKING, PLAIN, Cli, Make, data_of, satchel
@@ -153,9 +153,9 @@ def test_workspaces_below_a_url_are_missed_or_made_up(upload: Upload, cli: Cli, 
 
 
 def test_ls_costs_a_listing_for_each_workspace(upload: Upload, s3: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    from satchel.workspace.below import below_store
-    from satchel.workspace.looking import look
-    from satchel.workspace.store.s3 import Requests
+    from satchel.workspace.inspect.discover import below_store
+    from satchel.workspace.inspect.load import look
+    from satchel.workspace.store.remote.s3 import Requests
 
     root = s3.place()
     for number in range(3):
@@ -324,19 +324,19 @@ def test_the_code_of_a_bucket_leads_out_or_is_too_much(
     put(s3, f"{url}/kit/c:escape.py", "no")
     put(s3, f"{url}/.git/hook.py", "no")
     store = open_store(url)
-    folder = Path(fetching.folder_of(store))
+    folder = Path(download.folder_of(store))
     found = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
     assert found == ["agent.py", "kit/a.py", "prompts/p.txt"]
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert fetching.folder_of(store) == str(folder)
-    assert fetching.shown(f"{folder}/kit/a.py") == "kit/a.py"
+    assert download.folder_of(store) == str(folder)
+    assert download.shown(f"{folder}/kit/a.py") == "kit/a.py"
     assert loading.load(store, "agent.py:main").function.__name__ == "main"
     put(s3, f"{url}/kit/a.py", "A = 2")
     store.refresh()
-    assert Path(fetching.folder_of(store), "kit/a.py").read_text() == "A = 2"
-    monkeypatch.setattr(fetching, "LIMIT", 20)
+    assert Path(download.folder_of(store), "kit/a.py").read_text() == "A = 2"
+    monkeypatch.setattr(download, "LIMIT", 20)
     with pytest.raises(Refused, match="can't be fetched"):
-        fetching.folder_of(open_store(f"{url}"))
+        download.folder_of(open_store(f"{url}"))
 
 
 def test_completion_asks_a_network(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

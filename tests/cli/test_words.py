@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from satchel.runtime.cli.words import counted, cut, duration, listed, since, size, visible
+from satchel.runtime.cli.render.words import counted, cut, duration, listed, since, size, visible
 
 
 @pytest.mark.parametrize(

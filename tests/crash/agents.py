@@ -8,8 +8,8 @@ from typing import Any
 from msgspec import Raw
 
 from satchel import Item, Partial, Retry, Run, agent, effect, run, step
-from satchel.workspace.record import Resolved
-from satchel.workspace.report import Report
+from satchel.workspace.inspect.report import Report
+from satchel.workspace.journal.records import Resolved
 from satchel.workspace.store import DiskStore
 
 from .checker import Violation

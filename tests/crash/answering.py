@@ -10,7 +10,7 @@ import re
 from typing import Any, NamedTuple
 
 from satchel import Item, Run, agent, effect, run
-from satchel.runtime.running import Outcome
+from satchel.runtime.execution.running import Outcome
 from satchel.workspace.store import DiskStore
 
 from . import memory

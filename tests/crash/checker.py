@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Mapping
 
-from satchel.workspace.report import Report
+from satchel.workspace.inspect.report import Report
 
 from . import book
 from .book import Book

@@ -16,10 +16,10 @@ from turns import person
 from turns.tree import Acted, Committed, Process, answer, make, was_done
 
 from satchel import run
-from satchel.workspace.edits import Side
-from satchel.workspace.errors import Conflicting, InvalidFile, Refused
-from satchel.workspace.opening import opened
-from satchel.workspace.report import Report
+from satchel.workspace.base.errors import Conflicting, InvalidFile, Refused
+from satchel.workspace.inspect.report import Report
+from satchel.workspace.lifecycle.opening import opened
+from satchel.workspace.people.edits import Side
 from satchel.workspace.store import DiskStore
 
 from . import memory

@@ -13,9 +13,9 @@ from functools import lru_cache, partial
 from hashlib import blake2b
 from typing import Literal, NamedTuple
 
-from satchel.workspace.errors import Conflicting, InvalidFile, Refused, SatchelError
-from satchel.workspace.opening import Why
-from satchel.workspace.report import Report
+from satchel.workspace.base.errors import Conflicting, InvalidFile, Refused, SatchelError
+from satchel.workspace.inspect.report import Report
+from satchel.workspace.lifecycle.opening import Why
 
 from . import legal, memory
 from .checker import Violation, check

@@ -10,9 +10,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from satchel import Item, Run, agent, run, step
-from satchel.workspace import looking, pausefile, pausing
-from satchel.workspace.record import PauseRequested
+from satchel.workspace.inspect import load
+from satchel.workspace.journal.records import PauseRequested
+from satchel.workspace.lifecycle import pausing
 from satchel.workspace.store import DiskStore
+from satchel.workspace.views import pause_file
 
 from . import memory
 from .checker import Violation
@@ -55,9 +57,9 @@ def _agent(system: Memory, pauses_at: str = "") -> Any:
 
 
 def _check_entered(system: Memory) -> None:
-    moment = looking.look(DiskStore(ROOT, Memory(dict(system.nodes)))).moment
+    moment = load.look(DiskStore(ROOT, Memory(dict(system.nodes)))).moment
     if moment.pause is not None:
-        raise Violation(f"the agent is entered although the run is paused: {moment.pause}", pausefile.PATH)
+        raise Violation(f"the agent is entered although the run is paused: {moment.pause}", pause_file.PATH)
 
 
 class Pausing:
@@ -86,16 +88,16 @@ def _run_through(system: Memory, wishes: tuple[str, ...]) -> None:
     """To its end. A person writes something into the file of the pause in force, and then that it is to go on."""
     store = DiskStore(ROOT, system)
     for wish in wishes:
-        data = memory.files(system.nodes).get(pausefile.PATH, b"")
-        store.replace(pausefile.PATH, wish.encode() + data.replace(b"reason: enough\n", b""))
+        data = memory.files(system.nodes).get(pause_file.PATH, b"")
+        store.replace(pause_file.PATH, wish.encode() + data.replace(b"reason: enough\n", b""))
         _check_file(system)
         if (outcome := run(store, _agent(system))).status != "paused":
-            raise Violation(f"nobody has lifted the pause, and it is {outcome.status}", pausefile.PATH)
-        text = memory.files(system.nodes)[pausefile.PATH].decode()
+            raise Violation(f"nobody has lifted the pause, and it is {outcome.status}", pause_file.PATH)
+        text = memory.files(system.nodes)[pause_file.PATH].decode()
         for line in wish.splitlines():
             if line not in text:
-                raise Violation(f"{line!r} is gone from {text!r}", pausefile.PATH)
-        store.replace(pausefile.PATH, text.replace("status: paused", "status: resume").encode())
+                raise Violation(f"{line!r} is gone from {text!r}", pause_file.PATH)
+        store.replace(pause_file.PATH, text.replace("status: paused", "status: resume").encode())
         _go_on(system, store, wake=False)
     _go_on(system, store, wake=True)
 
@@ -108,20 +110,20 @@ def _go_on(system: Memory, store: DiskStore, *, wake: bool) -> None:
         wake = True  # the file of a pause in force was lost, and is restored
     else:
         raise Violation(f"it is not gone on with, it is {outcome.status}")
-    if pausefile.PATH in memory.files(system.nodes):
-        raise Violation("it is over, and pause.yaml is still there", pausefile.PATH)
+    if pause_file.PATH in memory.files(system.nodes):
+        raise Violation("it is over, and pause.yaml is still there", pause_file.PATH)
 
 
 def _check_file(system: Memory) -> None:
     """It is whole, and says what the journal says."""
     store = DiskStore(ROOT, system)
-    data = memory.files(system.nodes).get(pausefile.PATH)
+    data = memory.files(system.nodes).get(pause_file.PATH)
     if data is not None:
         try:
-            pausefile.parse(data)
+            pause_file.parse(data)
         except Exception as error:
-            raise Violation(f"pause.yaml is torn: {error}", pausefile.PATH) from error
-    moment = looking.look(store).moment
+            raise Violation(f"pause.yaml is torn: {error}", pause_file.PATH) from error
+    moment = load.look(store).moment
     wanted = pausing.wish(store, moment)
     if moment.pause is not None and (wanted is None or (wanted.is_lifted and not wanted.is_overruling)):
-        raise Violation(f"the pause {moment.pause} is recorded, and is not wished for any more", pausefile.PATH)
+        raise Violation(f"the pause {moment.pause} is recorded, and is not wished for any more", pause_file.PATH)

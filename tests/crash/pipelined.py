@@ -14,8 +14,8 @@ from unittest import mock
 from msgspec import Raw
 
 from satchel import Item, Partial, Run, agent, effect, run, step
-from satchel.runtime import pace
-from satchel.workspace.record import Resolved
+from satchel.runtime.engine import pace
+from satchel.workspace.journal.records import Resolved
 from satchel.workspace.store import DiskStore
 
 from . import memory

@@ -10,12 +10,8 @@ from typing import Any, Literal
 
 from msgspec import Raw
 
-from satchel.workspace import blobs
-from satchel.workspace import partial as partial_file
-from satchel.workspace.agentmoment import ROOT
-from satchel.workspace.opening import Why, Workspace, opened
-from satchel.workspace.partial import PartialHead
-from satchel.workspace.record import (
+from satchel.workspace.inspect.report import Report
+from satchel.workspace.journal.records import (
     Doubt,
     Line,
     Message,
@@ -29,9 +25,13 @@ from satchel.workspace.record import (
     StepProgress,
     StepStarted,
 )
-from satchel.workspace.report import Report
+from satchel.workspace.lifecycle.opening import Why, Workspace, opened
+from satchel.workspace.state import blobs
+from satchel.workspace.state.agent_state import ROOT
 from satchel.workspace.store import DiskStore
 from satchel.workspace.todo import Plan
+from satchel.workspace.views import partial_files as partial_file
+from satchel.workspace.views.partial_files import PartialHead
 
 from .memory import ROOT as FOLDER
 from .memory import Memory
@@ -249,6 +249,6 @@ def _args(name: str) -> str:
 
 
 def _failure() -> Any:
-    from satchel.workspace.record import Failure
+    from satchel.workspace.journal.records import Failure
 
     return Failure("TimeoutError", "after delivery, perhaps")

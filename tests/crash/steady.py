@@ -16,13 +16,16 @@ from unittest import mock
 
 from waits import NOBODY_SAVES
 
-from satchel.runtime import effects, imports, pace, performing, scope
-from satchel.runtime import partial as streaming
-from satchel.workspace import definition, due, opening, ownership, settling
-from satchel.workspace.journal import Journal, appended, merging
-from satchel.workspace.projector import Projector
-from satchel.workspace.record import line
-from satchel.workspace.store import disk
+from satchel.runtime.agent import dependencies
+from satchel.runtime.engine import effects, pace, performing, scope
+from satchel.runtime.steps import partial as streaming
+from satchel.workspace.formats import definition
+from satchel.workspace.journal import Journal, append_log, merging
+from satchel.workspace.journal.records import line
+from satchel.workspace.lifecycle import acquire, checkpoint_due, opening
+from satchel.workspace.store.disk import store
+from satchel.workspace.views import stable_read
+from satchel.workspace.views.projector import Projector
 
 from .memory import Memory
 from .witness import Durable
@@ -55,8 +58,8 @@ def steady() -> Iterator[None]:
         for target, name, value in (
             (line, "datetime", _Clock),
             (opening, "Projector", partial(Projector, clock=lambda: 0.0)),
-            (due, "REREAD_BYTES", SEGMENT_BYTES),
-            (appended, "SEGMENT_BYTES", SEGMENT_BYTES),
+            (checkpoint_due, "REREAD_BYTES", SEGMENT_BYTES),
+            (append_log, "SEGMENT_BYTES", SEGMENT_BYTES),
             (merging, "MANY", 2),
             (Journal, "flush", flush_and_tell),
             (pace, "ALONE_AFTER", 1e9),  # a commit travels until there is company
@@ -64,12 +67,12 @@ def steady() -> Iterator[None]:
             (scope, "time", stopped),
             (performing, "time", stopped),
             (effects, "time", stopped),
-            (disk.os, "getpid", lambda: 4242),
-            (settling, "WAITS", NOBODY_SAVES),  # nobody is in the middle of saving
+            (store.os, "getpid", lambda: 4242),
+            (stable_read, "WAITS", NOBODY_SAVES),  # nobody is in the middle of saving
             (definition, "parse", cache(definition.parse)),  # none of the workloads changes it
-            (imports, "of", cache(imports.of)),
+            (dependencies, "of", cache(dependencies.of)),
             (opening, "secrets", SimpleNamespace(token_hex=lambda size: "5a" * size)),
-            (ownership, "new_opening", map("{:016x}".format, itertools.count(1)).__next__),
+            (acquire, "new_opening", map("{:016x}".format, itertools.count(1)).__next__),
         ):
             patches.enter_context(mock.patch.object(target, name, value))
         new_process()
@@ -78,5 +81,5 @@ def steady() -> Iterator[None]:
 
 def new_process() -> None:
     """A process counts its temporary files from 0, and in a container it has the pid of the one before it."""
-    disk._numbers = itertools.count()
+    store._numbers = itertools.count()
     _Clock.ticks = itertools.count(0)

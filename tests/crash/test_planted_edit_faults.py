@@ -9,13 +9,15 @@ from unittest import mock
 
 import pytest
 
-from satchel.workspace import journal, opening
-from satchel.workspace.checkpoint import Written
-from satchel.workspace.edits import Edit, Noticed, found, keeping, taking
+from satchel.workspace import journal
+from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal import Journal
-from satchel.workspace.moment import Moment
-from satchel.workspace.opening import Workspace
-from satchel.workspace.report import Report
+from satchel.workspace.lifecycle import opening
+from satchel.workspace.lifecycle.opening import Workspace
+from satchel.workspace.people.edits import Edit, Noticed, apply, rejected
+from satchel.workspace.people.edits import findings as found
+from satchel.workspace.state.checkpoint import Written
+from satchel.workspace.state.run_state import Moment
 from satchel.workspace.store import DiskStore, Store, Sync, Version
 
 from .explorer import Explorer, Found
@@ -27,40 +29,39 @@ Fault = AbstractContextManager[Any]
 
 
 def _file_rewritten_before_the_record_is_durable() -> Fault:
-    record_edit = taking.record_edit
+    record_edit = apply.record_edit
 
     def hasty(store: Store, moment: Moment, log: Journal, report: Report, edit: Edit, free: Any) -> None:
         if edit.record.sha:
-            keeping._restore(store, moment, edit.record.file, None)
+            rejected._restore(store, moment, edit.record.file, None)
         record_edit(store, moment, log, report, edit, free)
 
-    return mock.patch.object(taking, "record_edit", hasty)
+    return mock.patch.object(apply, "record_edit", hasty)
 
 
 def _rejected_copy_not_durable_before_the_file_is_restored() -> Fault:
-    reject = keeping.reject
+    reject = rejected.reject
 
     def careless(store: Store, refusal: found.Refusal) -> str:
-        replace = store.replace
-        with mock.patch.object(store, "replace", lambda path, data: replace(path, data, sync="data")):
+        with mock.patch.object(store, "create", lambda path, data: store.replace(path, data, sync="no")):
             return reject(store, refusal)
 
-    return mock.patch.object(keeping, "reject", careless)
+    return mock.patch.object(rejected, "reject", careless)
 
 
 def _file_removed_before_the_rejected_copy_is_there() -> Fault:
-    reject = keeping.reject
+    reject = rejected.reject
 
     def late(store: Store, refusal: found.Refusal) -> str:
         store.remove(refusal.path)
         return reject(store, refusal)
 
-    return mock.patch.object(keeping, "reject", late)
+    return mock.patch.object(rejected, "reject", late)
 
 
 def _reasons_come_after_the_rejected_copy() -> Fault:
     """A crash between the two, and nobody says why: a copy that is there is not made again."""
-    reject = keeping.reject
+    reject = rejected.reject
 
     def reversed_(store: Store, refusal: found.Refusal) -> str:
         replace, waiting = store.replace, []
@@ -77,7 +78,7 @@ def _reasons_come_after_the_rejected_copy() -> Fault:
             replace(*each)
         return path
 
-    return mock.patch.object(keeping, "reject", reversed_)
+    return mock.patch.object(rejected, "reject", reversed_)
 
 
 def _rebuilt_checkpoint_not_written_first() -> Fault:

@@ -10,15 +10,17 @@ from unittest import mock
 
 import pytest
 
-from satchel.runtime.scope import ScopeRun
-from satchel.workspace import blobs, journal, opening, salvage
-from satchel.workspace.edits import todo
+from satchel.runtime.engine.scope import ScopeRun
+from satchel.workspace import journal
 from satchel.workspace.journal import Tail, segment
-from satchel.workspace.record import Message, PartialPromoted, StepStarted
-from satchel.workspace.salvage import Leftover
-from satchel.workspace.scopemoment import Kept
+from satchel.workspace.journal.records import Message, PartialPromoted, StepStarted
+from satchel.workspace.lifecycle import opening, salvage
+from satchel.workspace.lifecycle.salvage import Leftover
+from satchel.workspace.people.edits import todo
+from satchel.workspace.state import blobs
+from satchel.workspace.state.scope_state import Kept
 from satchel.workspace.store import DiskStore, Store, Sync
-from satchel.workspace.store.disklog import DiskLog
+from satchel.workspace.store.disk.log import DiskLog
 
 from .explorer import Explorer, Found
 from .memory import Memory

@@ -95,7 +95,7 @@ class Witness:
 
     def seen_file(self, nodes: Nodes, call: Call) -> None:
         """Remember what an output held, once it has its name."""
-        if call.name == "rename" and call.other.startswith(f"{ROOT}/outputs/"):
+        if call.name in ("rename", "link") and call.other.startswith(f"{ROOT}/outputs/"):
             file = nodes[call.node]
             assert isinstance(file, File)
             self.outputs.setdefault(call.other.removeprefix(f"{ROOT}/"), set()).add(file.data)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from waits import NOBODY_SAVES
 
-from satchel.workspace import settling
+from satchel.workspace.views import stable_read
 
 from .folder import Place, World, world
 
@@ -13,7 +13,7 @@ from .folder import Place, World, world
 @pytest.fixture(autouse=True)
 def fresh_world(monkeypatch: pytest.MonkeyPatch) -> World:
     world.__init__()  # type: ignore[misc]
-    monkeypatch.setattr(settling, "WAITS", NOBODY_SAVES)  # nobody is in the middle of saving
+    monkeypatch.setattr(stable_read, "WAITS", NOBODY_SAVES)  # nobody is in the middle of saving
     return world
 
 

@@ -12,17 +12,18 @@ from typing import Any
 from pydantic import BaseModel, field_validator
 
 from satchel import NotDone, Run, agent, effect, step
-from satchel.runtime.running import Outcome, run
-from satchel.runtime.todolist import Item
-from satchel.workspace import journal, projection
-from satchel.workspace.agentmoment import AgentMoment
-from satchel.workspace.edits import Noticed, notice
-from satchel.workspace.looking import look
-from satchel.workspace.moment import Moment
-from satchel.workspace.opening import opened
-from satchel.workspace.record import Edited
-from satchel.workspace.report import Report
+from satchel.runtime.execution.running import Outcome, run
+from satchel.runtime.run.plan import Item
+from satchel.workspace import journal
+from satchel.workspace.inspect.load import look
+from satchel.workspace.inspect.report import Report
+from satchel.workspace.journal.records import Edited
+from satchel.workspace.lifecycle.opening import opened
+from satchel.workspace.people.edits import Noticed, notice
+from satchel.workspace.state.agent_state import AgentMoment
+from satchel.workspace.state.run_state import Moment
 from satchel.workspace.store import DiskStore
+from satchel.workspace.views import projection
 
 DEFINITION = "format: 1\nrun_id: {}\nagent: agent.py:main\n"
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from satchel.workspace.guard import Guard
-from satchel.workspace.settling import Settling
 from satchel.workspace.store import DiskStore
+from satchel.workspace.views.guarded_files import Guard
+from satchel.workspace.views.stable_read import Settling
 
 NAME = "todo.md"
 
@@ -40,7 +40,7 @@ class Run:
         self.guard.replace(NAME, "".join(f"{word}\n" for word in self.words).encode())
 
     def look(self) -> bool:
-        """As runtime/attention.py does. Whether there is something to wait for."""
+        """As runtime/execution/live_edits.py does. Whether there is something to wait for."""
         if NAME not in self.guard.look():
             return False
         version = self.store.version(NAME)

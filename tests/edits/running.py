@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from satchel.runtime.running import Outcome, run
+from satchel.runtime.execution.running import Outcome, run
 from satchel.workspace import journal
-from satchel.workspace.record import Edited
+from satchel.workspace.journal.records import Edited
 
 from .folder import Place
 

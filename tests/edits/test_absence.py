@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from properties import pairs
 
-from satchel.workspace.errors import Conflicting, SatchelError
+from satchel.workspace.base.errors import Conflicting, SatchelError
 
 from .folder import Place, world
 

@@ -10,9 +10,12 @@ import pytest
 from click.testing import CliRunner
 
 from satchel.runtime.cli.group import group as cli
-from satchel.workspace import opening
-from satchel.workspace.errors import Conflicting, SatchelError
-from satchel.workspace.names import OF_A_RUN
+from satchel.workspace.base.errors import Conflicting, SatchelError
+from satchel.workspace.base.names import OF_A_RUN
+from satchel.workspace.inspect.load import look
+from satchel.workspace.lifecycle import opening
+from satchel.workspace.people.edits.findings import Question
+from satchel.workspace.people.edits.rejected import put_question
 from satchel.workspace.store import DiskStore
 
 from .folder import Place, world
@@ -223,6 +226,25 @@ def test_a_save_is_overwritten_by_an_earlier_one_that_is_put_back(torn: Place) -
     torn.store = DiskStore(torn.folder)
     torn.recover()
     assert "Ring Ann" in torn.text() + "".join(map(bytes.decode, rejected(torn)))
+
+
+def test_a_save_into_a_version_is_overwritten_by_the_next_question(torn: Place) -> None:
+    """It comes when the next conflict is about to be written there."""
+    theirs = version_of("todo.md", "theirs")
+    asked(torn, "todo.md", contradict(torn, "todo.md"))
+    torn.put("todo.md", torn.get(theirs) + b"- [ ] Ring Cyd\n")
+
+    left = [b"- [ ] Ring Dan\n"]
+
+    class Saving(DiskStore):
+        def replace(self, path: str, data: bytes, **how: object) -> str:  # type: ignore[override]
+            if path == theirs and left:
+                torn.put(theirs, left.pop())
+            return super().replace(path, data, **how)  # type: ignore[arg-type]
+
+    store = Saving(torn.folder)
+    put_question(store, look(store).moment, Question("todo.md", ("here",), None, b"ours", b"theirs, later"))
+    assert torn.get(theirs) == b"theirs, later" and any("Ring Dan" in kept.decode() for kept in rejected(torn))
 
 
 def test_a_template_takes_over_a_conflict_of_another_run() -> None:

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
+import satchel
 from satchel import Run, agent, step
-from satchel.runtime import entering
-from satchel.runtime.attention import Attention
-from satchel.runtime.cli import cmd_merge, standing
-from satchel.runtime.cli.place import find
-from satchel.runtime.context import Context
-from satchel.runtime.running import Outcome
-from satchel.workspace.errors import Conflicting
-from satchel.workspace.looking import look
+from satchel.runtime.control import merging, standing
+from satchel.runtime.engine.context import Context
+from satchel.runtime.execution import attempt
+from satchel.runtime.execution.live_edits import Attention
+from satchel.runtime.execution.running import Outcome
+from satchel.workspace.base.errors import Conflicting
+from satchel.workspace.inspect.load import look
 
 from .folder import Place
 from .running import Gate, going
@@ -26,14 +26,14 @@ from .test_while_running import after, make
 def attentions(monkeypatch: pytest.MonkeyPatch) -> list[Attention]:
     """Of the runs of this test."""
     found: list[Attention] = []
-    started = entering.started
+    started = attempt.started
 
     def noted(context: Context) -> Any:
         attention, task = started(context)
         found.append(attention)
         return attention, task
 
-    monkeypatch.setattr(entering, "started", noted)
+    monkeypatch.setattr(attempt, "started", noted)
     return found
 
 
@@ -126,11 +126,11 @@ def test_status_takes_the_files_of_a_run_that_is_stopping_for_those_of_a_copy(
         running.reach("two 1")
         place.put("pause.yaml", "")
         running.until_told("stopping: ")
-        monkeypatch.setattr(standing, "look_beside", lambda *_: earlier)
+        monkeypatch.setattr(standing, "glance", lambda *_: earlier)
         found = standing.stand(place.store, with_edits=True)
         seen = iter([earlier])
-        monkeypatch.setattr(cmd_merge, "look", lambda store: next(seen, None) or look(store))
-        noticed = cmd_merge._notice(find(str(place.folder)))
+        monkeypatch.setattr(merging, "look", lambda store: next(seen, None) or look(store))
+        noticed = satchel.open(place.folder).merge()
         gate.open()
     assert found.state == "draining" and found.noticed is None
-    assert next(seen, None) is None and not noticed.refusals
+    assert next(seen, None) is None and not noticed.refused

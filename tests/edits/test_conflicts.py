@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from satchel.workspace.edits import Side
-from satchel.workspace.errors import Conflicting
-from satchel.workspace.opening import opened
-from satchel.workspace.report import Report
+from satchel.workspace.base.errors import Conflicting
+from satchel.workspace.inspect.report import Report
+from satchel.workspace.lifecycle.opening import opened
+from satchel.workspace.people.edits import Side
 
 from .folder import Place, world
 

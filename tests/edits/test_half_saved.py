@@ -14,17 +14,19 @@ from typing import Any
 import pytest
 
 from satchel import Run, agent
-from satchel.runtime.attention import Attention
-from satchel.runtime.context import Context
-from satchel.runtime.interruption import Interruption
-from satchel.workspace import inbox, pausing, settling
-from satchel.workspace.edits import Noticed, notice
-from satchel.workspace.errors import SatchelError
-from satchel.workspace.looking import look
-from satchel.workspace.opening import Workspace, opened
-from satchel.workspace.report import Report
-from satchel.workspace.settling import Unsettled, Waits
+from satchel.runtime.engine.context import Context
+from satchel.runtime.engine.signals import Interruption
+from satchel.runtime.execution.live_edits import Attention
+from satchel.workspace.base.errors import SatchelError
+from satchel.workspace.inspect.load import look
+from satchel.workspace.inspect.report import Report
+from satchel.workspace.lifecycle import pausing
+from satchel.workspace.lifecycle.opening import Workspace, opened
+from satchel.workspace.people.edits import Noticed, notice
+from satchel.workspace.people.inbox import inbox
 from satchel.workspace.store import DiskStore, Syscalls
+from satchel.workspace.views import stable_read
+from satchel.workspace.views.stable_read import Unsettled, Waits
 
 from .folder import Place
 
@@ -61,8 +63,8 @@ class Time:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Time:
     clock = Time()
-    monkeypatch.setattr(settling, "time", clock)
-    monkeypatch.setattr(settling, "WAITS", REAL)
+    monkeypatch.setattr(stable_read, "time", clock)
+    monkeypatch.setattr(stable_read, "WAITS", REAL)
     return clock
 
 
@@ -193,7 +195,7 @@ def test_an_emergency_waits_until_the_file_is_closed(
 ) -> None:
     killed: list[int] = []
     monkeypatch.setattr(
-        "satchel.runtime.attention.os", SimpleNamespace(kill=lambda *a: killed.append(a[1]), getpid=int)
+        "satchel.runtime.execution.live_edits.os", SimpleNamespace(kill=lambda *a: killed.append(a[1]), getpid=int)
     )
     kernel.writer = False
     with going(stopped) as (_, attention):

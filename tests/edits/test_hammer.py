@@ -13,7 +13,7 @@ import pytest
 import warm
 
 from satchel.workspace import journal
-from satchel.workspace.record import Edited, Opened
+from satchel.workspace.journal.records import Edited, Opened
 from satchel.workspace.store import DiskStore
 
 from . import hammer

@@ -12,12 +12,13 @@ from typing import Any, Literal
 import pytest
 
 from satchel import Item, Run, agent, step
-from satchel.runtime.running import Outcome, run
-from satchel.runtime.supervision.judging import judge
-from satchel.workspace import opening, projector
-from satchel.workspace.errors import Conflicting
-from satchel.workspace.guard import Guard
-from satchel.workspace.store.disk import DISPLACED
+from satchel.runtime.execution.running import Outcome, run
+from satchel.runtime.supervision.serve.judging import judge
+from satchel.workspace.base.errors import Conflicting
+from satchel.workspace.lifecycle import opening
+from satchel.workspace.store.disk.store import DISPLACED
+from satchel.workspace.views import projector
+from satchel.workspace.views.guarded_files import Guard
 
 from .folder import Place
 from .running import PATIENCE, Told

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from satchel import InboxTask, Item, Run, agent, effect, run
-from satchel.runtime.supervision.judging import Verdict, judge
-from satchel.workspace import settling
-from satchel.workspace.settling import Waits
+from satchel.runtime.supervision.serve.judging import Verdict, judge
+from satchel.workspace.views import stable_read
+from satchel.workspace.views.stable_read import Waits
 
 from .folder import Place
 from .running import Gate, going
@@ -50,7 +50,7 @@ each_seed = pytest.mark.parametrize(("seed", "longest"), SEEDS)
 
 @pytest.fixture(autouse=True)
 def people_save(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settling, "WAITS", Waits())
+    monkeypatch.setattr(stable_read, "WAITS", Waits())
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from satchel.workspace.edits import keeping
-from satchel.workspace.errors import InvalidFile, Refused, SatchelError
+from satchel.workspace.base.errors import InvalidFile, Refused, SatchelError
+from satchel.workspace.people.edits import rejected
 from satchel.workspace.store import DiskStore
 
 from .folder import Place, world
@@ -125,8 +125,8 @@ def test_an_edit_saved_while_a_refused_one_is_restored_is_lost(stopped: Place, m
         stopped.put("state.json", good.replace(b'"n": 1', b'"n": 5'))
         return path
 
-    real = keeping.reject
-    monkeypatch.setattr(keeping, "reject", reject)
+    real = rejected.reject
+    monkeypatch.setattr(rejected, "reject", reject)
     with pytest.raises(InvalidFile):
         stopped.recover()
     stopped.recover()

@@ -10,7 +10,7 @@ import pytest
 
 from satchel import Run, agent
 from satchel.workspace import journal
-from satchel.workspace.errors import Refused
+from satchel.workspace.base.errors import Refused
 
 from .folder import Place, State, join, read, world
 

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from satchel.workspace.errors import InvalidFile
+from satchel.workspace.base.errors import InvalidFile
 
 from .folder import Place, world
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from satchel.workspace.errors import InvalidFile
+from satchel.workspace.base.errors import InvalidFile
 
 from .folder import Place, world
 

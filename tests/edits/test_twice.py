@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from satchel.workspace.opening import opened
-from satchel.workspace.report import Report
+from satchel.workspace.inspect.report import Report
+from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.store import DiskStore
 
 from .folder import Place, world

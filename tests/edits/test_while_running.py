@@ -14,9 +14,9 @@ from click.testing import CliRunner
 
 from satchel import Item, Run, agent, step
 from satchel.runtime.cli.group import group as cli
-from satchel.workspace import settling
-from satchel.workspace.errors import Conflicting, SatchelError
-from satchel.workspace.settling import Waits
+from satchel.workspace.base.errors import Conflicting, SatchelError
+from satchel.workspace.views import stable_read
+from satchel.workspace.views.stable_read import Waits
 
 from .folder import Place
 from .running import Gate, going
@@ -399,7 +399,7 @@ def test_what_is_no_file_stops_or_hangs_the_run(place: Place, kind: str) -> None
 def test_a_file_that_never_holds_still_keeps_the_run_from_going_on(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settling, "WAITS", Waits())
+    monkeypatch.setattr(stable_read, "WAITS", Waits())
     gate = Gate("one 1")
     with going(place, make(gate, "one", "two", "three"), gate) as running:
         running.reach("one 1")

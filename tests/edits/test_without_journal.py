@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 import pytest
 
-from satchel.workspace import blobs
-from satchel.workspace.errors import Conflicting, Damaged, InvalidFile, Refused, SatchelError
-from satchel.workspace.opening import opened
-from satchel.workspace.record import Resolved
-from satchel.workspace.report import Report
+from satchel.workspace.base.errors import Conflicting, Damaged, InvalidFile, Refused, SatchelError
+from satchel.workspace.inspect.report import Report
+from satchel.workspace.journal.records import Resolved
+from satchel.workspace.lifecycle.opening import opened
+from satchel.workspace.state import blobs
 
 from .folder import Place, world
 
@@ -131,7 +131,7 @@ def test_a_killed_process_may_have_begun_more_than_the_files_show(place: Place) 
     place.recover()
     place.put("todo.md", place.get("todo.md"))
     text = place.root.plan.text.replace(" ^2", "")
-    from satchel.workspace.stamp import sign_markdown
+    from satchel.workspace.base.stamp import sign_markdown
 
     at = json.loads(place.get("state.json"))["at"]
     place.put("todo.md", sign_markdown(text.encode(), at["seq"], at["epoch"], "run-1/"))

@@ -233,7 +233,7 @@ def test_one_client_is_cut_off_and_the_other_is_not(seaweedfs: Server, key: str,
         assert mine.get_object(Bucket=BUCKET, Key=key)["Body"].read() == b"theirs"
 
 
-@pytest.mark.slow  # starts a second server; tests/workspace/test_probing.py has the same from a server between
+@pytest.mark.slow  # starts a second server; tests/workspace/store/test_probe.py has the same from a server between
 def test_a_bucket_that_knows_no_conditions(moto: Server, key: str) -> None:
     with proxying(moto.endpoint) as proxy:
         through = client(proxy.url)

@@ -20,9 +20,10 @@ from faults.faults import (
 from faults.proxy import proxying
 from faults.working import DEFINITION, ITEMS, Machine, Midway, World, check, opened, tell_clearly
 from satchel import Run, agent, step
-from satchel.workspace import heartbeat, journal
-from satchel.workspace.errors import LeaseHeld, UsageError
-from satchel.workspace.looking import look
+from satchel.workspace import journal
+from satchel.workspace.base.errors import LeaseHeld, UsageError
+from satchel.workspace.inspect.load import look
+from satchel.workspace.lifecycle import heartbeat
 
 KINDS = {"journal": 3, "checkpoints": 0, "lease": 1, "projections": 1, "bucket": 1, None: 12}
 """What the requests are about that go wrong, and how many of them go well before."""
@@ -185,7 +186,7 @@ def test_a_commit_that_arrives_again_after_it_was_rolled_up(
     assert [line.seq for line in lines] == list(range(1, seen.moment.seq + 1))
 
 
-@pytest.mark.slow  # starts a second server; tests/workspace/test_probing.py has the same without a run
+@pytest.mark.slow  # starts a second server; tests/workspace/store/test_probe.py has the same without a run
 @pytest.mark.parametrize("unknown", [("If-None-Match",), ("If-Match",), ("If-None-Match", "If-Match")])
 def test_a_bucket_that_knows_no_conditions_is_refused(moto: Server, unknown: tuple[str, ...]) -> None:
     world, prefix = World(), moto.place().removeprefix(f"s3://{BUCKET}/")

@@ -14,9 +14,9 @@ from servers import BUCKET, SECRET, SeaweedFS, Server
 from faults import working
 from faults.proxy import proxying
 from faults.working import DEFINITION, ITEMS, Machine, Midway, World, check
-from satchel.workspace.errors import StorageFailed
+from satchel.workspace.base.errors import StorageFailed
 from satchel.workspace.store import Store
-from satchel.workspace.store.bucket import BucketStore
+from satchel.workspace.store.remote.bucket import BucketStore
 
 PREFIX = "runs/a"
 

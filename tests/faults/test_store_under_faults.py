@@ -20,9 +20,9 @@ from faults.faults import (
     slow_down,
 )
 from faults.proxy import Fault, Proxy, proxying
-from satchel.workspace.errors import StorageFailed
+from satchel.workspace.base.errors import StorageFailed
 from satchel.workspace.store import FileChanged, Store
-from satchel.workspace.store.bucket import BucketStore
+from satchel.workspace.store.remote.bucket import BucketStore
 
 OLD, NEW, RIVAL = b"what was there\n" * 40, b"what is to be there\n" * 50, b"what somebody else has written\n" * 30
 PATIENCE = 3.0  # seconds for which the store tries

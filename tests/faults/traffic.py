@@ -63,6 +63,7 @@ class Seen:
     down: int = 0
     status: int | None = None  # None: the client got no answer
     fault: str = ""  # what was done to it
+    condition: str = ""  # the header that says when it is to be done, with its value
     at: float = field(default_factory=time.monotonic)
 
 
@@ -95,7 +96,8 @@ def describe(request: Message) -> Seen:
     if not inside and verb == "GET":
         listing = "list-type" in query or "prefix" in query or not query
         return Seen("LIST" if listing else verb, "bucket", f"{bucket}/{query.get('prefix', [''])[0]}", 0)
-    return Seen(verb, kind_of(inside), key, len(request.body))
+    conditions = [f"{name}: {value}" for name in ("If-Match", "If-None-Match") if (value := request.get(name))]
+    return Seen(verb, kind_of(inside), key, len(request.body), condition=", ".join(conditions))
 
 
 def kind_of(key: str) -> str:

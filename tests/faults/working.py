@@ -13,10 +13,11 @@ from servers import BUCKET, SECRET, Server
 from faults.proxy import Proxy
 from satchel import Agent, Item, NotDone, Partial, Run, agent, effect, run_async, step
 from satchel.workspace import journal
-from satchel.workspace.errors import LeaseHeld, SatchelError, StorageFailed
-from satchel.workspace.looking import look
+from satchel.workspace.base.errors import LeaseHeld, SatchelError, StorageFailed
+from satchel.workspace.inspect import lease
+from satchel.workspace.inspect.load import look
 from satchel.workspace.store import Store
-from satchel.workspace.store.bucket import BucketStore
+from satchel.workspace.store.remote.bucket import BucketStore
 
 DEFINITION = b"format: 1\nrun_id: faulty-1\nagent: agent.py:main\n"
 ITEMS = ["one", "two", "three"]
@@ -153,6 +154,7 @@ def check(server: Server, prefix: str, world: World, sent: list[str]) -> None:
         expected = [*(f"{item}.{each}".upper() for each in range(3)), TEXT + " ", f"sent {item}"]
         assert seen.moment.root.data[item][:5] == expected
     assert store.read("todo.md").data.count(b"- [x]") == len(ITEMS)
+    assert store.version(lease.PATH) is None, "nobody has to wait for a process that has ended"
     lines = journal.read(store, after=0).lines
     assert [line.seq for line in lines] == list(range(1, len(lines) + 1))
     epochs = [line.epoch for line in lines]

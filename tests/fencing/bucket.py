@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from typing import Any
 from unittest import mock
 
-from satchel.workspace.errors import StorageFailed
-from satchel.workspace.store import bucket
-from satchel.workspace.store.bucket import BucketStore
-from satchel.workspace.store.s3 import Body, Patience, Requests
-from satchel.workspace.store.s3errors import Absent, Trouble, Unmet
-from satchel.workspace.store.view import md5_tag
+from satchel.workspace.base.errors import StorageFailed
+from satchel.workspace.store.remote import bucket
+from satchel.workspace.store.remote.bucket import BucketStore
+from satchel.workspace.store.remote.listing_cache import md5_tag
+from satchel.workspace.store.remote.s3 import Body, Patience, Requests
+from satchel.workspace.store.remote.s3_errors import Absent, Trouble, Unmet
 
 from .scheduler import Killed, Process, SimulatedLock, Simulation
 

@@ -1,32 +1,40 @@
 """The model: writers that take a workspace from one another, a pruner, readers, and what must hold all the time.
 
 Every record that is written is the intent of an effect, so what a writer has acknowledged is what it may have done.
+Some tell of an output that was written before: no earlier one may take its place.
 """
 
 from __future__ import annotations
 
+import hashlib
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, partial
 from typing import NamedTuple
 from unittest import mock
 
-from satchel.workspace import checkpoint, definition, lease, looking, ownership
-from satchel.workspace.errors import LeaseHeld, StorageFailed
-from satchel.workspace.journal import objects, reading, writing
+from satchel.workspace.base.errors import LeaseHeld, StorageFailed
+from satchel.workspace.formats import definition
+from satchel.workspace.inspect import lease, load
+from satchel.workspace.inspect.load import Look, look
+from satchel.workspace.journal import object_log, reader, writer
 from satchel.workspace.journal.naming import segment_path, segments
-from satchel.workspace.looking import Look, look
-from satchel.workspace.moment import Moment
-from satchel.workspace.ownership import Owned
-from satchel.workspace.record import AnyRecord, Fenced, Line, StepStarted, parse
+from satchel.workspace.journal.records import AnyRecord, Fenced, Line, Output, StepStarted, parse
+from satchel.workspace.lifecycle import acquire
+from satchel.workspace.lifecycle.acquire import Owned
+from satchel.workspace.people import outputs
+from satchel.workspace.state import checkpoint
+from satchel.workspace.state.run_state import Moment
 from satchel.workspace.store import Store
-from satchel.workspace.store.remote import RemoteStore
+from satchel.workspace.store.remote.base import RemoteStore
 
 from .bucket import Bucket, Faults, opened_store
 from .scheduler import Process, SimulatedPool, Simulation, wait_for
 
 _DEFINITION = b"format: 1\nrun_id: r\nagent: a:b\n"
+_OUTPUT = "outputs/a.txt"
+_MADE = "made"  # the last part of a step's name, of a record that tells of an output
 _OPENINGS = 3
 _GROUPS = 8
 
@@ -43,6 +51,20 @@ class Owner(NamedTuple):
     fence: int  # its record
 
 
+class Draft(NamedTuple):
+    """An output. Later ones are greater."""
+
+    epoch: int = 0
+    number: int = 0  # of those that the owner has made
+
+    def encode(self) -> bytes:
+        return f"{self.epoch} {self.number}".encode()
+
+    @classmethod
+    def parse(cls, data: bytes) -> Draft:
+        return cls(*map(int, data.split()[:2]))
+
+
 class Model:
     """One schedule of a seed, and what it has shown."""
 
@@ -54,6 +76,7 @@ class Model:
         self.faults.lose = self.faults.lose if lose is None else lose
         self.acknowledged: dict[int, tuple[str, Line]] = {}  # by seq
         self.owners: list[Owner] = []
+        self.draft = Draft()  # the last that was acknowledged
         self.pruned_to = 0
         self.refused = 0  # writers that were kept out
         self.bucket.put("workspace.yaml", _DEFINITION, "", None, None)
@@ -102,7 +125,9 @@ class Model:
         seen = look(store)
         if simulation.chance(0.3):  # as whoever waits for the holder's heartbeats
             simulation.sleep(random.random() * 60)
-        with self._writing(name, store, seen) as (journal, moment):
+        makes = simulation.chance(0.4)
+        with self._writing(name, store, seen) as (journal, moment, owned):
+            last = _last_output(moment)
             for group in range(random.randrange(_GROUPS)):
                 for each in range(random.choice((1, 1, 1, 2, 3))):
                     journal.add(_record(f"{name}.{group}.{each}", random.choice((0, 0, 200, 700))))
@@ -111,6 +136,13 @@ class Model:
                     journal.add(_record(f"{name}.{group}.soon", 0))
                     journal.flush_soon()
                 journal.flush()
+                if makes and simulation.chance(0.6):
+                    draft = Draft(owned.epoch, group + 1)
+                    last = outputs.write(
+                        store, _OUTPUT, draft.encode(), last, partial(owned.check_has_it, store)
+                    ).output
+                    journal.add(_record(f"{name}.{group}.{_MADE}", 0, f"{draft.encode().decode()} {last.version}"))
+                    journal.flush()
                 if simulation.chance(0.25):
                     checkpoint.write(store, moment, {})
             if simulation.chance(0.5):
@@ -119,19 +151,19 @@ class Model:
                 journal.roll_up()
 
     @contextmanager
-    def _writing(self, name: str, store: Store, seen: Look) -> Iterator[tuple[writing.Journal, Moment]]:
+    def _writing(self, name: str, store: Store, seen: Look) -> Iterator[tuple[writer.Journal, Moment, Owned]]:
         """Have the workspace, which was `seen` so, for the body."""
-        owned = ownership._take(store, seen)
+        owned = acquire._take(store, seen)
         assert owned.segments is not None
         moment = self._taken(name, owned)
         next_seq = owned.begin()
-        journal = writing.Journal(
+        journal = writer.Journal(
             store, epoch=owned.epoch, next_seq=next_seq, apply=moment.add, prev=moment.crc,
             opening=owned.opening, segments=owned.segments,
         )  # fmt: skip
         journal.on_durable = partial(self._told_durable, name, owned.epoch)
         try:
-            yield journal, moment
+            yield journal, moment, owned
         finally:
             journal.end()
 
@@ -186,6 +218,8 @@ class Model:
             if line.seq in self.acknowledged:
                 self._stop(f"{name} and {self.acknowledged[line.seq][0]} both acknowledged record {line.seq}")
             self.acknowledged[line.seq] = name, line
+            if isinstance(line.record, StepStarted) and line.record.step.endswith(_MADE):
+                self.draft = Draft.parse(line.record.call.encode())
 
     def _stop(self, text: str) -> None:
         """Whoever is told of an error may make another one of it."""
@@ -208,11 +242,13 @@ class Model:
         """At the end: one history, whether read from a checkpoint or from as far back as it goes."""
         store = opened_store(self.simulation, self.bucket, None)
         self._holds(look(store).moment, self.acknowledged, "the last look")
+        if self.draft.epoch and (found := Draft.parse(store.read(_OUTPUT).data)) < self.draft:
+            raise Violation(f"the output is {found}, in the place of {self.draft}, which was acknowledged")
         positions = [checkpoint.position_of(path) for path in checkpoint.paths(store)]
         starts = [at for at in positions if at >= self.pruned_to]
         for start in starts if self.pruned_to else [0, *starts]:
             if positions or self.acknowledged or segments(store):
-                self._is_one_history(start, reading.read(store, after=start).lines if segments(store) else ())
+                self._is_one_history(start, reader.read(store, after=start).lines if segments(store) else ())
 
     def _is_one_history(self, start: int, lines: Sequence[Line]) -> None:
         epoch, steps, crc = 0, set(), lines[0].prev if lines else ""
@@ -268,7 +304,7 @@ class Scripted(Model):
     def _over(self) -> None:
         self._turn += 1
 
-    def _acknowledge(self, journal: writing.Journal, *steps: str) -> None:
+    def _acknowledge(self, journal: writer.Journal, *steps: str) -> None:
         """Write each as a commit of its own."""
         for step in steps:
             journal.add(_record(step, 0))
@@ -288,7 +324,7 @@ class LateFence(Scripted):
 
     def _first(self) -> None:
         store = opened_store(self.simulation, self.bucket, None)
-        with self._writing("first", store, look(store)) as (journal, moment):
+        with self._writing("first", store, look(store)) as (journal, moment, _):
             self._acknowledge(journal, "a")  # record 2
             checkpoint.write(store, moment, {})
             journal.roll_up()
@@ -304,8 +340,39 @@ class LateFence(Scripted):
         seen = look(store)
         self._over()
         self._await(3)
-        with self._writing("late", store, seen) as (journal, _):
+        with self._writing("late", store, seen) as (journal, _, _):
             self._acknowledge(journal, "d")
+
+
+class LateLook(Scripted):
+    """A writer finds another output than its own, and is stopped right behind the moment in which it still has the
+    workspace. Then another takes it, and writes the output."""
+
+    def run(self) -> None:
+        self.bucket.put(_OUTPUT, Draft().encode(), "", None, None)  # by an attempt that was cut off
+        for name, body in (("first", self._first), ("second", self._second)):
+            self.simulation.begin(Process(name), name, body)
+        self._play()
+
+    def _first(self) -> None:
+        store = opened_store(self.simulation, self.bucket, None)
+        with suppress(LeaseHeld), self._writing("first", store, look(store)) as (_, _, owned):
+
+            def check_owner() -> None:
+                owned.check_has_it(store)
+                self._over()
+                self._await(2)
+
+            outputs.write(store, _OUTPUT, Draft(1, 1).encode(), None, check_owner)
+
+    def _second(self) -> None:
+        self._await(1)
+        store = opened_store(self.simulation, self.bucket, None)
+        with self._writing("second", store, look(store)) as (journal, _, owned):
+            outputs.write(store, _OUTPUT, Draft(2, 1).encode(), None, partial(owned.check_has_it, store))
+            journal.add(_record(_MADE, 0, f"{Draft(2, 1).encode().decode()} -"))
+            journal.flush()
+        self._over()
 
 
 def superfluous(store: Store) -> list[int]:
@@ -330,8 +397,18 @@ def _is_fence(store: Store, first: int) -> bool:
     return line.seq == first and isinstance(line.record, Fenced)
 
 
-def _record(step: str, size: int) -> AnyRecord:
-    return StepStarted(scope="", no=1, step=step, args="0" * 16, n=0, call="x" * size, idempotency_key=step)
+def _record(step: str, size: int, call: str = "") -> AnyRecord:
+    return StepStarted(scope="", no=1, step=step, args="0" * 16, n=0, call=call or "x" * size, idempotency_key=step)
+
+
+def _last_output(moment: Moment) -> Output | None:
+    """What is on record."""
+    told = [each.call for each in moment.root.scopes[""].started.values() if each.step.endswith(_MADE)]
+    if not told:
+        return None
+    epoch, number, version = told[-1].split()
+    data = Draft(int(epoch), int(number)).encode()
+    return Output(hashlib.sha256(data).hexdigest(), len(data), version)
 
 
 def _simulated(simulation: Simulation) -> ExitStack:
@@ -345,16 +422,16 @@ def _simulated(simulation: Simulation) -> ExitStack:
         )
 
     for replaced, name, value in (
-        (objects, "ThreadPoolExecutor", pool),
-        (writing, "ThreadPoolExecutor", pool),
-        (writing, "wait", wait_for),
-        (objects, "REPEATED_BYTES", 900),
-        (objects, "ROLLED_BYTES", 3000),
+        (object_log, "ThreadPoolExecutor", pool),
+        (writer, "ThreadPoolExecutor", pool),
+        (writer, "wait", wait_for),
+        (object_log, "REPEATED_BYTES", 900),
+        (object_log, "ROLLED_BYTES", 3000),
         (checkpoint, "KEPT", simulation.random.choice((1, 2))),
-        (ownership, "check_conditional_puts", lambda store: None),
-        (looking, "define", _define),
+        (acquire, "check_conditional_puts", lambda store: None),
+        (load, "define", _define),
         (lease, "process_started", lambda pid: ""),
-        (looking, "_begin", lambda job: _Begun(simulation, job)),
+        (load, "_begin", lambda job: _Begun(simulation, job)),
         (RemoteStore, "fetch", lambda store, paths: None),  # only saves time; what is needed is read one by one
     ):
         stack.enter_context(mock.patch.object(replaced, name, value))

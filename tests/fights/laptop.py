@@ -16,7 +16,7 @@ import s3fs  # noqa: F401  # it takes a second, once for all that are forked fro
 
 import satchel
 from satchel import Item, Run, agent, effect, step
-from satchel.workspace.errors import LeaseHeld, StorageFailed
+from satchel.workspace.base.errors import LeaseHeld, StorageFailed
 from satchel.workspace.store import open_store
 
 ITEMS = 6

@@ -26,14 +26,15 @@ from faults.proxy import Proxy, proxying
 from servers import Server
 
 from fights import laptop
-from satchel.workspace import heartbeat, journal
-from satchel.workspace.approvals import Reply, find
-from satchel.workspace.errors import LeaseHeld
-from satchel.workspace.looking import look
-from satchel.workspace.opening import opened
-from satchel.workspace.questions import DONE, REDO
-from satchel.workspace.record import Doubt, Fenced, StepStarted
-from satchel.workspace.report import Report
+from satchel.workspace import journal
+from satchel.workspace.base.errors import LeaseHeld
+from satchel.workspace.inspect.load import look
+from satchel.workspace.inspect.report import Report
+from satchel.workspace.journal.records import Doubt, Fenced, StepStarted
+from satchel.workspace.lifecycle import heartbeat
+from satchel.workspace.lifecycle.opening import opened
+from satchel.workspace.people.approvals import Reply, find
+from satchel.workspace.state.questions import DONE, REDO
 from satchel.workspace.store import Store, open_store
 
 SEED = int(os.environ.get("SATCHEL_SEED") or 20261122)

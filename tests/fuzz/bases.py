@@ -12,10 +12,9 @@ from linked import linked
 from msgspec import Raw
 from waits import NOBODY_SAVES
 
-from satchel.workspace import partial, record, settling
-from satchel.workspace.opening import opened
-from satchel.workspace.partial import PartialHead
-from satchel.workspace.record import (
+from satchel.workspace.inspect.report import Report
+from satchel.workspace.journal import records as record
+from satchel.workspace.journal.records import (
     AgentBegun,
     AgentEnded,
     AnyRecord,
@@ -49,9 +48,11 @@ from satchel.workspace.record import (
     TaskDone,
     TaskTaken,
 )
-from satchel.workspace.report import Report
+from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.store import DiskStore
 from satchel.workspace.todo import Splice
+from satchel.workspace.views import partial_files, stable_read
+from satchel.workspace.views.partial_files import PartialHead
 
 Files = dict[str, bytes]
 """A folder, by path."""
@@ -178,7 +179,7 @@ COMMON: Files = {
 def build() -> list[Files]:
     """All of them, the same at every call but for the times and the process of the openings in them."""
     asked = _opened_once(COMMON | _journal([*BEGINNING, *ASKED]))
-    stream = partial.encode_partial(HEAD, "Once upon a time")
+    stream = partial_files.encode_partial(HEAD, "Once upon a time")
     crashed = COMMON | _journal(BEGINNING) | {"partials/2-mail/09-talk.md": stream, ".satchel/lease.json": LEASE}
     recovered = _opened_once(crashed)
     gone = ("journal/", "checkpoints/")
@@ -224,11 +225,11 @@ def _opened_once(files: Files) -> Files:
 @contextmanager
 def unhurried() -> Iterator[None]:
     """In the body nobody is in the middle of saving a file."""
-    waits, settling.WAITS = settling.WAITS, NOBODY_SAVES
+    waits, stable_read.WAITS = stable_read.WAITS, NOBODY_SAVES
     try:
         yield
     finally:
-        settling.WAITS = waits
+        stable_read.WAITS = waits
 
 
 def lay_out(folder: Path, files: Files) -> None:

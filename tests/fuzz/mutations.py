@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from satchel.workspace import stamp
+from satchel.workspace.base import stamp
 
 from . import values
 from .bases import RUN, Files

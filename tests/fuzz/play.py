@@ -22,12 +22,14 @@ import click
 from click.testing import CliRunner
 from jsonschema.protocols import Validator
 
-from satchel.runtime.cli import cmd_check, cmd_merge, cmd_pause, group
-from satchel.runtime.supervision import processes
+from satchel.runtime.cli import group
+from satchel.runtime.cli.commands import pause
+from satchel.runtime.control import waiting
+from satchel.runtime.supervision.emergency import processes
 from satchel.schemas import Problem, Where, checking
-from satchel.workspace import yamltext
-from satchel.workspace.errors import SatchelError
-from satchel.workspace.yamltext import Document
+from satchel.workspace.base.errors import SatchelError
+from satchel.workspace.formats import yamltext
+from satchel.workspace.formats.yamltext import Document
 
 from . import bases, mutations
 from .bases import Files
@@ -178,19 +180,16 @@ def _watched(errors: list[BaseException]) -> Iterator[None]:
     real_tell, real_signal = group.tell, processes.signal_if
     real_style = click.style
     click.style = lambda text, **_: str(text)  # with colours on, whatever steers the terminal is of the files
-    group.tell = cmd_pause.tell = tell  # type: ignore[attr-defined]
+    group.tell = pause.tell = tell  # type: ignore[attr-defined]
     processes.signal_if = signal_if
-    again = {module: vars(module)["look_again"] for module in (cmd_check, cmd_merge)}
-    for module in again:  # of a run that goes on they wait for the next look
-        vars(module)["look_again"] = lambda store, seconds: None
+    real_sleep, waiting.sleep = waiting.sleep, lambda seconds: None  # type: ignore[assignment]
     try:
         with bases.unhurried():
             yield
     finally:
-        group.tell = cmd_pause.tell = real_tell  # type: ignore[attr-defined]
+        group.tell = pause.tell = real_tell  # type: ignore[attr-defined]
         processes.signal_if = real_signal
-        for module, real in again.items():
-            vars(module)["look_again"] = real
+        waiting.sleep = real_sleep
         click.style = real_style
 
 

@@ -19,13 +19,11 @@ import warm
 from linked import last_crc, linked
 from msgspec import Raw
 
-from satchel.workspace import partial, record
-from satchel.workspace.approvals import open_questions
-from satchel.workspace.errors import SatchelError
-from satchel.workspace.looking import look
-from satchel.workspace.opening import opened
-from satchel.workspace.partial import PartialHead
-from satchel.workspace.record import (
+from satchel.workspace.base.errors import SatchelError
+from satchel.workspace.inspect.load import look
+from satchel.workspace.inspect.report import Report, last
+from satchel.workspace.journal import records as record
+from satchel.workspace.journal.records import (
     AnyRecord,
     Doubt,
     Line,
@@ -40,10 +38,13 @@ from satchel.workspace.record import (
     StepCompleted,
     StepFailed,
     StepProgress,
-    StepStarted,
-)  # fmt: skip
-from satchel.workspace.report import Report, last
+    StepStarted,  # fmt: skip
+)
+from satchel.workspace.lifecycle.opening import opened
+from satchel.workspace.people.approvals import open_questions
 from satchel.workspace.store import DiskStore
+from satchel.workspace.views import partial_files
+from satchel.workspace.views.partial_files import PartialHead
 
 AT = "2026-11-01T00:00:00.000Z"
 OPENED = Opened(format=1, run_id="run-1", satchel="0", python="3", host="h", pid=1, why="run", found="new")
@@ -408,7 +409,7 @@ LINKS = [
 def test_a_link_that_leads_out_is_refused_or_harmless(target: Target, path: str) -> None:
     if not path.startswith("journal"):
         target.journal(*GOOD, StepCompleted(**CALL))
-        target.put("partials/1-a/09-t.md", partial.encode_partial(HEAD, "text"))
+        target.put("partials/1-a/09-t.md", partial_files.encode_partial(HEAD, "text"))
     place = target.folder / path
     if place.is_file():
         place.unlink()
@@ -471,7 +472,7 @@ def test_a_partial_with_hostile_numbers_is_kept_aside_or_harmless(target: Target
     from dataclasses import replace
 
     target.journal(*GOOD)
-    target.put("partials/1-a/01-s.md", partial.encode_partial(replace(HEAD, **{field: number}), "text"))
+    target.put("partials/1-a/01-s.md", partial_files.encode_partial(replace(HEAD, **{field: number}), "text"))
     survives(target)
 
 

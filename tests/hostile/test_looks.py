@@ -14,11 +14,11 @@ from fuzz.play import complaints
 from linked import last_crc, linked
 
 from satchel.schemas import checking
-from satchel.workspace import record
-from satchel.workspace.looking import look
-from satchel.workspace.opening import opened
-from satchel.workspace.record import AnyRecord, Line, Opened, PlanChanged, ScopeBegun, ScopeCommitted
-from satchel.workspace.report import Report
+from satchel.workspace.inspect.load import look
+from satchel.workspace.inspect.report import Report
+from satchel.workspace.journal import records
+from satchel.workspace.journal.records import AnyRecord, Line, Opened, PlanChanged, ScopeBegun, ScopeCommitted
+from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.store import DiskStore
 from satchel.workspace.todo import Splice
 
@@ -94,7 +94,7 @@ def test_a_record_with_what_no_run_writes_ends_a_look(folder: Path, name: str) -
         line = b'%s,"crc":"%08x"}\n' % (head, zlib.crc32(head + b"}"))
         write(folder, line)
         if after:
-            write(folder, record.encode(Line(6, 6, AT, 1, ScopeBegun(scope="2", title="b"), last_crc(line))))
+            write(folder, records.encode(Line(6, 6, AT, 1, ScopeBegun(scope="2", title="b"), last_crc(line))))
         look_at(folder)
 
 

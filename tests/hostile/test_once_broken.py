@@ -13,12 +13,12 @@ import warm
 from msgspec import Raw
 
 from satchel import Run, agent, effect, step
-from satchel.runtime.running import run
-from satchel.workspace.errors import NewerFormat, SatchelError
-from satchel.workspace.looking import look
-from satchel.workspace.opening import opened
-from satchel.workspace.record import Resolved, StepCompleted
-from satchel.workspace.report import Report
+from satchel.runtime.execution.running import run
+from satchel.workspace.base.errors import NewerFormat, SatchelError
+from satchel.workspace.inspect.load import look
+from satchel.workspace.inspect.report import Report
+from satchel.workspace.journal.records import Resolved, StepCompleted
+from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.store import DiskStore
 
 
@@ -69,7 +69,8 @@ def test_a_process_whose_lock_was_deleted_does_not_acknowledge_what_nobody_can_r
         first.journal.flush()
         shutil.rmtree(folder / ".satchel")
         program = (
-            "from satchel.workspace.opening import opened\nfrom satchel.workspace.report import Report\n"
+            "from satchel.workspace.lifecycle.opening import opened\n"
+            "from satchel.workspace.inspect.report import Report\n"
             "from satchel.workspace.store import DiskStore\n"
             f"with opened(DiskStore({str(folder)!r}), 'run', Report()): pass"
         )

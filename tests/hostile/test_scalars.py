@@ -14,11 +14,14 @@ from waits import NOBODY_SAVES
 
 from satchel import Run, agent, run
 from satchel.runtime.cli.group import group
-from satchel.workspace import definition, inbox, pausefile, settling, times, yamltext
-from satchel.workspace.errors import InvalidFile, UsageError
-from satchel.workspace.names import is_name
-from satchel.workspace.record import time_text
+from satchel.workspace.base import times
+from satchel.workspace.base.errors import InvalidFile, UsageError
+from satchel.workspace.base.names import is_name
+from satchel.workspace.formats import definition, yamltext
+from satchel.workspace.journal.records import time_text
+from satchel.workspace.people.inbox import inbox
 from satchel.workspace.store import DiskStore
+from satchel.workspace.views import pause_file, stable_read
 
 HEX, OCTAL = "0x" + "f" * 3600, "0o" + "7" * 6000
 LENGTHS = ["99999999d", "999999999999999h", "9" * 400 + "d", "36526d"]
@@ -31,7 +34,7 @@ HEAD = "format: 1\nrun_id: run-1\nagent: agent.py:main\n"
 @pytest.mark.parametrize("until", [*LENGTHS, *TIMES[2:], "25:61", HEX, OCTAL])
 def test_an_expected_end_of_a_pause_raises_what_no_caller_knows(until: str) -> None:
     with pytest.raises(InvalidFile):
-        pausefile.parse(f"expected_until: {until}\n".encode())
+        pause_file.parse(f"expected_until: {until}\n".encode())
 
 
 @pytest.mark.parametrize("written", [*LENGTHS, *TIMES])
@@ -83,7 +86,7 @@ def test_a_task_is_taken_that_can_not_be_recorded(text: str) -> None:
 
 
 def test_hostile_files_of_an_inbox_block_all_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settling, "WAITS", NOBODY_SAVES)
+    monkeypatch.setattr(stable_read, "WAITS", NOBODY_SAVES)
     (tmp_path / "workspace.yaml").write_text(HEAD)
     (tmp_path / "inbox").mkdir()
     (tmp_path / "inbox/a.yaml").write_text(f"count: {HEX}\n")

@@ -17,10 +17,11 @@ from linked import linked
 from msgspec import Raw
 from waits import NOBODY_SAVES
 
-from satchel.runtime.cli import cmd_check
 from satchel.runtime.cli.group import group
-from satchel.workspace import lease, settling
-from satchel.workspace.record import (
+from satchel.runtime.control import checking
+from satchel.workspace.inspect import lease
+from satchel.workspace.inspect.report import Remark
+from satchel.workspace.journal.records import (
     AgentBegun,
     AgentEnded,
     AnyRecord,
@@ -38,8 +39,8 @@ from satchel.workspace.record import (
     StepStarted,
     TaskTaken,
 )
-from satchel.workspace.report import Remark
 from satchel.workspace.todo import Splice
+from satchel.workspace.views import stable_read
 
 NAME = "\x9b1m\u202e\u2069\u200f"  # files may be called so
 EVIL = f"\x1b[2J\x1b[31m\x07\r{NAME}"
@@ -72,8 +73,8 @@ RECORDS: list[AnyRecord] = [
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(settling, "WAITS", NOBODY_SAVES)
-    monkeypatch.setattr(cmd_check, "_LOOKS", 1)
+    monkeypatch.setattr(stable_read, "WAITS", NOBODY_SAVES)
+    monkeypatch.setattr(checking, "_LOOKS", 1)
     monkeypatch.setattr(click, "style", lambda text, **_: str(text))  # what is left of escapes is the files'
     folder = tmp_path / "w"
     for name in ("journal", ".satchel", "inbox", "recovered/1"):

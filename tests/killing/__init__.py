@@ -21,7 +21,7 @@ from typing import Any
 import warm
 
 from satchel import run
-from satchel.runtime.agent import Agent
+from satchel.runtime.agent.declaration import Agent
 from satchel.workspace.store import DiskStore, Syscalls
 
 SUBJECTS = ("items", "tree", "pipelined", "talking", "inbox")

@@ -15,10 +15,11 @@ from waits import NOBODY_SAVES
 
 import killing
 from satchel import InboxTask, NotDone, Run, agent, effect
-from satchel.workspace import inbox, settling
+from satchel.workspace.people.inbox import inbox
+from satchel.workspace.views import stable_read
 
 TASKS = ("a", "b", "c", "d")
-settling.WAITS = NOBODY_SAVES  # no one is in the middle of saving
+stable_read.WAITS = NOBODY_SAVES  # no one is in the middle of saving
 
 
 def make_agent(outside: Path) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 import killing
 from satchel import NotDone, Run, agent, effect, step
-from satchel.workspace.stamp import read_markdown
+from satchel.workspace.base.stamp import read_markdown
 
 ITEMS = 20
 

@@ -12,7 +12,7 @@ from typing import Any
 import killing
 from killing.items import Receipt
 from satchel import NotDone, Partial, Run, agent, effect, step
-from satchel.workspace.stamp import read_markdown
+from satchel.workspace.base.stamp import read_markdown
 
 BRANCHES, ITEMS = ("left", "right"), 3
 

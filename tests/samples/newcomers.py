@@ -14,8 +14,8 @@ from typing import Any
 
 import warm
 
-from satchel.runtime.cli.template import with_settings
-from satchel.workspace import lease
+from satchel.runtime.control.template import typed_settings, with_settings
+from satchel.workspace.inspect import lease
 from satchel.workspace.store import DiskStore
 
 from .folder import journal
@@ -58,7 +58,7 @@ def make(folder: Path, port: int, box: Path, *settings: str) -> Path:
 
 def change(folder: Path, *settings: str) -> None:
     file = folder / "workspace.yaml"
-    file.write_text(with_settings(file.read_text(), settings))
+    file.write_text(with_settings(file.read_text(), typed_settings(settings)))
 
 
 def satchel(*words: object) -> subprocess.CompletedProcess[str]:

@@ -26,8 +26,9 @@ from pathlib import Path
 
 from satchel import run
 from satchel.runtime.cli import main as command_line
-from satchel.workspace import lease, yamltext
-from satchel.workspace.looking import look
+from satchel.workspace.formats import yamltext
+from satchel.workspace.inspect import lease
+from satchel.workspace.inspect.load import look
 from satchel.workspace.store import DiskStore
 
 sys.path.insert(0, str(Path(__file__).parents[1]))

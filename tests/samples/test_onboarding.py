@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from satchel import run
-from satchel.workspace import lease
+from satchel.workspace.inspect import lease
 from satchel.workspace.store import DiskStore
 
 from . import newcomers, post_office

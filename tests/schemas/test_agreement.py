@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from linked import linked
 from msgspec import Raw
 
-from satchel.schemas import problems, schema
-from satchel.workspace import checkpoint, lease, messagefile, partial, projection, record, tombstone, yamltext
-from satchel.workspace.agentmoment import AgentMoment
-from satchel.workspace.moment import Moment
-from satchel.workspace.record import Line
+from satchel.schemas import Problem, checking, dotted, names, problems, schema, validate
+from satchel.schemas.quick import accepting
+from satchel.workspace.formats import yamltext
+from satchel.workspace.inspect import lease, moved_file
+from satchel.workspace.journal import records
+from satchel.workspace.journal.records import Line
+from satchel.workspace.state import checkpoint
+from satchel.workspace.state.agent_state import AgentMoment
+from satchel.workspace.state.run_state import Moment
 from satchel.workspace.todo import Splice
+from satchel.workspace.views import message_file, partial_files, projection
 
 AT = "2025-11-21T09:30:00.123Z"
 CALL: dict[str, Any] = {"scope": "3", "no": 1, "step": "send", "args": "0" * 16, "n": 0}
@@ -25,107 +32,107 @@ CUT: dict[str, Any] = {
     "cut_off_at": AT,
     "cut_off_by": "crash",
 }
-DOUBT = record.Doubt(**CALL, id="d1", why="unclaimed", others=(("send", "1" * 16, 0),), cause="x")
-STARTED = record.StepStarted(**CALL, call="send(...)", idempotency_key="k", arguments=Raw(b'["a"]'))
-COMPLETED = record.StepCompleted(**CALL, result=Raw(b'{"a":1}'), ms=3, effect=True, how="verified")
-OPENED = record.Opened(
+DOUBT = records.Doubt(**CALL, id="d1", why="unclaimed", others=(("send", "1" * 16, 0),), cause="x")
+STARTED = records.StepStarted(**CALL, call="send(...)", idempotency_key="k", arguments=Raw(b'["a"]'))
+COMPLETED = records.StepCompleted(**CALL, result=Raw(b'{"a":1}'), ms=3, effect=True, how="verified")
+OPENED = records.Opened(
     format=1, run_id="digest-7f3a", satchel="0.1.0", python="3.11.7", host="h", pid=1, url="s3://b/r",
     why="merge", found="files", checkpoint="checkpoints/000000000007-stop.json",
     definition={"format": 1, "run_id": "digest-7f3a", "agent": "agent.py:main"}, run_nonce="0" * 32,
 )  # fmt: skip
 BLOB = "0" * 64 + "-3"
-FAILURE = record.Failure("ValueError", "no", ("agent.py:3",))
-RAISED = record.Failure(
+FAILURE = records.Failure("ValueError", "no", ("agent.py:3",))
+RAISED = records.Failure(
     "ValueError", "no", types=("builtins:ValueError", "builtins:Exception"), args=Raw(b'["no"]'),
     attributes=Raw(b'{"a":1}'), members=Raw(b'[{"kind":"E","message":""}]'),
 )  # fmt: skip
-FAILED = record.StepFailed(**CALL, error=RAISED, final=True, calls=(("read", "1" * 16, 0),))
+FAILED = records.StepFailed(**CALL, error=RAISED, final=True, calls=(("read", "1" * 16, 0),))
 
-RECORDS: list[record.AnyRecord] = [
-    record.Opened(format=1, run_id="a", satchel="0.1.0", python="3.11.7", host="h", pid=1, why="run", found="new"),
-    record.Fenced(),
-    record.Closed(),
+RECORDS: list[records.AnyRecord] = [
+    records.Opened(format=1, run_id="a", satchel="0.1.0", python="3.11.7", host="h", pid=1, why="run", found="new"),
+    records.Fenced(),
+    records.Closed(),
     OPENED,
-    record.Closed(status="failed", reason="x", error=FAILURE),
-    record.Closed(status="sleeping", reason="x", until=AT),
-    record.Closed(status="completed", untaken={"inbox/a.md": "0" * 64}, checkpoint="checkpoints/000000000007.json"),
-    record.Saved(file="checkpoints/000000000007-start.json", why="start", bytes=9, sha256="0" * 64),
-    record.Rewound(to=7, file="checkpoints/000000000007-start.json", by="alice"),
+    records.Closed(status="failed", reason="x", error=FAILURE),
+    records.Closed(status="sleeping", reason="x", until=AT),
+    records.Closed(status="completed", untaken={"inbox/a.md": "0" * 64}, checkpoint="checkpoints/000000000007.json"),
+    records.Saved(file="checkpoints/000000000007-start.json", why="start", bytes=9, sha256="0" * 64),
+    records.Rewound(to=7, file="checkpoints/000000000007-start.json", by="alice"),
     STARTED,
-    record.StepStarted(**CALL, idempotency_key="k"),
+    records.StepStarted(**CALL, idempotency_key="k"),
     COMPLETED,
-    record.StepCompleted(**CALL, result=Raw(b"null")),
-    record.StepCompleted(**CALL, agent="a/b", result=Raw(b"1"), prompts={"brief": "0" * 12}, model="smaller"),
-    record.StepCompleted(**CALL, result=Raw(b"1"), how="edited"),
-    record.StepCompleted(**CALL, blob=BLOB),
-    record.StepFailed(**CALL, error=FAILURE, attempt=2, effect=True, not_done=True),
-    record.StepFailed(**CALL, error=record.Failure("E", "")),
+    records.StepCompleted(**CALL, result=Raw(b"null")),
+    records.StepCompleted(**CALL, agent="a/b", result=Raw(b"1"), prompts={"brief": "0" * 12}, model="smaller"),
+    records.StepCompleted(**CALL, result=Raw(b"1"), how="edited"),
+    records.StepCompleted(**CALL, blob=BLOB),
+    records.StepFailed(**CALL, error=FAILURE, attempt=2, effect=True, not_done=True),
+    records.StepFailed(**CALL, error=records.Failure("E", "")),
     FAILED,
-    record.StepFailed(**CALL, error=FAILURE, final=True, cancelled=True, ms=5000),
-    record.StepProgress(**CALL, value=Raw(b"3")),
-    record.ScopeBegun(scope="3", title="A"),
-    record.ScopeFailed(scope="3", error=FAILURE),
-    record.ScopeFailed(scope="", error=FAILURE, calls=(("send", "0" * 16, 0),), uncounted=True),
-    record.ScopeCommitted(scope="", patch=[{"op": "add", "path": "", "value": {}}]),
-    record.ScopeCommitted(scope="3", result=Raw(b"1"), outputs={"a.md": record.Output("0" * 64, 3)}, cancelled="x"),
-    record.PlanChanged(plan=(), by="agent", planned="0" * 16),
-    record.PlanChanged(agent="a", plan=(Splice(0, 0, "- [ ] a\n"),), outline=[[0, 3, -1, 0, 1]], by="person", why="x"),
-    record.Message(scope="3", role="user", content=Raw(b'"hi"')),
+    records.StepFailed(**CALL, error=FAILURE, final=True, cancelled=True, ms=5000),
+    records.StepProgress(**CALL, value=Raw(b"3")),
+    records.ScopeBegun(scope="3", title="A"),
+    records.ScopeFailed(scope="3", error=FAILURE),
+    records.ScopeFailed(scope="", error=FAILURE, calls=(("send", "0" * 16, 0),), uncounted=True),
+    records.ScopeCommitted(scope="", patch=[{"op": "add", "path": "", "value": {}}]),
+    records.ScopeCommitted(scope="3", result=Raw(b"1"), outputs={"a.md": records.Output("0" * 64, 3)}, cancelled="x"),
+    records.PlanChanged(plan=(), by="agent", planned="0" * 16),
+    records.PlanChanged(agent="a", plan=(Splice(0, 0, "- [ ] a\n"),), outline=[[0, 3, -1, 0, 1]], by="person", why="x"),
+    records.Message(scope="3", role="user", content=Raw(b'"hi"')),
     DOUBT,
-    record.Resolved(id="d1", outcome="done", by="alice", result=Raw(b"1")),
-    record.Resolved(id="d1", outcome="not_done", by="alice", other=("send", "1" * 16, 0)),
-    record.Resolved(id="d1", outcome="new", by="alice"),
-    record.PartialPromoted(**CALL, **CUT, file="recovered/3/01-send-1.md"),
-    record.AgentBegun(agent="a/b", scope="", args="0" * 16),
-    record.AgentBegun(agent="a", scope="3", args="0" * 16, call="('x')"),
-    record.AgentEnded(agent="a/b"),
-    record.AgentEnded(agent="a/b", result=Raw(b"1")),
-    record.AgentEnded(agent="a/b", blob=BLOB),
-    record.AgentEnded(agent="a/b", error=FAILURE),
-    record.PauseRequested(reason="x", by="alice"),
-    record.PauseRequested(reason="x", by="alice", mode="emergency", resume="restart_step", until=AT),
-    record.PauseLate(reason="x", by="alice"),
-    record.PauseLate(reason="x", by="alice", mode="cancel"),
-    record.Forced(),
-    record.Forced(under_way=("send('a')",), waited=120.5),
-    record.Paused(),
-    record.Paused(forced=True, error=FAILURE),
-    record.Resumed(by="alice"),
-    record.Resumed(by="alice", instructions="x", seconds=3.5, checkpoint_age=4.5, restart=True, says=("python",)),
-    record.ApprovalAsked(**CALL, id="a1", question="x?"),
-    record.ApprovalAsked(
+    records.Resolved(id="d1", outcome="done", by="alice", result=Raw(b"1")),
+    records.Resolved(id="d1", outcome="not_done", by="alice", other=("send", "1" * 16, 0)),
+    records.Resolved(id="d1", outcome="new", by="alice"),
+    records.PartialPromoted(**CALL, **CUT, file="recovered/3/01-send-1.md"),
+    records.AgentBegun(agent="a/b", scope="", args="0" * 16),
+    records.AgentBegun(agent="a", scope="3", args="0" * 16, call="('x')"),
+    records.AgentEnded(agent="a/b"),
+    records.AgentEnded(agent="a/b", result=Raw(b"1")),
+    records.AgentEnded(agent="a/b", blob=BLOB),
+    records.AgentEnded(agent="a/b", error=FAILURE),
+    records.PauseRequested(reason="x", by="alice"),
+    records.PauseRequested(reason="x", by="alice", mode="emergency", resume="restart_step", until=AT),
+    records.PauseLate(reason="x", by="alice"),
+    records.PauseLate(reason="x", by="alice", mode="cancel"),
+    records.Forced(),
+    records.Forced(under_way=("send('a')",), waited=120.5),
+    records.Paused(),
+    records.Paused(forced=True, error=FAILURE),
+    records.Resumed(by="alice"),
+    records.Resumed(by="alice", instructions="x", seconds=3.5, checkpoint_age=4.5, restart=True, says=("python",)),
+    records.ApprovalAsked(**CALL, id="a1", question="x?"),
+    records.ApprovalAsked(
         **CALL, agent="a", id="a2", question="x?", choices=("approve", "deny"), answer_schema={"type": "string"},
         context=Raw(b'{"user":"ada"}'), expires=AT, default=Raw(b'"deny"'), withdraws=("a1",),
     ),
-    record.ApprovalAnswered(id="a1", decision=Raw(b'"deny"'), by="alice"),
-    record.ApprovalAnswered(id="a1", decision=Raw(b"3"), by="alice", note="x", how="expired"),
-    record.TaskTaken(id="t", scope="", file="inbox/t.md", sha256="0" * 64, content=Raw(b'"x"')),
-    record.TaskTaken(agent="a", id="t", scope="3", file="inbox/t.md", sha256="0" * 64, blob=BLOB),
-    record.TaskTaken(id="t", scope="", file="inbox/s.yaml", sha256="0" * 64, kind="schedule", schedule="1", due=AT),
-    record.TaskTaken(
+    records.ApprovalAnswered(id="a1", decision=Raw(b'"deny"'), by="alice"),
+    records.ApprovalAnswered(id="a1", decision=Raw(b"3"), by="alice", note="x", how="expired"),
+    records.TaskTaken(id="t", scope="", file="inbox/t.md", sha256="0" * 64, content=Raw(b'"x"')),
+    records.TaskTaken(agent="a", id="t", scope="3", file="inbox/t.md", sha256="0" * 64, blob=BLOB),
+    records.TaskTaken(id="t", scope="", file="inbox/s.yaml", sha256="0" * 64, kind="schedule", schedule="1", due=AT),
+    records.TaskTaken(
         id="t", scope="", file="inbox/s.yaml", sha256="0" * 64, kind="schedule", schedule="1", due=AT, unopened=True,
     ),
-    record.TaskDone(id="t"),
-    record.TaskDone(id="t", moved_to="../other"),
-    record.Spent(),
-    record.Spent(agent="a", tokens=3, usd=0.5),
-    record.Resource(name="db", tier="process", event="opened"),
-    record.Resource(name="db", tier="process", event="released", outcome="timed_out", why="x", ms=5),
-    record.Configured(config={"python": "3.11.7", "prompts": {}}),
-    record.Migrated(agent="a", to=2, patch=[{"op": "add", "path": "/a", "value": 1}]),
-    record.Edited(file="workspace.yaml", by="alice", sha=""),
-    record.Edited(
+    records.TaskDone(id="t"),
+    records.TaskDone(id="t", moved_to="../other"),
+    records.Spent(),
+    records.Spent(agent="a", tokens=3, usd=0.5),
+    records.Resource(name="db", tier="process", event="opened"),
+    records.Resource(name="db", tier="process", event="released", outcome="timed_out", why="x", ms=5),
+    records.Configured(config={"python": "3.11.7", "prompts": {}}),
+    records.Migrated(agent="a", to=2, patch=[{"op": "add", "path": "/a", "value": 1}]),
+    records.Edited(file="workspace.yaml", by="alice", sha=""),
+    records.Edited(
         agent="a", file="agents/a/todo.md", by="alice", sha="0" * 64, saved=AT, base=5, outline=[[0, 3, -1, 0, 1]],
         plan=(Splice(0, 0, "- [ ] a\n"),), redone=("1", "_notes"), dropped=("2",), says=("one is to be done again",),
     ),
-    record.Edited(file="state.json", by="alice", sha="0" * 64, patch=[{"op": "remove", "path": "/a"}]),
-    record.Edited(
+    records.Edited(file="state.json", by="alice", sha="0" * 64, patch=[{"op": "remove", "path": "/a"}]),
+    records.Edited(
         file="steps/3/01-send.json", by="alice", sha="0" * 64,
-        step=record.StepEdit(scope="3", key=("send", "0" * 16, 0), redo=True),
+        step=records.StepEdit(scope="3", key=("send", "0" * 16, 0), redo=True),
     ),
-    record.Edited(
+    records.Edited(
         file="steps/3/01-send.json", by="alice", sha="0" * 64,
-        step=record.StepEdit(scope="3", key=("send", "0" * 16, 0), result=Raw(b"1")),
+        step=records.StepEdit(scope="3", key=("send", "0" * 16, 0), result=Raw(b"1")),
     ),
 ]  # fmt: skip
 
@@ -136,42 +143,42 @@ def head_of(data: bytes) -> Any:
 
 
 @pytest.mark.parametrize("written", RECORDS, ids=lambda written: type(written).__name__)
-def test_a_record_is_written_that_its_schema_refuses(written: record.AnyRecord) -> None:
-    line = json.loads(record.encode(Line(7, 6, AT, 2, written, "9c1f03ab", "9c1f03ab9c1f03ab")))
+def test_a_record_is_written_that_its_schema_refuses(written: records.AnyRecord) -> None:
+    line = json.loads(records.encode(Line(7, 6, AT, 2, written, "9c1f03ab", "9c1f03ab9c1f03ab")))
     assert problems("record", line) == []
 
 
 def test_a_kind_of_record_has_no_schema() -> None:
     kinds = {type(written).__struct_config__.tag for written in RECORDS}
-    assert kinds == {kind.__struct_config__.tag for kind in record.AnyRecord.__args__}
+    assert kinds == {kind.__struct_config__.tag for kind in records.AnyRecord.__args__}
     assert kinds <= set(schema("record")["discriminator"]["mapping"])
 
 
 def moment() -> Moment:
     """The root and a sub-agent of a sub-agent, each with an effect under way; one has failed, the run sleeps."""
     found = Moment(run_id="digest-7f3a")
-    written: tuple[record.AnyRecord, ...] = (
+    written: tuple[records.AnyRecord, ...] = (
         OPENED,
-        record.ScopeBegun(scope="3", title="Send it"),
+        records.ScopeBegun(scope="3", title="Send it"),
         STARTED,
         COMPLETED,
-        record.StepStarted(**CALL | {"n": 1}, idempotency_key="k"),
-        record.AgentBegun(agent="a", scope="3", args="0" * 16, call="('x')"),
-        record.AgentBegun(agent="a/b", scope="", args="0" * 16),
-        record.PlanChanged(agent="a/b", plan=(Splice(0, 0, "- [ ] a\n"),), by="agent"),
-        record.ScopeBegun(agent="a/b", scope="3", title="Send it", plan=(Splice(0, 1, "- [/] a ^3\n"),)),
-        record.StepCompleted(**CALL, agent="a/b", result=Raw(b"1"), effect=True),
-        record.Doubt(**CALL | {"n": 1}, agent="a/b", id="d1", why="unclaimed", others=(("send", "0" * 16, 0),)),
-        record.ScopeFailed(agent="a/b", scope="3", error=FAILURE),
-        record.StepFailed(**CALL | {"n": 2}, agent="a/b", error=RAISED, final=True),
-        record.AgentEnded(agent="a/b", error=FAILURE),
-        record.AgentBegun(agent="c", scope="", args="0" * 16),
-        record.ScopeBegun(agent="c", scope="_x", title="x"),
-        record.StepCompleted(**CALL | {"scope": "_x"}, agent="c", result=Raw(b"1"), effect=True),
-        record.ScopeCommitted(agent="c", scope="_x", outputs={"a.md": record.Output("0" * 64, 3)}),
-        record.AgentEnded(agent="c", result=Raw(b"1")),
-        record.Edited(file="state.json", by="alice", sha="0" * 64, patch=[{"op": "add", "path": "", "value": {}}]),
-        record.Closed(status="sleeping", reason="x", until=AT),
+        records.StepStarted(**CALL | {"n": 1}, idempotency_key="k"),
+        records.AgentBegun(agent="a", scope="3", args="0" * 16, call="('x')"),
+        records.AgentBegun(agent="a/b", scope="", args="0" * 16),
+        records.PlanChanged(agent="a/b", plan=(Splice(0, 0, "- [ ] a\n"),), by="agent"),
+        records.ScopeBegun(agent="a/b", scope="3", title="Send it", plan=(Splice(0, 1, "- [/] a ^3\n"),)),
+        records.StepCompleted(**CALL, agent="a/b", result=Raw(b"1"), effect=True),
+        records.Doubt(**CALL | {"n": 1}, agent="a/b", id="d1", why="unclaimed", others=(("send", "0" * 16, 0),)),
+        records.ScopeFailed(agent="a/b", scope="3", error=FAILURE),
+        records.StepFailed(**CALL | {"n": 2}, agent="a/b", error=RAISED, final=True),
+        records.AgentEnded(agent="a/b", error=FAILURE),
+        records.AgentBegun(agent="c", scope="", args="0" * 16),
+        records.ScopeBegun(agent="c", scope="_x", title="x"),
+        records.StepCompleted(**CALL | {"scope": "_x"}, agent="c", result=Raw(b"1"), effect=True),
+        records.ScopeCommitted(agent="c", scope="_x", outputs={"a.md": records.Output("0" * 64, 3)}),
+        records.AgentEnded(agent="c", result=Raw(b"1")),
+        records.Edited(file="state.json", by="alice", sha="0" * 64, patch=[{"op": "add", "path": "", "value": {}}]),
+        records.Closed(status="sleeping", reason="x", until=AT),
     )
     found.apply(linked(Line(seq, seq, AT, 1, item) for seq, item in enumerate(written, 1)).lines)
     assert set(found.agents) == {"", "a", "a/b", "c"} and found.agents["c"].past and found.root.edits
@@ -190,10 +197,10 @@ def test_a_state_file_is_written_that_its_schema_refuses(agent: str) -> None:
         STARTED,
         COMPLETED,
         FAILED,
-        *(record.StepCompleted(**CALL, **more) for more in ({"blob": BLOB}, {"agent": "a/b"})),
+        *(records.StepCompleted(**CALL, **more) for more in ({"blob": BLOB}, {"agent": "a/b"})),
     ],
 )
-def test_a_step_file_is_written_that_its_schema_refuses(of: record.OfCall) -> None:
+def test_a_step_file_is_written_that_its_schema_refuses(of: records.OfCall) -> None:
     written = json.loads(projection.step_file(moment(), of))
     assert problems("step", written) == [] == problems("step", written | {"redo": True})
     assert problems("step", written | {"redo": "yes"})
@@ -201,7 +208,8 @@ def test_a_step_file_is_written_that_its_schema_refuses(of: record.OfCall) -> No
 
 def test_a_checkpoint_is_written_that_its_schema_refuses() -> None:
     for found in (Moment(run_id="a"), moment()):
-        assert problems("checkpoint", json.loads(checkpoint.encode(found, {}))) == []
+        for listed in ({}, {"workspace.yaml": '"0"'}):
+            assert problems("checkpoint", json.loads(checkpoint.encode(found, {}, listed))) == []
 
 
 def test_the_schema_of_a_checkpoint_tells_of_fields_that_are_gone() -> None:
@@ -216,20 +224,138 @@ def test_a_lease_is_written_that_its_schema_refuses() -> None:
 
 
 def test_a_tombstone_is_written_that_its_schema_refuses() -> None:
-    stone = tombstone.Tombstone(run_id="a", to="s3://b/a: #x", at=AT, by="me@here", satchel="0.1.0", sha256="0" * 64)
-    written = tombstone.encode(stone)
-    assert problems("moved", yamltext.load(written.decode(), tombstone.PATH).value) == []
-    assert tombstone.parse(written) == stone
+    stone = moved_file.Tombstone(run_id="a", to="s3://b/a: #x", at=AT, by="me@here", satchel="0.1.0", sha256="0" * 64)
+    written = moved_file.encode(stone)
+    assert problems("moved", yamltext.load(written.decode(), moved_file.PATH).value) == []
+    assert moved_file.parse(written) == stone
 
 
 def test_a_front_matter_is_written_that_its_schema_refuses() -> None:
-    head = partial.PartialHead(run_id="a", agent="a/b", **CALL, attempt=1, at=AT, call='x: "y" # z')
-    assert problems("partial", head_of(partial.encode_partial(head, "abc"))) == []
-    recovered = partial.RecoveredHead(run_id="a", agent="a/b", **CALL, **CUT, crc="0" * 8)
-    assert problems("recovered", head_of(partial.encode_recovered(recovered, "abc"))) == []
+    head = partial_files.PartialHead(run_id="a", agent="a/b", **CALL, attempt=1, at=AT, call='x: "y" # z')
+    assert problems("partial", head_of(partial_files.encode_partial(head, "abc"))) == []
+    recovered = partial_files.RecoveredHead(run_id="a", agent="a/b", **CALL, **CUT, crc="0" * 8)
+    assert problems("recovered", head_of(partial_files.encode_recovered(recovered, "abc"))) == []
 
 
 @pytest.mark.parametrize("content", [b'"hi"', b'[{"type":"text"}]', b"null"])
 def test_a_line_of_messages_jsonl_is_written_that_its_schema_refuses(content: bytes) -> None:
-    said = record.Message(scope="3", role="user", content=Raw(content))
-    assert problems("message", json.loads(messagefile.encode([Line(7, 6, AT, 2, said)]))) == []
+    said = records.Message(scope="3", role="user", content=Raw(content))
+    assert problems("message", json.loads(message_file.encode([Line(7, 6, AT, 2, said)]))) == []
+
+
+# What accepts a file quickly, and jsonschema, which is asked about the rest
+
+PAUSE = {
+    "status": "paused", "reason": "x", "by": "a", "mode": "drain", "resume": "continue", "paused_at": AT,
+    "forced": False, "requested_at": AT,
+    "checkpoint": {"seq": 3, "file": "checkpoints/3.json", "sha256": "0", "verified": True},
+    "position": {"item": None, "steps_done": 1, "waiting_for": ["d1"]}, "config": {"python": "3.11"},
+    "references": ["a"], "x-mine": 1,
+}  # fmt: skip
+WORKSPACE = {
+    "format": 1, "run_id": "a", "agent": "agent.py:main", "settings": {"a": 1}, "on_drift": "refuse", "x-mine": [],
+    "budget": {"steps": 3, "usd": 0.5}, "checkpoints": {"every": "10m", "keep": [5, "24h"]},
+    "drain": {"timeout": "2m", "then": "extend"},
+}  # fmt: skip
+APPROVAL = {
+    "format": 1, "run_id": "a", "id": "a1", "question": "x?", "asked_at": AT, "choices": ["approve", "deny"],
+    "expires": AT, "decision": "deny", "note": "x",
+}  # fmt: skip
+
+OTHERS: list[Any] = [
+    None, True, 0, 1, -1, 1.5, 2.0, 10**30, "", "x", "x\n", "/a~2", AT, AT + "\n", "0" * 16, "0" * 16 + "\n", "0" * 64,
+    [], [1], ["x", "0" * 16, 0], {}, {"x": 1}, {"kind": "E", "message": "", "members": [{"kind": 1}]},
+    [{"op": "add", "path": "/a"}], [{"op": "remove", "path": "/a"}], [{"op": "add", "path": "/a/~2", "value": 1}],
+]  # fmt: skip
+"""What a mutant has in the place of a part."""
+
+
+def samples() -> Iterator[tuple[str, Any]]:
+    """Of every schema, valid."""
+    for written in RECORDS:
+        yield "record", json.loads(records.encode(Line(7, 6, AT, 2, written, "9c1f03ab", "9c1f03ab9c1f03ab")))
+    found = moment()
+    for agent in found.agents.values():
+        yield "state", json.loads(projection.state_file(found, agent))
+    for of in (STARTED, COMPLETED, FAILED):
+        yield "step", json.loads(projection.step_file(found, of))
+    yield "checkpoint", json.loads(checkpoint.encode(found, {}))
+    made = lease.Lease(run_id="a", host="h", pid=1, process_started="12", epoch=1, since=AT, url="/w")
+    yield "lease", json.loads(lease.encode(made))
+    stone = moved_file.Tombstone(run_id="a", to="s3://b/a", at=AT, by="me@here", satchel="0.1.0", sha256="0" * 64)
+    yield "moved", yamltext.load(moved_file.encode(stone).decode(), moved_file.PATH).value
+    head = partial_files.PartialHead(run_id="a", agent="a/b", **CALL, attempt=1, at=AT, call="x")
+    yield "partial", head_of(partial_files.encode_partial(head, "abc"))
+    recovered = partial_files.RecoveredHead(run_id="a", agent="a/b", **CALL, **CUT, crc="0" * 8)
+    yield "recovered", head_of(partial_files.encode_recovered(recovered, "abc"))
+    said = records.Message(scope="3", role="user", content=Raw(b"1"))
+    yield "message", json.loads(message_file.encode([Line(7, 6, AT, 2, said)]))
+    yield from (("pause", PAUSE), ("pause", None), ("workspace", WORKSPACE), ("approval", APPROVAL), ("data", {"a": 1}))
+
+
+def mutants(value: Any) -> Iterator[Any]:
+    """`value` with one thing changed anywhere: another one in its place, a key that is gone, or one more."""
+    yield from OTHERS
+    parts = [*value.items()] if isinstance(value, dict) else [*enumerate(value)] if isinstance(value, list) else []
+    for key, part in parts:
+        for other in mutants(part):
+            changed = value.copy()
+            changed[key] = other
+            yield changed
+        changed = value.copy()
+        del changed[key]
+        yield changed
+    if isinstance(value, dict):
+        yield value | {"else": 1}
+        yield value | {"x-else": 1}
+    elif isinstance(value, list):
+        yield value + value
+
+
+def says(name: str, value: Any) -> list[Problem]:
+    return checking.check(validate._validator(name), value, dotted, 1)
+
+
+def test_jsonschema_is_asked_about_what_is_plainly_valid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes thirty times as long, and its import as long as a small command."""
+    assert {name for name, _ in samples()} == {*names()}
+    monkeypatch.setattr(validate, "_validator", None)
+    for name, value in samples():
+        assert problems(name, value) == []
+
+
+@pytest.mark.parametrize("every", [97, pytest.param(1, marks=pytest.mark.slow)])
+def test_what_is_accepted_quickly_is_refused_by_jsonschema(every: int) -> None:
+    """Mutants of all kinds of file; of records, every family."""
+    accepted = refused = 0
+    for name, value in samples():
+        accepts = validate._accepts(name)
+        for mutant in itertools.islice(mutants(value), 0, None, every):
+            if accepts(mutant):
+                accepted += 1
+                assert says(name, mutant) == [], mutant
+            else:
+                refused += 1
+    assert accepted > 7_000 / every and refused > 10_000 / every, (accepted, refused)
+
+
+def test_a_value_too_deep_to_look_at_is_accepted() -> None:
+    deep: dict[str, Any] = {"kind": 1, "message": ""}
+    for _ in range(300):
+        deep = {"kind": "E", "message": "", "members": [deep]}
+    line = json.loads(records.encode(Line(7, 6, AT, 2, records.Paused(), "9c1f03ab"))) | {"error": deep}
+    assert not validate._accepts("record")(line)
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"not": {"type": "string"}}, 1),
+        ({"properties": {"a": {"format": "date"}}}, {"a": "x"}),
+        ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, 1.0),
+        ({"if": {"type": "integer"}, "else": {"minimum": 5}}, 1.0),
+        ({"if": {"properties": {"a": {"const": 1}}}, "then": False}, {"a": 1.0}),
+    ],
+)
+def test_a_keyword_that_is_not_known_is_passed_over(schema: dict[str, Any], value: Any) -> None:
+    assert not accepting("x", lambda name: schema)(value)

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from satchel.runtime.supervision.serving import Event, Server
-from satchel.runtime.supervision.supervisor import Policy
+from satchel.runtime.supervision.child.supervisor import Policy
+from satchel.runtime.supervision.serve.server import Event, Server
 
 from .supervised import PATIENCE
 

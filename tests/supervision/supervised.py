@@ -15,7 +15,7 @@ from typing import Any
 
 import warm
 
-from satchel.workspace import lease
+from satchel.workspace.inspect import lease
 from satchel.workspace.store import DiskStore
 
 PATIENCE = 15.0
@@ -64,7 +64,7 @@ async def main(run):
 # The fast policy is for the tests' patience; all else is what `satchel run` does.
 _PROGRAM = """
 import json, sys
-from satchel.runtime.supervision.supervisor import Order, Policy, supervise
+from satchel.runtime.supervision.child.supervisor import Order, Policy, supervise
 from satchel.workspace.store import open_store
 folder, timeout, policy = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3])
 words = ["run", "--quiet", "--", folder]

@@ -8,9 +8,9 @@ from unittest import mock
 
 import pytest
 
-from satchel.runtime.supervision import background
-from satchel.runtime.supervision.background import LOG, bound_log, open_log
-from satchel.runtime.supervision.supervisor import Order, Supervisor
+from satchel.runtime.supervision.child import background
+from satchel.runtime.supervision.child.background import LOG, bound_log, open_log
+from satchel.runtime.supervision.child.supervisor import Order, Supervisor
 from satchel.workspace.store import DiskStore
 
 LIMIT = 1000

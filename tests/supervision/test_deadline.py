@@ -11,17 +11,18 @@ from typing import Any
 
 import pytest
 
-from satchel.runtime.supervision import deadline
-from satchel.runtime.supervision.aftermath import stop_wanted
-from satchel.runtime.supervision.deadline import Deadline, Late
-from satchel.runtime.supervision.glancing import Glance
-from satchel.workspace import pausing, record
-from satchel.workspace.errors import StorageFailed
-from satchel.workspace.opening import Workspace, opened
-from satchel.workspace.pausefile import SIGNAL
-from satchel.workspace.record import PauseRequested
-from satchel.workspace.report import Report
+from satchel.runtime.supervision.child.aftermath import stop_wanted
+from satchel.runtime.supervision.child.deadline import Deadline, Late
+from satchel.runtime.supervision.child.pause_watch import Glance
+from satchel.workspace.base.errors import StorageFailed
+from satchel.workspace.inspect import load
+from satchel.workspace.inspect.report import Report
+from satchel.workspace.journal import records as record
+from satchel.workspace.journal.records import PauseRequested
+from satchel.workspace.lifecycle import pausing
+from satchel.workspace.lifecycle.opening import Workspace, opened
 from satchel.workspace.store import Abilities, DiskStore
+from satchel.workspace.views.pause_file import SIGNAL
 
 HEAD = "format: 1\nrun_id: test-1\nagent: agent.py:main\ndrain: {timeout: 60s}\n"
 WINDOW = "windows: [{cron: '0 22 * * *', duration: 6h, reason: maintenance}]\n"
@@ -76,7 +77,7 @@ def run(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.Monk
     made = SimpleNamespace(run=None)
     with opened(DiskStore(tmp_path), "run", Report()) as workspace:
         made.run = Run(tmp_path, workspace, options.get("drain_timeout"))
-        monkeypatch.setattr("satchel.workspace.journal.writing.now", lambda: record.time_text(made.run.clock()))
+        monkeypatch.setattr("satchel.workspace.journal.writer.now", lambda: record.time_text(made.run.clock()))
         yield made.run
 
 
@@ -294,7 +295,7 @@ def test_a_workspace_that_can_not_be_read_ends_the_supervisor(run: Run, monkeypa
 
     run.save("reason: mine\n")
     with monkeypatch.context() as broken:
-        broken.setattr(deadline, "look", fails)
+        broken.setattr(load, "look", fails)
         assert run.after(100) is None
     assert run.after(1) is None and run.after(10) is not None
 
@@ -303,8 +304,8 @@ def test_a_look_over_a_network_is_waited_for(run: Run, monkeypatch: pytest.Monke
     """Signals must be heard meanwhile."""
     far_away = Remote(run.folder)
     run.deadline = Deadline(far_away, run.glance, None, 5.0, 0.0, run.clock)
-    may_look, look = threading.Event(), deadline.look
-    monkeypatch.setattr(deadline, "look", lambda *args, **kept: may_look.wait(10) and look(*args, **kept))
+    may_look, look = threading.Event(), load.look
+    monkeypatch.setattr(load, "look", lambda *args, **kept: may_look.wait(10) and look(*args, **kept))
     run.save("reason: mine\n")
     assert run.glance.has_changed()
     run.deadline.pause_has_changed(0.0)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from satchel.runtime.supervision.glancing import Glance
-from satchel.workspace import pausefile
+from satchel.runtime.supervision.child.pause_watch import Glance
 from satchel.workspace.store import DiskStore
+from satchel.workspace.views import pause_file
 
 FORMS = [
     "{}: {}\n",
@@ -77,7 +77,7 @@ def test_an_emergency_that_is_over_is_one_again(tmp_path: Path, status: str, ask
 def test_a_file_that_nobody_has_changed_is_parsed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "pause.yaml").write_text("reason: mine\n")
     parsed = []
-    monkeypatch.setattr(pausefile, "parse", lambda data, parse=pausefile.parse: parsed.append(data) or parse(data))
+    monkeypatch.setattr(pause_file, "parse", lambda data, parse=pause_file.parse: parsed.append(data) or parse(data))
     glance = Glance(DiskStore(tmp_path))
     for _ in range(3):
         assert glance.is_stopped() and not is_emergency(glance)

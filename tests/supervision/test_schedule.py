@@ -12,18 +12,19 @@ import pytest
 from waits import NOBODY_SAVES
 
 from satchel import InboxTask, Run, agent, run
-from satchel.runtime.running import Outcome
-from satchel.runtime.supervision import schedule as scheduling
-from satchel.runtime.supervision.judging import judge
-from satchel.runtime.supervision.schedule import Schedule
-from satchel.workspace import inbox, settling
-from satchel.workspace.errors import InvalidFile
-from satchel.workspace.looking import look as look_at
-from satchel.workspace.moment import FIRED
-from satchel.workspace.opening import opened
-from satchel.workspace.record import time_text
-from satchel.workspace.report import Report
+from satchel.runtime.execution.running import Outcome
+from satchel.runtime.supervision.serve import schedule as scheduling
+from satchel.runtime.supervision.serve.judging import judge
+from satchel.runtime.supervision.serve.schedule import Schedule
+from satchel.workspace.base.errors import InvalidFile
+from satchel.workspace.inspect.load import look as look_at
+from satchel.workspace.inspect.report import Report
+from satchel.workspace.journal.records import time_text
+from satchel.workspace.lifecycle.opening import opened
+from satchel.workspace.people.inbox import inbox
+from satchel.workspace.state.run_state import FIRED
 from satchel.workspace.store import DiskStore
+from satchel.workspace.views import stable_read
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -45,8 +46,8 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """What all records are dated by."""
     found = Clock()
-    monkeypatch.setattr("satchel.workspace.journal.writing.now", lambda: time_text(found.now))
-    monkeypatch.setattr(settling, "WAITS", NOBODY_SAVES)
+    monkeypatch.setattr("satchel.workspace.journal.writer.now", lambda: time_text(found.now))
+    monkeypatch.setattr(stable_read, "WAITS", NOBODY_SAVES)
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,18 +20,18 @@ import warm
 
 import satchel
 from satchel import Run, agent
-from satchel.runtime.supervision.judging import Verdict, judge
-from satchel.runtime.supervision.roots import FolderRoot, Root, UrlRoot
-from satchel.runtime.supervision.serving import Server
-from satchel.runtime.supervision.supervisor import Supervisor
-from satchel.workspace import pausing
-from satchel.workspace.errors import Conflicting, SatchelError, StorageFailed
-from satchel.workspace.opening import opened
-from satchel.workspace.pausefile import SIGNAL
-from satchel.workspace.record import PauseRequested
-from satchel.workspace.report import Report
-from satchel.workspace.settling import Unsettled
+from satchel.runtime.supervision.child.supervisor import Supervisor
+from satchel.runtime.supervision.serve.judging import Verdict, judge
+from satchel.runtime.supervision.serve.roots import FolderRoot, Root, UrlRoot
+from satchel.runtime.supervision.serve.server import Server
+from satchel.workspace.base.errors import Conflicting, SatchelError, StorageFailed
+from satchel.workspace.inspect.report import Report
+from satchel.workspace.journal.records import PauseRequested
+from satchel.workspace.lifecycle import pausing
+from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.store import DiskStore
+from satchel.workspace.views.pause_file import SIGNAL
+from satchel.workspace.views.stable_read import Unsettled
 
 from . import supervised
 from .supervised import BLOCKING, WAITING, journal, seen, wait_until
@@ -63,7 +64,7 @@ def send(text):
 async def main(run):
     await send("a")
 """
-SLEEPING = "import satchel.runtime.sleeping as sleeping; sleeping._IN_PROCESS = 0.1\n" + QUICK.replace(
+SLEEPING = "import satchel.runtime.run.sleeping as sleeping; sleeping._IN_PROCESS = 0.1\n" + QUICK.replace(
     'run.state["done"] = True', "await run.sleep(SECONDS)"
 )
 FAILING = QUICK.replace('run.state["done"] = True', "raise KeyError('x')")
@@ -283,7 +284,7 @@ def test_new_work_for_a_sub_agent_is_not_noticed(root: Path, kind: Callable[[str
     before = looked_at.signature(folder)
     todo.write_text(todo.read_text() + "- [ ] one more\n")
     assert judge(DiskStore(root / "a"), datetime.now(UTC)).starts
-    looked_at.refresh()
+    looked_at.refresh([folder])
     assert looked_at.signature(folder) != before
 
 
@@ -460,6 +461,18 @@ def test_a_schedule_is_not_waited_for(tmp_path: Path) -> None:
     assert judge(DiskStore(folder), later) == Verdict(True, None, "its schedule", by_clock=True)  # nobody looked
     assert judge(DiskStore(folder), later, tried=later).at == later + timedelta(days=1)
     assert judge(DiskStore(folder), now - timedelta(days=400)).at is None, "the clock of the start ran ahead"
+
+
+def test_a_failed_run_whose_journal_is_gone_can_not_be_judged(tmp_path: Path) -> None:
+    """state.json says that it has failed, and nothing says when: only the next time of its schedule starts it."""
+    folder = make(tmp_path / "a", FAILING)
+    assert satchel.run(folder).status == "failed"
+    shutil.rmtree(folder / "journal")
+    shutil.rmtree(folder / "checkpoints")
+    assert judge(DiskStore(folder), NOW) == Verdict(False)
+    with (folder / "workspace.yaml").open("a") as file:
+        file.write("schedule: [{cron: '0 9 * * *', timezone: UTC}]\n")
+    assert judge(DiskStore(folder), NOW).at == datetime(2026, 11, 23, 9, tzinfo=UTC)
 
 
 def test_a_start_of_the_schedule_is_missed_or_made_twice(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

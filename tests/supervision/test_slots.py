@@ -12,10 +12,10 @@ import pytest
 import warm
 
 from satchel import Run, agent, run, step
-from satchel.runtime import uplink
-from satchel.runtime.supervision import cores
-from satchel.runtime.supervision.supervisor import Policy
-from satchel.workspace import lease
+from satchel.runtime.engine import uplink
+from satchel.runtime.supervision.child.supervisor import Policy
+from satchel.runtime.supervision.serve import cores
+from satchel.workspace.inspect import lease
 
 from .serve_in_process import Served
 from .supervised import BLOCKING, BUSY, WAITING, make
@@ -125,7 +125,7 @@ def test_a_run_that_is_deaf_is_not_named_or_all_the_time(root: Path, serve: Serv
 
 
 def test_a_run_whose_loop_turns_is_taken_for_deaf(root: Path, serve: Serve) -> None:
-    make(root / "a", "import satchel.runtime.uplink as uplink; uplink._EVERY = 0.05\n" + WAITING)
+    make(root / "a", "import satchel.runtime.engine.uplink as uplink; uplink._EVERY = 0.05\n" + WAITING)
     served = serve()
     heard: set[float] = set()
 

@@ -15,9 +15,9 @@ from unittest import mock
 import pytest
 import warm
 
-from satchel.runtime.supervision import serving
-from satchel.runtime.uplink import _Lossy
-from satchel.workspace.errors import StorageFailed
+from satchel.runtime.engine.uplink import _Lossy
+from satchel.runtime.supervision.serve import server
+from satchel.workspace.base.errors import StorageFailed
 from satchel.workspace.store import DiskStore
 
 from .serve_in_process import Served
@@ -42,7 +42,7 @@ async def main(run):
 
 FULL = """
 import errno, os, pathlib
-from satchel.workspace.store.syscalls import Syscalls
+from satchel.workspace.store.disk.syscalls import Syscalls
 
 def write(self, fd, data, real=Syscalls.write):
     if pathlib.Path(FOLDER, "full").exists():
@@ -63,8 +63,8 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def serve(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Served]]:
-    monkeypatch.setattr(serving, "_FIRST", 0.05)
-    monkeypatch.setattr(serving, "_LONGEST", 0.1)
+    monkeypatch.setattr(server, "_FIRST", 0.05)
+    monkeypatch.setattr(server, "_LONGEST", 0.1)
     monkeypatch.setattr(subprocess, "Popen", warm.Popen)
     started: list[Served] = []
 
@@ -141,7 +141,7 @@ def test_a_log_that_can_not_be_written_ends_the_run(tmp_path: Path) -> None:
         assert _Lossy(full.fileno(), "wb", closefd=False).write(b"abc") == 3
     folder = make(tmp_path / "a", COUNTING.replace("BETWEEN", "pass"))
     program = (
-        "import os, sys; from satchel.runtime.supervision.child import Child\n"
+        "import os, sys; from satchel.runtime.supervision.child.child import Child\n"
         f"child = Child(['run', {str(folder)!r}], is_only=False, patience=None, output=open('/dev/full', 'wb'))\n"
         "code = os.waitpid(child.pid, 0)\n"
         "child._process.returncode = os.waitstatus_to_exitcode(code[1])\n"
@@ -180,7 +180,7 @@ def test_a_folder_that_can_not_be_read_for_a_moment_is_given_up(
 
     served = serve()
     with monkeypatch.context() as patched:
-        patched.setattr(serving, "judge", fails)
+        patched.setattr(server, "judge", fails)
         for _ in range(3):
             served.turn()
     assert served.events == [("storage", "a", f"can't be read (OSError: [Errno 116] {os.strerror(116)})")]

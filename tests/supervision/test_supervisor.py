@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from satchel.runtime.cli.standing import stand
-from satchel.runtime.supervision.child import Child
-from satchel.runtime.supervision.supervisor import Order, Supervisor
+from satchel.runtime.control.standing import stand
+from satchel.runtime.supervision.child.child import Child
+from satchel.runtime.supervision.child.supervisor import Order, Supervisor
 from satchel.workspace.store import DiskStore
 
 from . import supervised
@@ -141,7 +141,7 @@ def is_held(pid: int, number: int) -> bool:
 
 _FIRST_PROCESS = """
 import ctypes, os, subprocess, sys
-from satchel.runtime.supervision.processes import reap_orphans
+from satchel.runtime.supervision.emergency.processes import reap_orphans
 assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0  # orphans become children of this process
 reading, writing = os.pipe()
 command = [sys.executable, "-c", "import os; pid = os.fork() or os._exit(7); os.write(1, b'%d' % pid); os._exit(9)"]

@@ -20,15 +20,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from satchel import run
-from satchel.workspace import opening
-from satchel.workspace.edits import Side
-from satchel.workspace.errors import Conflicting, InvalidFile, Refused
-from satchel.workspace.looking import look as look_at
-from satchel.workspace.opening import Why, opened
-from satchel.workspace.projector import Projector
-from satchel.workspace.record import Doubt
-from satchel.workspace.report import Report
+from satchel.workspace.base.errors import Conflicting, InvalidFile, Refused
+from satchel.workspace.inspect.load import look as look_at
+from satchel.workspace.inspect.report import Report
+from satchel.workspace.journal.records import Doubt
+from satchel.workspace.lifecycle import opening
+from satchel.workspace.lifecycle.opening import Why, opened
+from satchel.workspace.people.edits import Side
 from satchel.workspace.store import DiskStore
+from satchel.workspace.views.projector import Projector
 
 from . import person
 from .model import GONE, Lost, Model, Opened, Saved, agent_of, kept_aside

@@ -14,9 +14,9 @@ from crash.memory import Memory
 from msgspec import Raw
 
 from satchel import Item, NotDone, Run, agent, effect, step
-from satchel.workspace.opening import Workspace
-from satchel.workspace.record import NOTHING, Doubt, Resolved
-from satchel.workspace.report import Report
+from satchel.workspace.inspect.report import Report
+from satchel.workspace.journal.records import NOTHING, Doubt, Resolved
+from satchel.workspace.lifecycle.opening import Workspace
 
 PLANS = {
     "": ("Pack", "Ask", "Leave"),

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..record import NO_CRC, Line, crc_of, is_whole
 from ..store import Store
 from .naming import FOLDER, segment_path
+from .records.line import NO_CRC, Line, crc_of, is_whole
 from .segment import Misfit, Segment, apart, segment_of
 
 _READ_LIMIT = 1 << 30

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from ..errors import Damaged, SatchelError
-from ..record import NO_CRC, BadLine, Fenced, Line, Opened, parse
+from ..base import Damaged, SatchelError, decoder
 from ..store import Store
 from .naming import FOLDER, segment_path, segments
+from .records.line import NO_CRC, Line, parse_if_whole
+from .records.process import Fenced, Opened
 from .segment import Misfit
 
 _READ_LIMIT = 1 << 30
@@ -53,6 +54,9 @@ class _Checkpoint(msgspec.Struct):
     moment: _Position
 
 
+_checkpoint = decoder(_Checkpoint)
+
+
 @dataclass(slots=True)
 class _Pieces:
     """All that lies there."""
@@ -67,7 +71,7 @@ def explained(store: Store, error: Misfit) -> Damaged:
     """The error to raise in place of `error`: it names the files that belong together, if there are two histories."""
     try:
         return woven(store) or error
-    except SatchelError:
+    except (SatchelError, FileNotFoundError):  # a file went meanwhile: its owner has rolled it up, and it all changes
         return error
 
 
@@ -105,9 +109,7 @@ def _read(store: Store) -> _Pieces:
     for path in map(segment_path, segments(store)):
         rows = store.read(path, limit=_READ_LIMIT).data.split(b"\n")[:-1]
         for row in rows:
-            try:
-                line = parse(row)
-            except BadLine:
+            if (line := parse_if_whole(row)) is None:
                 continue
             place = line.seq, line.crc
             pieces.lines[place] = line
@@ -118,7 +120,7 @@ def _read(store: Store) -> _Pieces:
         if _CHECKPOINT.fullmatch(entry.path):
             with suppress(msgspec.MsgspecError, RecursionError, SatchelError, FileNotFoundError):
                 data = store.read(entry.path, limit=_READ_LIMIT).data
-                pieces.points[entry.path] = msgspec.json.decode(data, type=_Checkpoint).moment
+                pieces.points[entry.path] = _checkpoint.decode(data).moment
     return pieces
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..errors import SatchelError
-from ..record import BadLine, Line, parse
+from ..base import SatchelError
 from ..store import Store
 from .histories import woven
 from .naming import segment_path, segments
+from .records.line import BadLine, Line, parse
 
 _END_BYTES = 64 << 10
 """So much is read of the end of each segment: of most it is all."""

@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from ..errors import SatchelError, StorageFailed
-from ..record import BadLine, Fenced, crc_of, parse
+from ..base import SatchelError, StorageFailed
 from ..store import Store
 from .naming import segment_path, sizes
+from .records.line import BadLine, crc_of, parse
+from .records.process import Fenced
 
 MANY = 16
 """So many small segments in a row are merged."""

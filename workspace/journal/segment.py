@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..errors import Damaged
-from ..record import BadLine, Fenced, Line, crc_of, parse
+from ..base import Damaged
 from .naming import FOLDER
+from .records.line import BadLine, Line, crc_of, parse, parse_if_whole
+from .records.process import Fenced
 
 
 class Misfit(Damaged):
@@ -35,7 +36,7 @@ def segment_of(path: str, data: bytes, first: int, after: int, *, is_last: bool)
     """The segment `path`, whose own first record is `first`. Lines up to record `after` are not parsed, where
     that has its place. Damaged for what a crash does not leave."""
     rows = data.split(b"\n")
-    head = _parsed(rows[0])
+    head = parse_if_whole(rows[0])
     begins = _repeated_from(rows, head, first)
     known = _known(rows, begins, after)
     lines: list[Line] = []
@@ -79,17 +80,10 @@ def apart(seq: int, path: str = FOLDER) -> Misfit:
     )  # fmt: skip
 
 
-def _parsed(row: bytes) -> Line | None:
-    try:
-        return parse(row)
-    except BadLine:
-        return None
-
-
 def _repeated_from(rows: Sequence[bytes], head: Line | None, first: int) -> int:
     """The record that a segment begins with. One that begins before its name must reach the record it is named for."""
     if head is not None and head.seq < first <= head.seq + len(rows) - 1:
-        named = _parsed(rows[first - head.seq])
+        named = parse_if_whole(rows[first - head.seq])
         if named is not None and named.seq == first:
             return head.seq
     return first
@@ -99,7 +93,7 @@ def _known(rows: Sequence[bytes], begins: int, after: int) -> int:
     """How many rows a checkpoint at `after` has made needless to read: opening reads the tail, not the history."""
     count = after + 1 - begins
     if 0 < count < len(rows):  # the last row has no end
-        line = _parsed(rows[count - 1])
+        line = parse_if_whole(rows[count - 1])
         if line is not None and line.seq == after:
             return count
     return 0  # then all are read, to tell what is wrong

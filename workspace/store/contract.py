@@ -46,13 +46,16 @@ class Exchanged(NamedTuple):
 class Abilities(NamedTuple):
     """What a kind of storage can do, where kinds differ. `satchel check URL` prints it."""
 
-    lock: bool  # `lock` keeps other processes out; otherwise the journal fences them (lease.py, journal/objects.py)
+    lock: bool  # `lock` keeps other processes out; otherwise the journal fences them (journal/fencing.py)
     exclusive_create: bool  # of several that `create` one name at once, one wins and the others know
     conditional_replace: bool  # `replace(if_version=)` and `exchange` can't lose what is written at the same moment
     append: bool  # a file can grow: the journal's segments do, and else each group of records is a file of its own
     notice: bool  # `watch` is told of changes; otherwise whoever waits for them has to look
     remote: bool  # every call is a request over a network
 
+
+AT_ONCE = 32
+"""Requests over a network that are under way at the same time, at most."""
 
 DISK = Abilities(lock=True, exclusive_create=True, conditional_replace=True, append=True, notice=True, remote=False)
 BUCKET = Abilities(lock=False, exclusive_create=True, conditional_replace=True, append=False, notice=False, remote=True)
@@ -77,6 +80,10 @@ class Store(Protocol):
 
     @property
     def abilities(self) -> Abilities: ...
+
+    @property
+    def pages(self) -> int:
+        """How many requests a listing of everything takes, as far as the last one tells; 0 where looking costs none."""
 
     def refresh(self, folder: str = "") -> None:
         """Where looking costs requests, `version`, `trace`, `list` and `folders` answer from one listing of the whole
@@ -113,6 +120,9 @@ class Store(Protocol):
 
         With `if_version`, FileChanged unless the file is still that version. On a disk the look and the replacement
         are two calls, so a save in the microseconds between them is not seen.
+
+        Without it, whatever is there is replaced. In a bucket the request is conditional all the same, on the version
+        that this store saw last, and sent again if that is gone: so one that arrives late replaces nothing newer.
         """
 
     def exchange(self, path: str, data: bytes, *, if_version: Version | None) -> Exchanged:
@@ -145,8 +155,8 @@ class Store(Protocol):
         """The paths of the folders directly in `folder`, by name."""
 
     def unusable(self, folder: str) -> Iterator[str]:
-        """The names in `folder` that `list` and `folders` leave out since not every system could have them, as text
-        that can be shown. Not those in a bucket, where anybody may use any key."""
+        """The names in `folder` that `list` and `folders` leave out since not every system could have them, each in one
+        line that is safe to print. Away from the disk, also those of what is neither file nor folder."""
 
     def rename(self, path: str, to: str) -> None:
         """Give a file another name, durably, in place of what has that name. After a crash it has one of the two, or
@@ -175,3 +185,11 @@ class Store(Protocol):
 
 class FileChanged(Exception):
     """The file is no longer the version that was to be replaced."""
+
+
+def read_if_there(store: Store, path: str, *, limit: int | None = None) -> Content | None:
+    """As `Store.read`, but None for what is not there, or is gone meanwhile."""
+    try:
+        return store.read(path) if limit is None else store.read(path, limit=limit)
+    except FileNotFoundError:
+        return None

@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import UsageError
+from ..base import UsageError
 from .contract import Store
-from .disk import DiskStore
+from .disk.store import DiskStore
 
 _S3 = ("s3", "s3a")
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -35,15 +35,15 @@ def open_store(url: str, storage_options: Mapping[str, Any] | None = None, *, pa
     if "::" in url or "?" in url:
         raise UsageError("not a place to keep files", path=scheme + "://...", remedy="use PROTOCOL://HOST/PATH")
     if scheme in _S3:
-        from .bucket import BucketStore  # slow imports come with it
-        from .s3 import PATIENCE
+        from .remote.bucket import BucketStore  # slow imports come with it
+        from .remote.s3 import PATIENCE
 
         bucket, _, prefix = rest.partition("/")
         if not _BUCKET.fullmatch(bucket):
             raise UsageError("not a bucket's name", path=url, remedy="use s3://bucket/prefix")
         patience = PATIENCE if patience is None else patience
         return BucketStore(bucket, prefix.removesuffix("/"), storage_options, patience=patience)
-    from .other import OtherStore
+    from .remote.fsspec_store import OtherStore
 
     return OtherStore(url, storage_options)
 

@@ -4,14 +4,31 @@ Pure: text in, text out; a person's version is merged as one more text. Reading,
 elsewhere.
 """
 
-from .changes import Changes, Pair, changes
-from .conflicts import PlanConflict
-from .merging import MergedPlan
-from .merging import merge as merge_plans
-from .plan import Plan, Progress
-from .settling import settle
-from .splice import Splice, between
-from .task import Mark, Row, Task
+from typing import TYPE_CHECKING
+
+from ..base.lazy import lazily
+
+if TYPE_CHECKING:
+    from .merge.conflict import PlanConflict
+    from .merge.diff import Changes, Pair, changes
+    from .merge.marks import settle
+    from .merge.merge import MergedPlan, merge_plans
+    from .plan import Plan, Progress
+    from .splice import Splice, between
+    from .task import Mark, Row, Task
+else:
+    __getattr__, __dir__ = lazily(
+        __name__,
+        {
+            "merge.conflict": ("PlanConflict",),
+            "merge.diff": ("Changes", "Pair", "changes"),
+            "merge.marks": ("settle",),
+            "merge.merge": ("MergedPlan", "merge_plans"),
+            "plan": ("Plan", "Progress"),
+            "splice": ("Splice", "between"),
+            "task": ("Mark", "Row", "Task"),
+        },
+    )
 
 __all__ = [
     "Changes",

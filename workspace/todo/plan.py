@@ -8,14 +8,15 @@ from itertools import chain
 from typing import NamedTuple, Self
 
 from ...schemas import Problem
-from ..errors import UsageError
-from . import insert, splice
-from .check import is_as_meant
-from .insert import Insertion
-from .parse import Block, Parsed, Suspect, parse
-from .problems import problems
-from .reading import Reading, fitting
-from .remaining import remaining
+from ..base import UsageError
+from . import splice
+from .markdown import insert
+from .markdown.check import is_as_meant
+from .markdown.index import Reading, fitting
+from .markdown.insert import Insertion
+from .markdown.lint import problems
+from .markdown.parse import Block, Parsed, Suspect, parse
+from .markdown.remaining import remaining
 from .splice import Splice
 from .task import (
     FINISHED,
@@ -68,10 +69,14 @@ class Plan:
     def restore(cls, text: str, outline: Sequence[Sequence[int]]) -> Self:
         """A plan whose tasks are known from `outline()`, made of the same text. One that can't be is ignored."""
         plan = cls(text)
-        rows = fitting(plan._lines, outline)
-        if rows is not None:
-            plan._reading = Reading(plan._lines, rows)
+        plan.take_outline(outline)
         return plan
+
+    def take_outline(self, outline: Sequence[Sequence[int]]) -> None:
+        """Know the tasks from `outline()` of a plan of the same text. One that can't be is ignored."""
+        rows = fitting(self._lines, outline)
+        if rows is not None:
+            self._reading, self._layout = Reading(self._lines, rows), None
 
     def copy(self) -> Self:
         """A plan of the same text that changes on its own, and need not be parsed again."""
@@ -84,6 +89,11 @@ class Plan:
         """Where the tasks are, as plain numbers: line, column of the mark, index of the parent or -1, last line of
         the first paragraph, line after the item's last one."""
         return list(self._now().rows)
+
+    def outline_after(self, splices: Sequence[Splice]) -> list[Row]:
+        """The outline if most of the text has come with these: kept, it spares every later opening a parse, and stays
+        in proportion. Otherwise none."""
+        return self.outline() if 2 * sum(len(each.text) for each in splices) >= len(self.text) else []
 
     def __repr__(self) -> str:
         return f"Plan({self.text!r})"

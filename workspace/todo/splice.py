@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from ..errors import UsageError
+from ..base import UsageError
 
 BOM = "\ufeff"
 BREAK = re.compile(r"\r\n|\r|\n")

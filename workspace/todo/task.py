@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from ..errors import UsageError
-from ..names import ID
+from ..base import ID, UsageError
 from .splice import BOM, BREAK, body
 
 Mark = Literal["open", "begun", "done", "cancelled"]

@@ -1,0 +1,164 @@
+"""`@agent`: the function that does the run, and where its code is found."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+import typing
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from ...workspace.base import UsageError
+from .migrations import Migration, chain
+from .resource import Resource, declared
+
+if TYPE_CHECKING:
+    from ...workspace.store import Store
+
+_folders: set[str] = set()  # those that agents of this process were loaded from
+
+AgentFunction = Callable[..., Awaitable[Any]]
+
+Durability = Literal["strict", "pipelined"]
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """A user's `async def agent(run)`, with the type of its state, and what it needs."""
+
+    function: AgentFunction
+    state: Any = dict[str, Any]
+    durability: Durability = "strict"
+    on_cancel: AgentFunction | None = None
+    resources: tuple[Resource, ...] = ()
+    migrations: tuple[Migration, ...] = ()  # by the version they lead to
+
+    @property
+    def version(self) -> int:
+        """Of the state type: that of the last migration, 1 without any."""
+        return self.migrations[-1].to if self.migrations else 1
+
+    def initial_state(self) -> Any:
+        """What the state begins as: the type's own defaults."""
+        origin = typing.get_origin(self.state) or self.state
+        if typing.is_typeddict(origin):
+            return {}
+        try:
+            return origin()
+        except (TypeError, ValueError) as error:
+            raise UsageError(
+                f"the state type {getattr(origin, '__name__', origin)} can't be made without arguments", why=str(error),
+                remedy="give every field a default",
+            ) from error  # fmt: skip
+
+
+@overload
+def agent(function: AgentFunction, /) -> Agent: ...
+@overload
+def agent(
+    *, state: Any = ..., durability: Durability = ..., on_cancel: AgentFunction | None = ...,
+    resources: Sequence[Resource] = ..., migrations: Sequence[Migration] = ...,
+) -> Callable[[AgentFunction], Agent]: ...  # fmt: skip
+def agent(
+    function: AgentFunction | None = None, /, *, state: Any = dict[str, Any], durability: Durability = "strict",
+    on_cancel: AgentFunction | None = None, resources: Sequence[Resource] = (), migrations: Sequence[Migration] = (),
+) -> Any:  # fmt: skip
+    """Make `async def f(run)` an agent.
+
+    It is called from the top at every start, with the files as they are: finished items are not visited again, and
+    finished steps of unfinished items are answered from the record. `state` is the type of `run.state`: a pydantic
+    model, dataclass, TypedDict, or a dict if it is left out.
+
+    `durability`: `strict` means that a step returns when its record is durable. `pipelined` means that it returns at
+    once and its record follows within a tenth of a second; an effect, a question, an output and a commit wait for all
+    records before them. A kill may then cost some of the last steps, which are done again; nothing else.
+
+    `on_cancel`: an `async def f(run)` that is called in the agent's place when the run is cancelled, to undo what must
+    not stay half done. Its steps and effects are kept like the agent's.
+
+    `resources`, of the agent that a run begins with, are opened before it is called and released after it:
+    `run.resources[name]`. `migrations` bring data that an earlier version of the agent has left to the state type as it
+    is now.
+    """
+    if durability not in ("strict", "pipelined"):
+        raise UsageError(f"an agent's durability can't be {durability!r}", remedy="it is 'strict' or 'pipelined'")
+
+    def make(function: AgentFunction) -> Agent:
+        if not inspect.iscoroutinefunction(function):
+            raise UsageError(f"the agent {getattr(function, '__name__', function)} must be `async def`")
+        if on_cancel is not None and not inspect.iscoroutinefunction(on_cancel):
+            raise UsageError(f"on_cancel of {function.__name__} must be `async def`")
+        kind = dict[str, Any] if state is dict else state
+        return Agent(function, kind, durability, on_cancel, needs, ordered)
+
+    needs, ordered = declared(resources), chain(migrations)
+    return make if function is None else make(function)
+
+
+def load(store: Store, reference: str) -> Agent:
+    """Import the agent that workspace.yaml names: `agent.py:main` in the workspace, or `package.module:main`.
+
+    This runs code of the workspace; only running and resuming do it.
+    """
+    place, _, name = reference.partition(":")
+    module = _load_file(store, place) if place.endswith(".py") else _load_module(place)
+    found = getattr(module, name, None)
+    if found is None:
+        names = [key for key, value in vars(module).items() if isinstance(value, Agent)]
+        raise UsageError(
+            f"there is no {name!r} in {place}", path="workspace.yaml",
+            remedy=f"agents there: {', '.join(names)}" if names else "decorate the function with @agent",
+        )  # fmt: skip
+    if not isinstance(found, Agent):
+        raise UsageError(f"{reference} is not an agent", path="workspace.yaml", remedy="decorate it with @agent")
+    return found
+
+
+def _load_file(store: Store, path: str) -> Any:
+    from . import download
+
+    source = store.read(path).data  # refuses what leads out of the workspace
+    full = os.path.join(download.folder_of(store), path)
+    name = f"satchel_agent_{abs(hash((full, source)))}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, full)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and get_type_hints look their module up
+    _import_from(os.path.dirname(full))
+    writes_bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    finally:
+        sys.dont_write_bytecode = writes_bytecode
+    return module
+
+
+def _import_from(folder: str) -> None:
+    """Let an agent import what lies beside it, and not what lies beside another agent of this process."""
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file and os.path.dirname(file) in _folders - {folder}:
+            del sys.modules[name]
+    sys.path[:] = [folder, *(entry for entry in sys.path if entry not in _folders)]
+    _folders.add(folder)
+
+
+def _load_module(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and name.startswith(error.name):
+            raise UsageError(
+                f"the module {name!r} is not installed here", path="workspace.yaml",
+                remedy="install it, or name a file of the workspace, as in `agent: agent.py:main`",
+            ) from error  # fmt: skip
+        raise

@@ -1,0 +1,163 @@
+"""What an agent's code is made of: its own modules, and the installed distributions that they import.
+
+Read from the source, so that it is the same at every start, whatever has been imported until then. What a module
+imports by computing a name, and what distributions import in their turn, is not seen.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import importlib.util
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+_SHORT = 12
+"""Hexadecimal digits of a hash that are kept."""
+
+_DEEPEST = 1000
+_TRIES = 10
+
+
+@dataclass(slots=True)
+class Code:
+    """The agent's modules by path, relative to where they are imported from, with the start of their SHA-256."""
+
+    modules: dict[str, str] = field(default_factory=dict)
+    packages: dict[str, str] = field(default_factory=dict)  # distributions, with their versions
+
+
+def of(file: str) -> Code:
+    """What the module in `file` is made of: itself and the modules beside it that it imports, and so on."""
+    folder, top = os.path.dirname(os.path.abspath(file)), ""
+    while os.path.isfile(os.path.join(folder, "__init__.py")):
+        folder, top = os.path.split(folder)
+    code = Code()
+    names: set[str] = set()
+    waiting, seen = [os.path.abspath(file)], set[str]()
+    while waiting and len(seen) < _DEEPEST:
+        path = waiting.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        try:
+            with open(path, "rb") as opened:
+                source = opened.read()
+        except OSError:
+            continue
+        code.modules[os.path.relpath(path, folder)] = short(source)
+        for level, name in _imports(source):
+            is_own = level or not top or name.partition(".")[0] == top  # not all that is installed beside a package
+            found = list(_beside(folder, os.path.dirname(path), level, name)) if is_own else []
+            waiting += found
+            if not found and not level:
+                names.add(name.partition(".")[0])
+    code.modules = dict(sorted(code.modules.items()))
+    code.packages = dict(sorted(_distributions(names)))
+    return code
+
+
+def short(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:_SHORT]
+
+
+@functools.lru_cache(maxsize=256)
+def _imports(source: bytes) -> tuple[tuple[int, str], ...]:
+    """What it imports, wherever in it: how many dots, and the name. Of `from a import b` also `a.b`, it may be one."""
+    try:
+        tree = _parsed(source)
+    except (SyntaxError, ValueError):
+        return ()
+    found: list[tuple[int, str]] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found += [(0, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            found += [(node.level, base)] if base else []
+            found += [(node.level, f"{base}.{alias.name}".lstrip(".")) for alias in node.names]
+    return tuple(dict.fromkeys(found))
+
+
+def _parsed(source: bytes) -> ast.AST:
+    """CPython counts how deep it is once for all threads (python/cpython#106905): where two parse at the same time, and
+    a traceback that is shown is parsed for, one may be told that the count is wrong."""
+    for _ in range(_TRIES):
+        with suppress(SystemError):
+            return ast.parse(source)
+    return ast.parse(source)
+
+
+def _beside(folder: str, here: str, level: int, name: str) -> Iterator[str]:
+    """The files a module of the agent's own stands for: it and the packages around it."""
+    for _ in range(level - 1):
+        here = os.path.dirname(here)
+    at = here if level else folder
+    for part in name.split("."):
+        at = os.path.join(at, part)
+        if os.path.isfile(f"{at}.py"):
+            yield f"{at}.py"
+        elif os.path.isfile(package := os.path.join(at, "__init__.py")):
+            yield package
+        elif not os.path.isdir(at):
+            return
+
+
+def _distributions(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    others = sorted({*names} - sys.stdlib_module_names - {"satchel"})
+    if not others:
+        return
+    from importlib import metadata  # slow, and many agents import nothing that was installed
+
+    for name in others:
+        for distribution in _providers(name):
+            try:
+                said = metadata.metadata(distribution)
+            except metadata.PackageNotFoundError:
+                continue
+            if said["Version"]:
+                yield said["Name"] or distribution, said["Version"]
+
+
+def _providers(name: str) -> list[str]:
+    """The distributions that a module comes with. Most are called as it; to look through all beside it takes longer."""
+    from importlib import metadata
+
+    try:
+        metadata.distribution(name)
+    except metadata.PackageNotFoundError:
+        folder = _where(name)
+        return sorted(_provided(folder, os.stat(folder).st_mtime_ns).get(name, ())) if folder else []
+    return [name]
+
+
+def _where(name: str) -> str | None:
+    """The folder of sys.path that a module would be, or was, imported from."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return None
+    if spec is None:
+        return None
+    locations = list(spec.submodule_search_locations or ())
+    place = locations[0] if locations else spec.origin
+    folder = os.path.dirname(place or "")
+    return folder if os.path.isdir(folder) else None
+
+
+@functools.lru_cache(maxsize=8)
+def _provided(folder: str, changed: int) -> dict[str, set[str]]:
+    """By top-level module the distributions in a folder. `changed` is when the folder was."""
+    from importlib import metadata
+
+    found: dict[str, set[str]] = {}
+    for distribution in metadata.distributions(path=[folder]):
+        modules = (distribution.read_text("top_level.txt") or "").split()
+        modules = modules or [file.parts[0].removesuffix(".py") for file in distribution.files or ()]
+        for module in modules:
+            found.setdefault(module, set()).add(distribution.metadata["Name"])
+    return found

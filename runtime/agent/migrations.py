@@ -1,0 +1,131 @@
+"""`@migration`: brings the data that an earlier version of an agent has left to the state type as it is now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from ...workspace.base import NotSerializable, Refused, UsageError
+from ..steps import Codec, encode
+
+if TYPE_CHECKING:
+    from ...workspace.journal.records import Patch
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """A function that makes data of version `to` out of those of the version before it."""
+
+    to: int
+    function: Callable[[dict[str, Any]], dict[str, Any]]
+
+    def __call__(self, data: dict[str, Any]) -> dict[str, Any]:
+        return self.function(data)
+
+
+def migration(to: int) -> Callable[[Callable[[dict[str, Any]], dict[str, Any]]], Migration]:
+    """Make `def f(data) -> data` the way from version `to - 1` of an agent's state type to version `to`.
+
+    It is called with a run's data of the older version, as JSON, before the agent is entered. It may change and return
+    them, and should do nothing else: it may be called more than once. The first version of a state type is 1, so the
+    first migration leads to 2.
+    """
+    if isinstance(to, bool) or not isinstance(to, int) or to < 2:
+        raise UsageError(f"a migration can't lead to version {to!r}", remedy="the first leads to 2: `@migration(2)`")
+    return lambda function: Migration(to, function)
+
+
+def chain(migrations: Iterable[Migration]) -> tuple[Migration, ...]:
+    """In order. UsageError if they are none, or two lead to the same version."""
+    found = tuple(migrations)
+    for each in found:
+        if not isinstance(each, Migration):
+            raise UsageError(f"{each!r} is not a migration", remedy="decorate it with @migration(2)")
+    found = tuple(sorted(found, key=lambda each: each.to))
+    for one, other in pairwise(found):
+        if one.to == other.to:
+            raise UsageError(f"two migrations lead to version {one.to}")
+    return found
+
+
+class Step(NamedTuple):
+    """One version further."""
+
+    to: int
+    patch: Patch
+
+
+class Migrated(NamedTuple):
+    steps: list[Step]
+    data: Any
+
+
+def migrate(data: Any, version: int, migrations: tuple[Migration, ...], codec: Codec, folder: str = "") -> Migrated:
+    """Bring `data` of `version` to that of the last of `migrations`. Refused if there is no way, if a migration fails,
+    or if what comes out is not what the state type says. Changes nothing."""
+    from ...workspace.state import json_patch as patch
+    from ...workspace.views import STATE
+
+    path, newest = folder + STATE, migrations[-1].to if migrations else 1
+    if version > newest:
+        raise Refused(
+            f"the data are of version {version}, and this agent knows {newest}", path=path,
+            why="a newer version of the agent has written them", remedy="run it with that version of the agent",
+        )  # fmt: skip
+    steps: list[Step] = []
+    for to in range(version + 1, newest + 1):
+        found = next((each for each in migrations if each.to == to), None)
+        if found is None:
+            raise Refused(
+                f"no migration leads from version {to - 1} to {to}", path=path,
+                why=f"the data are of version {version}, and this agent's are of {newest}",
+                remedy=f"give the agent the migration `@migration({to})`",
+            )  # fmt: skip
+        after = _once(data, found, path)
+        steps.append(Step(to, patch.diff(data, after, ordered=True)))
+        data = after
+    if steps:
+        try:
+            codec.decode(msgspec.json.encode(data))
+        except UsageError as error:
+            raise Refused(
+                f"the data as migrated to version {newest} are not what the state type says", path=path, why=error.why,
+                remedy="correct the migration; the data are as they were",
+            ) from error  # fmt: skip
+    return Migrated(steps, data)
+
+
+def check_migrated(data: Any, version: int, migrations: tuple[Migration, ...], codec: Codec) -> None:
+    """UsageError if data of `version` do not lead to what the state type takes."""
+    try:
+        migrated = migrate(data, version, migrations, codec)
+    except Refused as error:
+        raise UsageError(error.what, why=error.why) from error
+    if not migrated.steps:
+        codec.decode(encode(data, "data"))
+
+
+def _once(data: Any, migration: Migration, path: str) -> Any:
+    """What a migration makes of a copy of `data`."""
+    what, remedy = f"the migration to version {migration.to}", "correct the migration; the data are as they were"
+    try:
+        after = migration(msgspec.json.decode(msgspec.json.encode(data)))
+    except Exception as error:
+        from .failure import said
+
+        raise Refused(f"{what} has failed", path=path, why=said(error), remedy=remedy) from error
+    if not isinstance(after, dict):
+        raise Refused(
+            f"{what} has not returned the data", path=path, why=f"it has returned {after!r:.60}",
+            remedy="let it return a dict",
+        )  # fmt: skip
+    try:
+        return msgspec.json.decode(encode(after, "the data"))
+    except NotSerializable as error:
+        raise Refused(
+            f"{what} has made something that is not JSON", path=path, why=str(error), remedy=remedy
+        ) from error  # fmt: skip

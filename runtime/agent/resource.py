@@ -1,0 +1,298 @@
+"""One resource of a run: how it is declared, opened, checked and released.
+
+Each lives in a task of its own, which enters it and leaves it; what blocks does so in a thread of its own. So the wait
+for any part of it can be given up, and what is entered in one task or thread is left in the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sys
+import time
+from asyncio import tasks
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from functools import partial as bind
+from typing import Any, Literal, NamedTuple
+
+from ...workspace.base import UsageError
+from .daemon_thread import Apart
+
+Tier = Literal["application", "infrastructure", "process"]
+
+TIERS: tuple[Tier, ...] = ("application", "infrastructure", "process")
+"""In the order in which they are released."""
+
+_GRACE = 1.0
+"""Seconds that are left to something cancelled for coming to its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """Something that an agent needs while it runs, and that is opened before it and released after it.
+
+    `factory` is called without arguments, or with the run, and returns a context manager, sync or async, or an object,
+    which is released with its `aclose()` or `close()` if it has one. A generator function decorated with
+    `@contextmanager` or `@asynccontextmanager` is a factory, and so is a class. Sync ones are called in a thread; one
+    that needs the event loop is `async def`. `check` is called with the opened object: False, or an exception, means
+    that it is of no use. `timeout` is in seconds, for opening, checking and releasing each. Not guaranteed: that what
+    hangs in a thread after its time ever ends.
+    """
+
+    name: str
+    factory: Callable[..., Any]
+    tier: Tier = "application"
+    check: Callable[[Any], Any] | None = None
+    timeout: float = 10.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise UsageError("a resource needs a name", why=f"got {self.name!r}")
+        if not callable(self.factory):
+            raise UsageError(
+                f"the resource {self.name!r} needs a function that makes it", why=f"got {self.factory!r}",
+                remedy="wrap it: `lambda: ...`",
+            )  # fmt: skip
+        if self.tier not in TIERS:
+            raise UsageError(
+                f"the resource {self.name!r} can't be of the tier {self.tier!r}", remedy=f"there are {', '.join(TIERS)}"
+            )
+        if not self.timeout > 0:
+            raise UsageError(f"the resource {self.name!r} can't be opened in {self.timeout} s")
+
+
+def declared(resources: Iterable[Resource]) -> tuple[Resource, ...]:
+    """The resources an agent declares. UsageError if they are none, or two have the same name."""
+    found = tuple(resources)
+    for each in found:
+        if not isinstance(each, Resource):
+            raise UsageError(f"{each!r} is not a resource", remedy='write `resources=[Resource("db", connect)]`')
+    names = [each.name for each in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"two resources are called {name!r}")
+    return found
+
+
+class Event(NamedTuple):
+    """What came of opening or releasing one."""
+
+    outcome: Literal["ok", "failed", "timed_out"]
+    why: str
+    ms: int
+    error: BaseException | None = None
+
+
+class Held:
+    """A resource that is opened, or is being opened. Used from one event loop."""
+
+    def __init__(self, declared: Resource, make: Callable[[], Any], *, on_loop: bool):
+        """`make` returns the context manager or object; it is called in a thread unless `on_loop`."""
+        self.name, self.tier = declared.name, declared.tier
+        self.object: Any = None
+        self._declared, self._make, self._on_loop = declared, make, on_loop
+        self._apart = Apart(f"satchel-resource-{declared.name}")
+        self._entered = asyncio.Event()
+        self._leave = asyncio.Event()
+        self._error: BaseException | None = None  # that ended its life
+        self._life: asyncio.Task[None]
+
+    @property
+    def is_open(self) -> bool:
+        return self._entered.is_set()
+
+    async def open(self) -> Event:
+        """Open and check it. `is_open` says whether there is anything to release afterwards. What is no Exception is
+        raised, and then there is not."""
+        began, limit = time.monotonic(), self._declared.timeout
+        self._life = asyncio.create_task(self._live(), name=f"resource {self.name}")
+        opened = asyncio.create_task(self._entered.wait())
+        try:
+            await asyncio.wait([self._life, opened], timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+        except BaseException:
+            await unhindered(self._give_up(limit))  # it is waited for, so that it is not left half open
+            raise
+        finally:
+            opened.cancel()
+        if not self.is_open:
+            if not self._life.done():
+                await self._give_up(_GRACE)
+                return _event("timed_out", began, f"it did not open within {limit:g} s")
+            self._apart.end()
+            error = self._error
+            if error is not None and not isinstance(error, Exception | asyncio.CancelledError):
+                raise error
+            return _event("failed", began, _said(error), error)
+        try:
+            return await self._checked(began, limit)
+        except BaseException:
+            await unhindered(self.release())
+            raise
+
+    async def release(self) -> Event:
+        """Release it. Raises nothing but a cancellation of the one who waits."""
+        began, limit = time.monotonic(), self._declared.timeout
+        self._leave.set()
+        try:
+            await asyncio.wait([self._life], timeout=limit)
+        finally:
+            is_hanging = not self._life.done()
+            if is_hanging:
+                await self._give_up(0.0)
+            self._apart.end()
+        if is_hanging:
+            return _event("timed_out", began, f"it was not released within {limit:g} s")
+        if self._error is not None:
+            return _event("failed", began, _said(self._error), self._error)
+        return _event("ok", began)
+
+    async def _live(self) -> None:
+        try:
+            await self._hold(await self._made())
+        except BaseException as error:  # told by the one who waits for it; in a task it would end the loop
+            self._error = error
+
+    async def _made(self) -> Any:
+        made = self._make() if self._on_loop else await self._apart.call(self._make, _close_if_possible)
+        return made if _is_async(made) else await _awaited(made)  # what is both is entered: to enter it awaits it
+
+    async def _call(self, function: Callable[[], Any], on_loop: bool) -> Any:
+        """What a function of the user's comes to, sync or async."""
+        return await _awaited(function() if on_loop else await self._apart.call(function))
+
+    async def _hold(self, made: Any) -> None:
+        """Enter it, stay until it is to be released, and leave it."""
+        kind = type(made)
+        async with AsyncExitStack() as stack:
+            if _is_async(made):
+                self.object = await stack.enter_async_context(made)
+            elif hasattr(kind, "__enter__") and not _is_transaction(made):
+                leave = bind(kind.__exit__, made, None, None, None)
+                self.object = await self._apart.call(bind(kind.__enter__, made), lambda _: leave())
+                stack.push_async_callback(self._apart.call, leave)
+            else:
+                self.object = made
+                stack.push_async_callback(self._close, made)
+            self._entered.set()
+            await self._leave.wait()
+
+    async def _close(self, made: Any) -> None:
+        aclose, close = getattr(made, "aclose", None), getattr(made, "close", None)
+        if aclose is not None:
+            await self._call(aclose, on_loop=True)
+        elif close is not None:
+            await self._call(close, self._on_loop or inspect.iscoroutinefunction(close))
+
+    async def _checked(self, began: float, limit: float) -> Event:
+        """Whether it is of use."""
+        check = self._declared.check
+        if check is None:
+            return _event("ok", began)
+        asked = asyncio.create_task(self._ask(check, began), name=f"check of {self.name}")
+        try:
+            await asyncio.wait([asked], timeout=limit)
+        finally:
+            if not asked.done():
+                asked.cancel()
+                await _left_alone(asked, _GRACE)
+        if asked.cancelled() or not asked.done():
+            return _event("timed_out", began, f"its check did not answer within {limit:g} s")
+        event = asked.result()
+        if event.error is not None and not isinstance(event.error, Exception):
+            raise event.error
+        return event
+
+    async def _ask(self, check: Callable[[Any], Any], began: float) -> Event:
+        try:
+            found = await self._call(lambda: check(self.object), inspect.iscoroutinefunction(check))
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # in a task it would end the loop
+            return _event("failed", began, f"its check failed: {_said(error)}", error)
+        if found is False:
+            return _event("failed", began, "its check says that it is not healthy")
+        return _event("ok", began)
+
+    async def _give_up(self, wait: float) -> None:
+        """Wait no longer for its life than `wait` seconds and a moment; what it opens later it closes again."""
+        self._life.cancel()
+        try:
+            await _left_alone(self._life, max(wait, _GRACE))
+            if wait:
+                await self._apart.idle(wait)
+        finally:
+            self._apart.end()
+
+
+def runs_on_loop(factory: Callable[..., Any]) -> bool:
+    """Whether a factory is to be called where the event loop is."""
+    plain = inspect.unwrap(factory)
+    if isinstance(factory, type):
+        return hasattr(factory, "__aenter__")
+    return inspect.iscoroutinefunction(plain) or inspect.isasyncgenfunction(plain)
+
+
+def takes_run(factory: Callable[..., Any]) -> bool:
+    """Whether it must be called with an argument, which is then the run."""
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):  # some built-in ones tell nothing
+        return False
+    return any(
+        parameter.default is parameter.empty
+        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+        for parameter in parameters
+    )
+
+
+async def unhindered(ending: Coroutine[Any, Any, Any]) -> None:
+    """Await what comes to its end by itself, whoever cancels this meanwhile: the run is being left already."""
+    task = asyncio.create_task(ending)
+    while not task.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([task])
+    task.result()
+
+
+async def _left_alone(task: asyncio.Task[Any], wait: float) -> None:
+    """Wait for a task that was cancelled. One that goes on all the same must not hold up the end of the loop."""
+    await asyncio.wait([task], timeout=wait)
+    if not task.done():
+        tasks._unregister_task(task)
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+
+async def _awaited(found: Any) -> Any:
+    return await found if inspect.isawaitable(found) else found
+
+
+def _is_async(made: Any) -> bool:
+    return hasattr(type(made), "__aenter__")
+
+
+def _is_transaction(made: Any) -> bool:
+    """A connection of sqlite3 is a context manager of a transaction, and stays open after it."""
+    module = sys.modules.get("sqlite3")
+    return module is not None and isinstance(made, module.Connection)
+
+
+def _close_if_possible(made: Any) -> None:
+    """Nobody waits for this any more. A context manager that was not entered has nothing to leave."""
+    close = getattr(made, "close", None)
+    if close is not None and not inspect.iscoroutinefunction(close):
+        with suppress(Exception):
+            close()
+    elif inspect.iscoroutine(made):
+        made.close()
+
+
+def _event(
+    outcome: Literal["ok", "failed", "timed_out"], began: float, why: str = "", error: BaseException | None = None
+) -> Event:
+    return Event(outcome, why, int((time.monotonic() - began) * 1000), error)
+
+
+def _said(error: BaseException | None) -> str:
+    return "it came to its end by itself" if error is None else f"{type(error).__name__}: {error}".rstrip(": ")

@@ -1,0 +1,126 @@
+"""`satchel answer`: answer a question of a run, whether somebody is running it or not."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+
+import click
+import msgspec
+from click.shell_completion import CompletionItem
+
+from ....workspace.base import SatchelError, UsageError, urls
+from ....workspace.people.approvals import answer_text
+from ...control import Answering, Handle, say_what
+from ..options.place import complete_folders, find, is_workspace, json_option
+from ..options.storage import storage_option
+from ..render import asked
+from ..render.output import columns, print_json, remarks
+from ..render.words import counted, visible
+
+_ID = re.compile("[ad][0-9]+")
+
+_EXAMPLES = """\b
+Examples:
+  satchel answer my-run approve               the one open question
+  satchel answer my-run a2 deny --by Ada --note "not before May"
+  satchel answer my-run a3 '{amount: 250}'    where a JSON Schema asks for it
+  satchel answer my-run d1 done --result 4711  it has happened
+  satchel answer my-run d1 redo               it has not, and may be done
+"""
+
+
+def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """A folder, then the questions of the workspace that was named or is the current folder, then their choices."""
+    named = list(ctx.params.get("words") or ())
+    if any(urls.is_remote(word) for word in (*named, incomplete)):
+        return []  # what a key press costs must not depend on a network
+    folder = named.pop(0) if named and os.path.isdir(named[0]) else None
+    try:
+        questions = find(folder).questions()
+    except (SatchelError, OSError):
+        return complete_folders(ctx, parameter, incomplete)
+    if named:
+        chosen = [question for question in questions if question.id == named[0]]
+    else:
+        chosen = questions if len(questions) == 1 else []
+    items = [] if named else [CompletionItem(each.id, help=each.text) for each in questions]
+    items += [CompletionItem(choice) for question in chosen for choice in question.choices]
+    found = [item for item in items if str(item.value).startswith(incomplete)]
+    return found or ([] if folder or named else complete_folders(ctx, parameter, incomplete))
+
+
+@click.command("answer", epilog=_EXAMPLES)
+@click.argument("words", nargs=-1, metavar="[WS] [ID] DECISION", shell_complete=_complete)
+@click.option("--result", metavar="RESULT", help="Of an effect that has happened: what it returned, as JSON or text.")
+@click.option("--by", metavar="NAME", help="Who says so. [default: user@host]")
+@click.option("--note", metavar="TEXT", default="", help="What there is to say to it; it is recorded, too.")
+@json_option
+@storage_option
+def command(
+    words: tuple[str, ...], result: str | None, by: str | None, note: str, as_json: bool
+) -> None:  # fmt: skip
+    """Answer what an agent asks (a1, a2, ...), or settle whether an effect has happened (d1, d2, ...).
+
+    The questions are shown by `satchel status`. ID may be left out if one is open. Nothing of the agent is run here; if
+    a process is running the workspace, it gets the answer through the question's file.
+    """
+    place, id, decision = _split(words)
+    done = place.answer(decision, id, result=result, by=by, note=note, typed=True)
+    for line in remarks(done.report, columns(sys.stderr)):
+        click.echo(line, err=True)
+    if as_json:
+        print_json(
+            {
+                "id": done.id, "status": "answered" if done.is_recorded else "written", "file": done.file,
+                "answer": msgspec.json.decode(msgspec.json.encode(done.answer)),
+                "was_answered_before": done.was_before, "open_questions": asked.as_json(done.open_questions),
+            }
+        )  # fmt: skip
+    else:
+        _tell(place, done)
+
+
+def _tell(place: Handle, done: Answering) -> None:
+    if done.answer is None or not done.is_recorded:
+        click.echo(f"{done.id}: the answer stands in {done.file}")
+        late = "has not taken it yet; it is taken at the latest when the run stops"
+        click.echo(visible(f"{done.waits_for} {late}"), err=True)
+        return
+    again = " already" if done.was_before else ""
+    click.echo(visible(f"{done.id} is answered{again}: {' '.join(answer_text(done.answer.decision).split())}"))
+    if done.open_questions:
+        left = counted(len(done.open_questions), "question")
+        click.echo(f"{left} still open: {place.command('status')}", err=True)
+    elif not done.was_before:
+        click.echo(f"next: {place.command('resume')}", err=True)
+
+
+def _split(words: tuple[str, ...]) -> tuple[Handle, str, str]:
+    """The workspace, the question or an empty text, and the answer."""
+    match words:
+        case (folder, id, decision):
+            return find(folder), id, decision
+        case (folder, decision) if is_workspace(folder):
+            place = find(folder)
+            if _ID.fullmatch(decision):
+                raise say_what(place, decision)
+            return place, "", decision
+        case (id, decision):
+            if not _ID.fullmatch(id):
+                find(id)  # says that there is no such workspace
+            return find(None), id, decision
+        case (word,) if is_workspace(word):
+            place = find(word)
+            raise say_what(place, "")
+        case (word,):
+            place = find(None)
+            if _ID.fullmatch(word):
+                raise say_what(place, word)
+            return place, "", word
+        case _:
+            raise UsageError(
+                "name the workspace, the question and the answer", remedy="as in `satchel answer WS a1 approve`; "
+                "`satchel status WS` shows the questions",
+            )  # fmt: skip

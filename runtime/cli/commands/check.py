@@ -1,0 +1,119 @@
+"""`satchel check`: is this workspace sound, and what would an opening do to it?"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+
+import click
+
+from ....workspace.inspect import duplicates
+from ....workspace.store import Abilities
+from ...control import Checked, Handle, Tried
+from ..options.place import find, json_option, workspace_argument
+from ..render import abilities, asked
+from ..render.output import columns, fold, print_json, progressing
+from ..render.words import counted, visible
+
+_WORTH_A_BAR = 4000  # records
+
+_EXAMPLES = """\b
+Examples:
+  satchel check my-digest
+  satchel check --json my-digest | jq '.problems[].file'
+  satchel check --storage s3://my-bucket/runs
+"""
+
+
+@click.command("check", epilog=_EXAMPLES)
+@workspace_argument
+@click.option(
+    "--storage", "only_storage", is_flag=True,
+    help="Only tell what the storage can do, be there a workspace or not yet. A bucket is tried with a small file that "
+    "is removed again.",
+)  # fmt: skip
+@json_option
+@click.pass_context
+def command(ctx: click.Context, workspace: str | None, only_storage: bool, as_json: bool) -> None:
+    """Check every file of a workspace, and tell what an opening would do, and what its storage can be trusted with.
+    Runs no code, and changes nothing.
+
+    Exit code 0 if nothing is wrong and the run could go on, else 2.
+    """
+    place = find(workspace or "." if only_storage else workspace)
+    if only_storage:
+        _tell_storage(place.try_storage(), as_json)
+        return
+    with progressing("reading the journal", _WORTH_A_BAR) as progress:
+        checked = place.check(progress=progress)
+    if as_json:
+        print_json(_json(checked))
+    else:
+        for line in _lines(place, checked, columns(sys.stdout)):
+            click.echo(line)
+    ctx.exit(2 if checked.problems else 0)
+
+
+def _tell_storage(found: Tried, as_json: bool) -> None:
+    width = columns(sys.stdout)
+    if as_json:
+        print_json({"url": found.url, "tried": bool(found.tried), "storage": abilities.as_json(found.abilities)})
+        return
+    for line in _storage(found.abilities, width):
+        click.echo(line)
+    said = {
+        "lock": "a lock was tried, and granted",
+        "conditional writes": "conditional writes were tried, and kept others out",
+        "": "stated, and not tried",
+    }
+    for line in _titled("note", "cyan", said[found.tried], width):
+        click.echo(line)
+
+
+def _lines(place: Handle, checked: Checked, width: int) -> Iterator[str]:
+    for problem in checked.problems:
+        yield from _titled("wrong", "red", str(problem), width)
+    for plan in () if checked.is_running else checked.planned:
+        yield from _titled("note", "cyan", visible(plan), width)
+    moment = checked.moment
+    if checked.same_run_id and moment is not None:
+        same = duplicates.said(moment.run_id, [checked.url, *checked.same_run_id])
+        yield from _titled("note", "cyan", visible(same), width)
+    for question in asked.as_words(checked.questions, place):
+        yield from fold(question, width)
+    if checked.is_running:
+        process = "a process is running this workspace" + (
+            ", so some of this may be files that were caught in mid-change: check again when it has stopped"
+            if checked.problems else ""
+        )  # fmt: skip
+        yield from _titled("note", "cyan", process, width)
+    if checked.problems:
+        yield f"{counted(len(checked.problems), 'problem')} in {visible(checked.url)}"
+    elif moment is not None:
+        records = counted(moment.seq, "record")
+        yield f"{click.style('in order', fg='green', bold=True)}: {moment.run_id}, {records}, {moment.status}"
+    yield from _storage(checked.abilities, width, locks_fail=checked.locks_fail)
+
+
+def _storage(can: Abilities, width: int, *, locks_fail: bool = False) -> Iterator[str]:
+    for ability in abilities.in_words(can, locks_fail=locks_fail):
+        yield from _titled("storage", "cyan", ability, width)
+
+
+def _titled(title: str, colour: str, text: str, width: int) -> Iterator[str]:
+    first, *more = fold(text, width, 8)
+    yield click.style(f"{title:<8}", fg=colour) + first
+    yield from (f"        {line}" for line in more)
+
+
+def _json(checked: Checked) -> dict[str, object]:
+    return {
+        "workspace": checked.url,
+        "ok": not checked.problems,
+        "problems": [asdict(problem) for problem in checked.problems],
+        "an_opening_would": checked.planned,
+        "same_run_id": checked.same_run_id,
+        "open_questions": asked.as_json(checked.questions),
+        "storage": abilities.as_json(checked.abilities, locks_fail=checked.locks_fail),
+    }

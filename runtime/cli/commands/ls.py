@@ -1,0 +1,98 @@
+"""`satchel ls`: the workspaces below a folder."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from ....workspace.inspect import duplicates
+from ...control import Standing, ls
+from .. import facts
+from ..options.place import complete_folders, json_option
+from ..options.storage import given, storage_option
+from ..render.output import columns, print_json, print_table, progressing
+from ..render.words import counted, one_line, visible
+
+_WORTH_A_BAR = 30
+_NARROW = 90  # columns below which run and time are left out
+_ESSENTIAL = (0, 2, 3, 4, 6)
+_WANTED = {
+    "new": "run", "interrupted": "resume", "paused": "resume", "failed": "resume", "damaged": "check",
+}  # fmt: skip
+
+_EXAMPLES = """\b
+Examples:
+  satchel ls                       below the current folder
+  satchel ls ~/runs
+  satchel ls s3://bucket/runs
+  satchel ls --json ~/runs | jq '.[] | select(.state == "waiting")'
+"""
+
+
+@click.command("ls", epilog=_EXAMPLES)
+@click.argument("root", default=".", shell_complete=complete_folders)
+@json_option
+@storage_option
+def command(root: str, as_json: bool) -> None:
+    """List the workspaces below ROOT, a folder or URL, at any depth: where each stands and what it wants.
+
+    Hidden folders are skipped and links are not followed. A damaged workspace is listed as damaged.
+    """
+    with progressing("looking", _WORTH_A_BAR) as progress:
+        found = ls(root, storage_options=given(), progress=progress)
+    if as_json:
+        print_json([facts.as_json(each) | {"folder": each.folder, "same_run_id": each.same_run_id} for each in found])
+        return
+    if not found:
+        click.echo(
+            f"no workspaces below {visible(root)}; `satchel new --list` shows what one can be made from", err=True
+        )
+        return
+    if sys.stdout.isatty():
+        click.echo(f"{counted(len(found), 'workspace')} below {visible(root)}", err=True)
+    titles = ("folder", "run", "state", "items", "inbox", "last activity (UTC)", "wanted")
+    shown = _ESSENTIAL if 0 < columns(sys.stdout) < _NARROW else range(len(titles))
+    rows = ([row[at] for at in shown] for row in map(_row, found))
+    print_table([titles[at] for at in shown], rows, flexible=0)
+    for run_id, its in _same(found).items():
+        click.echo(f"{click.style('note', fg='cyan')}  {one_line(duplicates.said(run_id, its))}", err=True)
+
+
+def _same(found: list[Standing]) -> dict[str, list[str]]:
+    """The folders of each run_id that several have."""
+    return duplicates.groups((each.folder, each.definition.run_id) for each in found if each.definition)
+
+
+def _row(standing: Standing) -> tuple[str, ...]:
+    progress = standing.plan.progress if standing.plan and standing.plan.tasks else None
+    return (
+        one_line(standing.folder),
+        one_line(_run_id(standing), 30),
+        standing.state,
+        f"{progress.settled}/{progress.leaves}" if progress else "-",
+        str(standing.waiting or "-"),
+        standing.at[:19].replace("T", " ") or "-",
+        _wanted(standing),
+    )
+
+
+def _run_id(standing: Standing) -> str:
+    known = standing.definition or standing.moved
+    return known.run_id if known else "?"
+
+
+def _wanted(standing: Standing) -> str:
+    if standing.moved:
+        return f"see {one_line(standing.moved.to)}"
+    if standing.moment and (questions := [*standing.moment.doubts, *standing.moment.approvals]):
+        return "an answer: " + ", ".join(questions)
+    if standing.wants_merge:
+        return "merge"
+    if standing.mistake:
+        return "mend workspace.yaml"
+    if standing.state == "paused" and standing.moment and standing.moment.is_new:
+        return "run"  # there is nothing to resume yet
+    if standing.has_tasks:
+        return "resume"
+    return _WANTED.get(standing.state, "resume" if standing.state == "waiting" else "")

@@ -1,0 +1,117 @@
+"""`satchel merge`: what the files and the run contradict each other in, and who is right."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Literal
+
+import click
+import msgspec
+
+from ....workspace.people.edits import Question
+from ...control import Handle, Merging, of_error
+from ...supervision.child import EXIT_CODES
+from ..options.place import find, json_option, workspace_argument
+from ..render.output import columns, fold, print_json, remarks
+from ..render.words import counted, visible
+
+_DIFF_LINES = 60
+
+_EFFECTS = {
+    "theirs": "take what the file says where the two differ",
+    "ours": "discard that; it is kept as NAME.rejected.EXT",
+    "edited": "take the file as it is, in every respect",
+}
+
+_EXAMPLES = """\b
+Examples:
+  satchel merge my-digest                 show both versions
+  satchel merge my-digest --use theirs    where they differ, the file is right
+  satchel merge my-digest --use ours      discard your version (it is kept)
+  satchel merge my-digest --use edited    take the file as it is now
+"""
+
+
+@click.command("merge", epilog=_EXAMPLES)
+@workspace_argument
+@click.option("--use", "side", type=click.Choice(["ours", "theirs", "edited"]),
+              help="Who is right where they differ: the run (ours), the file (theirs), or the file as it is now, in "
+              "every respect (edited).")  # fmt: skip
+@click.option(
+    "--file", "files", multiple=True, metavar="PATH", help="Only this file. [default: all that are asked about]"
+)
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context, workspace: str | None, side: Literal["ours", "theirs", "edited"] | None,
+    files: tuple[str, ...], as_json: bool,
+) -> None:  # fmt: skip
+    """Show where an edited file and the run contradict each other, and settle it.
+
+    What does not conflict is merged in any case. Without --use nothing is changed. What is not taken is kept beside
+    the file, as NAME.rejected.EXT. A file that is missing, empty or older settles nothing: what you wrote is kept in
+    conflicts/ until you settle it here, or save a file that merges. Exit code 4 while something is still asked, 2 if
+    a file was refused.
+    """
+    place = find(workspace)
+    found = place.merge(side, files=files)
+    if not found.settled:
+        _show(place, found, as_json=as_json)
+        ctx.exit(2 if found.refused else EXIT_CODES["waiting"] if found.open else 0)
+    if as_json:
+        print_json(
+            {
+                "settled": list(found.settled),
+                "use": side,
+                "still_asked": [each.path for each in found.open],
+                "report": [msgspec.to_builtins(each) for each in found.report],
+            }
+        )
+    else:
+        for line in remarks(found.report[1:], columns(sys.stdout)):
+            click.echo(line)
+        for each in found.open:
+            click.echo(f"{click.style('asked', fg='yellow')}    {visible(each.path)}: {visible(each.places[0])}")
+        click.echo(f"next: {place.command('merge' if found.open else 'resume')}", err=True)
+    ctx.exit(EXIT_CODES["waiting"] if found.open else 0)
+
+
+def _show(place: Handle, found: Merging, *, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            {
+                "questions": [{"file": each.path, "places": list(each.places)} for each in found.conflicts],
+                "refused": [asdict(problem) for error in found.refused for problem in of_error(error)],
+                "an_opening_would": found.merged,
+            }
+        )
+        return
+    width = columns(sys.stdout)
+    for problem in (problem for error in found.refused for problem in of_error(error)):
+        click.echo("\n".join(fold(f"refused  {problem}", width, 9)))
+    for said in found.merged:
+        click.echo("\n".join(fold(visible(f"merged   {said}"), width, 9)))
+    for line in (line for conflict in found.conflicts for line in _told(conflict)):
+        click.echo(line)
+    if found.conflicts:
+        click.echo(f"{counted(len(found.conflicts), 'file')} to settle:")
+        for side, effect in _EFFECTS.items():
+            click.echo(f"  {place.command('merge', '--use', side)}: {effect}")
+    elif not found.refused and not found.merged:
+        click.echo("nothing to merge: the files and the run agree")
+
+
+def _told(question: Question) -> Iterator[str]:
+    yield click.style(f"asked    {visible(question.path)}", fg="yellow")
+    for place in question.places:
+        yield visible(f"  {place}")
+    ours, theirs = (data.decode(errors="replace").splitlines() for data in (question.ours, question.theirs))
+    lines = [*difflib.unified_diff(ours, theirs, "ours (the run)", "theirs (the file)", n=1, lineterm="")]
+    for line in lines[:_DIFF_LINES]:
+        colour = {"+": "green", "-": "red"}.get(line[:1])
+        yield click.style(f"    {visible(line)}", fg=colour)
+    if len(lines) > _DIFF_LINES:
+        yield f"    and {len(lines) - _DIFF_LINES} more lines"

@@ -1,0 +1,99 @@
+"""`satchel pause`: let runs stop at their next safe point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import click
+
+from ....workspace.base import SatchelError, times
+from ....workspace.journal.records import Resume
+from ...control import Handle, Stopping
+from ..group import tell
+from ..options.place import complete_folders, find, json_option
+from ..options.storage import storage_option
+from ..render.output import counting, print_json
+from ..render.words import visible
+
+_EXAMPLES = """\b
+Examples:
+  satchel pause my-digest --reason maintenance
+  satchel pause my-digest --until 22:30      goes on by itself after that
+  satchel pause runs/* --wait                returns when all have stopped
+  satchel pause my-digest --resume await_instructions
+"""
+
+
+@click.command("pause", epilog=_EXAMPLES)
+@click.argument("workspaces", nargs=-1, required=True, metavar="WS...", shell_complete=complete_folders)
+@click.option("--reason", default="manual", show_default=True, help="Why: it is shown wherever the run is.")
+@click.option("--until", metavar="TIME", help="When it may go on by itself: 22:30, 2026-11-22T21:30:00Z, or 45m.")
+@click.option("--resume", type=click.Choice(["continue", "restart_step", "await_instructions"]), default="continue",
+              show_default=True, help="How it is to go on.")  # fmt: skip
+@click.option("--by", metavar="NAME", help="Who says so. [default: user@host]")
+@click.option("--wait", is_flag=True, help="Return only when the runs have stopped.")
+@json_option
+@storage_option
+@click.pass_context
+def command(
+    ctx: click.Context, workspaces: tuple[str, ...], reason: str, until: str | None, resume: Resume, by: str | None,
+    wait: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Let the run of each workspace stop at its next safe point: between two steps. What is at work is finished.
+
+    The same as creating a pause.yaml in the workspace. `satchel resume` goes on. Returns at once, unless --wait is
+    given; an effect or step that is at work may take its time.
+    """
+    end = times.moment_after(until, datetime.now(UTC)) if until else None
+    code = ask_all(
+        workspaces, lambda place: place.pause(reason=reason, until=end, resume=resume, by=by), wait=wait,
+        as_json=as_json,
+    )  # fmt: skip
+    ctx.exit(code)
+
+
+@dataclass(slots=True)
+class _Told:
+    """What came of one workspace."""
+
+    typed: str
+    place: Handle | None = None
+    stopping: Stopping | None = None
+    error: SatchelError | None = None
+
+    def say(self, as_json: bool) -> None:
+        if self.stopping and not as_json:
+            click.echo(f"{visible(self.typed)}: {visible(self.stopping.said)}")
+
+    def as_json(self) -> dict[str, str]:
+        if self.stopping is None:
+            return {"workspace": self.typed, "status": "refused", "error": str(self.error)}
+        return {"workspace": self.typed, "status": self.stopping.status, "said": self.stopping.said}
+
+
+def ask_all(
+    workspaces: tuple[str, ...], ask: Callable[[Handle], Stopping], *, wait: bool, as_json: bool
+) -> int:  # fmt: skip
+    """Ask all of them to stop before the first is waited for. Returns the worst exit code."""
+    found, code = [_Told(typed) for typed in workspaces], 0
+    for told in found:
+        try:
+            told.place = find(told.typed)
+            told.stopping = ask(told.place)
+            told.say(as_json)
+        except SatchelError as error:
+            code, told.error = max(code, tell(error, with_traceback=False)), error
+    if wait:
+        requested = [told for told in found if told.stopping and not told.stopping.is_over]
+        with counting("stopping", len(requested), 1) as count:
+            for number, told in enumerate(requested, 1):
+                assert told.place
+                told.stopping = told.place.wait()
+                code = max(code, 0 if told.stopping.is_over else 1)
+                told.say(as_json)
+                count(number)
+    if as_json:
+        print_json([told.as_json() for told in found])
+    return code

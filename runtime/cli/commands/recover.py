@@ -1,0 +1,83 @@
+"""`satchel recover`: repair what a crash left, without running the agent."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from ....workspace.base import SatchelError
+from ....workspace.lifecycle import Cut
+from ...control import forgotten
+from .. import takeover
+from ..going import refused
+from ..options.place import find, json_option, workspace_argument
+from ..render import asked
+from ..render.output import columns, fold, print_json, remarks
+from ..render.words import counted, visible
+from ..starting import adopt_option
+
+_EXAMPLES = """\b
+Examples:
+  satchel recover my-digest     before you look at its files after a crash
+  satchel recover my-digest --truncate-at 41
+                                if records from 42 on don't let it open
+"""
+
+
+@click.command("recover", epilog=_EXAMPLES)
+@workspace_argument
+@takeover.option
+@adopt_option
+@click.option(
+    "--truncate-at",
+    type=click.IntRange(min=1),
+    metavar="SEQ",
+    help="Cut the journal off behind record SEQ, if it is damaged there. Asks first, and keeps what it cuts off.",
+)
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@json_option
+def command(
+    workspace: str | None, as_json: bool, take_over: bool, adopt: bool, truncate_at: int | None, yes: bool
+) -> None:  # fmt: skip
+    """Bring all files of a workspace to one moment and rescue half-finished output, without running the agent.
+
+    `run` and `resume` do the same by themselves; this is for looking at the files first. A journal that is damaged has
+    a way out without a backup: `--truncate-at SEQ` goes back to record SEQ and forgets what came after it. Tasks that
+    had been taken since come back into inbox/.
+    """
+    try:
+        place = find(workspace)
+        if take_over:
+            takeover.confirm(place)
+        cut = _confirmed(place.plan_cut(truncate_at), asks=not (yes or as_json)) if truncate_at is not None else None
+        found = place.recover(truncate_at=cut, take_over=take_over, adopt=adopt)
+    except SatchelError as error:
+        if as_json:
+            print_json(refused(error))
+        raise
+    if as_json:
+        print_json(
+            {
+                "status": "recovered", "exit_code": 0, "run_id": found.run_id, "workspace": found.url,
+                "run_status": found.status, "open_questions": asked.as_json(found.questions),
+                "report": [{"kind": remark.kind, "text": remark.text} for remark in found.report],
+            }
+        )  # fmt: skip
+        return
+    for line in remarks(found.report, columns(sys.stdout)):
+        click.echo(line)
+    for question in asked.as_words(found.questions, place):
+        click.echo("\n".join(fold(question, columns(sys.stdout))))
+    if found.has_begun and found.status != "completed":
+        click.echo(f"next: {place.command('resume')}", err=True)
+
+
+def _confirmed(cut: Cut, *, asks: bool) -> Cut:
+    """Cut the journal off only if that is what the person wants."""
+    if asks:
+        click.echo(visible(f"{counted(cut.records, 'record')} behind record {cut.seq} will be cut off."), err=True)
+        if said := forgotten(cut):
+            click.echo(visible(f"{said[0].upper()}{said[1:]}."), err=True)
+        click.confirm("Cut them off?", abort=True, err=True)
+    return cut

@@ -1,0 +1,33 @@
+"""`satchel run`: start a run, or go on after whatever stopped it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from .. import starting
+
+_EXAMPLES = """\b
+Examples:
+  satchel run my-digest
+  satchel run                      in the workspace's own folder
+  satchel run --json my-digest     the outcome as JSON on stdout
+
+\b
+Ctrl-C stops it so that it can go on. Exit codes: 0 completed, 1 failed,
+2 refused, 3 paused, 4 waiting for a person, 5 sleeping, 6 another process
+has it, 7 cancelled, 8 the storage failed.
+"""
+
+
+@click.command("run", epilog=_EXAMPLES)
+@starting.options
+@click.pass_context
+def command(ctx: click.Context, /, **typed: Any) -> None:
+    """Run the agent of a workspace until it completes, fails, or needs a person.
+
+    A run that was stopped or killed goes on where it was: what is finished is not done again. One that is paused,
+    or sleeps until a time, is left alone.
+    """
+    ctx.exit(starting.start("run", starting.Wish(**typed)))

@@ -1,0 +1,61 @@
+"""`satchel schema`: what each file may contain."""
+
+from __future__ import annotations
+
+import os
+
+import click
+from click.shell_completion import CompletionItem
+
+from .... import schemas
+from ....schemas import nearest
+from ....workspace.base import DEFINITION, UsageError
+from ....workspace.formats import jsontext
+from ....workspace.store import open_store
+from ..render.output import print_json
+from ..render.words import visible_json
+
+_DATA = ".satchel/schemas/data.json"
+
+_EXAMPLES = """\b
+Examples:
+  satchel schema --list
+  satchel schema workspace
+  satchel schema data          in a workspace: its agent's own state
+"""
+
+
+def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    return [CompletionItem(name) for name in schemas.names() if name.startswith(incomplete)]
+
+
+@click.command("schema", epilog=_EXAMPLES)
+@click.argument("name", required=False, shell_complete=_complete)
+@click.option("--list", "as_list", is_flag=True, help="The names of all schemas, and the files they are of.")
+@click.option("--json", "as_json", is_flag=True, help="With --list: print JSON. A schema is JSON anyway.")
+def command(name: str | None, as_list: bool, as_json: bool) -> None:
+    """Print the JSON Schema (2020-12) of a kind of file."""
+    if name is None or as_list:
+        titles = {each: str(schemas.schema(each).get("title", "")) for each in schemas.names()}
+        if as_json:
+            print_json(titles)
+        else:
+            for each, title in titles.items():
+                click.echo(f"{each:<12}{title}")
+        return
+    if name not in schemas.names():
+        close = nearest(name, schemas.names())
+        raise UsageError(
+            f"there is no schema {name!r}", remedy=(f"did you mean {close!r}? " if close else "")
+            + f"there are {', '.join(schemas.names())}",
+        )  # fmt: skip
+    click.echo(_own_data() if name == "data" and os.path.isfile(DEFINITION) else schemas.text(name), nl=False)
+
+
+def _own_data() -> str:
+    """The agent's own, as its last run has written it; before the first run that says anything is allowed."""
+    try:
+        data = open_store(".").read(_DATA).data
+    except FileNotFoundError:
+        return schemas.text("data")
+    return visible_json(jsontext.dump(jsontext.load(jsontext.decode(data, _DATA), _DATA)))

@@ -1,0 +1,314 @@
+"""`satchel status`: where a run stands, and what to type next."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import click
+import msgspec
+
+from ....workspace.lifecycle import said
+from ....workspace.people import saving
+from ....workspace.state import AgentMoment, Moment
+from ....workspace.todo import Task
+from ....workspace.views import status_of
+from ...control import Handle, Standing
+from .. import facts
+from ..group import code_of
+from ..options.place import find, json_option, workspace_argument
+from ..render import asked, scheduled
+from ..render.ending import failure_line
+from ..render.output import columns, fold, print_json, remarks
+from ..render.words import counted, one_line, since, size, visible
+
+_COLOURS = {"running": "cyan", "completed": "green", "failed": "red", "damaged": "red", "new": None}
+_TITLE = 10  # columns
+_SHOWN = 5  # outputs and streams that are listed
+_TEXT = 100  # characters of an item or a call
+
+_EXAMPLES = """\b
+Examples:
+  satchel status my-digest
+  satchel status --json my-digest | jq .state
+"""
+
+
+@click.command("status", epilog=_EXAMPLES)
+@workspace_argument
+@json_option
+@click.pass_context
+def command(ctx: click.Context, workspace: str | None, as_json: bool) -> None:
+    """Tell where a run stands: what is done, what is at work, and what is wanted from you.
+
+    Only looks: nothing is changed, no lock is taken and no agent's code is run. A damaged workspace is shown as far
+    as it can be read (exit code 2).
+    """
+    place = find(workspace)
+    standing = place.status()
+    if standing.definition is None and standing.problem and not as_json:
+        raise standing.problem
+    if as_json:
+        print_json(_json(standing))
+    else:
+        for line in _lines(place, standing, columns(sys.stdout)):
+            click.echo(line)
+    if standing.problem:
+        if not as_json:
+            raise standing.problem
+        ctx.exit(code_of(standing.problem))
+
+
+def _lines(place: Handle, standing: Standing, width: int) -> Iterator[str]:
+    if standing.definition:
+        run_id = click.style(standing.definition.run_id, bold=True)
+        yield f"{'run':<{_TITLE}}{run_id}  in {visible(standing.url)}"
+        yield _row("agent", standing.definition.agent)
+    state = click.style(standing.state, fg=_COLOURS.get(standing.state, "yellow"), bold=True)
+    first, *more = fold(f"{standing.state}{_detail(standing)}", width, _TITLE)
+    yield f"{'state':<{_TITLE}}" + visible(first).replace(standing.state, state, 1)
+    yield from (_row("", line) for line in more)
+    if (moment := standing.moment) is not None:
+        if moment.status == "failed" and moment.error and standing.state == "failed":
+            yield from (_row("", f"  {line}") for line in moment.error.where)
+        yield from _work(standing)
+        yield from _tree(moment)
+        yield from _made(place, moment)
+        if not moment.is_new:
+            starts = counted(moment.attempt, "start")
+            yield _row("usage", f"{starts}, {counted(moment.usage.steps, 'step')}, {_items(moment)}")
+        yield from _budget(standing)
+        for number, text in enumerate(scheduled.as_words(standing)):
+            first, *more = fold(text, width, _TITLE)
+            yield _row("" if number else "schedule", first)
+            yield from (_row("", line) for line in more)
+        if standing.at:
+            yield _row("last", f"record {moment.seq}, {since(standing.at)}")
+    for complaint in standing.complaints:
+        first, *more = fold(complaint, width, _TITLE)
+        yield _row("note", first)
+        yield from (_row("", line) for line in more)
+    yield from _pause(standing, width)
+    yield from _edits(place, standing, width)
+    for number, line in enumerate(remarks(standing.remembered, width - _TITLE if width else 0)):
+        yield f"{'opening' if number == 0 else '':<{_TITLE}}{line}".rstrip()
+    for question in asked.as_words(standing.questions, place):
+        yield ""
+        yield from fold(question, width)
+    if standing.next:
+        yield f"{'next':<{_TITLE}}{click.style(visible(standing.next), bold=True)}"
+
+
+def _tree(moment: Moment) -> Iterator[str]:
+    """The sub-agents, each below the one that has spawned it."""
+    told = [(agent, "  " * agent.path.count("/") + agent.path.rpartition("/")[2]) for agent in _below(moment, "")]
+    width = max((len(name) for _, name in told), default=0)
+    for number, (agent, name) in enumerate(told):
+        settled, leaves = agent.plan.progress
+        items = f"  {settled} of {leaves} done" if leaves else ""
+        task = None if agent.result is not None else agent.plan.next_leaf()
+        at = f"; {'begun' if task.mark == 'begun' else 'next'}: {one_line(task.text, _TEXT)}" if task else ""
+        yield _row("" if number else "agents", f"{name:<{width}}  {status_of(moment, agent)}{items}{at}")
+
+
+def _below(moment: Moment, path: str) -> Iterator[AgentMoment]:
+    """Depth first, so that each stands below its own."""
+    for child in moment.children(path):
+        yield child
+        yield from _below(moment, child.path)
+
+
+def _agent_json(moment: Moment, agent: AgentMoment) -> dict[str, Any]:
+    settled, leaves = agent.plan.progress
+    return {
+        "agent": agent.path, "status": status_of(moment, agent), "items": {"done": settled, "all": leaves},
+        "error": msgspec.to_builtins(agent.error), "folder": agent.folder,
+    }  # fmt: skip
+
+
+def _edits(place: Handle, standing: Standing, width: int) -> Iterator[str]:
+    """What people have done to the files since, and what comes of it."""
+    for text in _foreseen(standing):
+        first, *more = fold(text, width, _TITLE)
+        yield _row("edited", first)
+        yield from (_row("", line) for line in more)
+    for path in standing.refused:
+        first, *more = fold(f"{visible(path)} says why an edit was not taken; delete it when seen", width, _TITLE)
+        yield _row("refused", first)
+        yield from (_row("", line) for line in more)
+    if standing.begun:
+        first, *more = fold(str(standing.begun), width, _TITLE)
+        yield _row("asked", first)
+        yield from (_row("", line) for line in more)
+    for question in standing.noticed.questions if standing.noticed else ():
+        for line in fold(f"{question.path}: {question.places[0]}", width, _TITLE):
+            yield _row("asked", line)
+        yield _row("", f"{place.command('merge')}: shows both; with `--use ours` it discards what the file says")
+
+
+def _foreseen(standing: Standing) -> list[str]:
+    noticed = standing.noticed
+    if noticed is None:
+        return []
+    said = [f"{edit.record.file}: {say}" for edit in noticed.edits for say in edit.record.says]
+    return said + [f"refused: {line}" for each in noticed.refusals for line in str(each.error).splitlines()]
+
+
+def _pause(standing: Standing, width: int) -> Iterator[str]:
+    """Why it stops or has stopped, and what pause.yaml says that nobody understands."""
+    moment = standing.moment
+    lines = []
+    if moment is not None and moment.pause is not None:
+        forced = "; it was forced: what was under way was cut off" if moment.pause.forced else ""
+        lines.append(f"{_reason(standing, said(moment.pause))}{forced}")
+    elif standing.wish is not None:
+        at_once = "; an emergency stop" if standing.wish.mode == "emergency" else ""
+        lines.append(f"{said(standing.wish)}{at_once}")
+    if standing.pause_problem is not None:
+        lines += str(standing.pause_problem).splitlines()
+    for number, text in enumerate(lines):
+        for line in fold(text, width, _TITLE):
+            yield _row("pause" if number == 0 else "", line)
+    for path in standing.waiting_edits:
+        if path not in standing.being_saved:
+            yield _row("edited", f"{path} was saved; it is taken at the next safe point")
+    for path in standing.being_saved:
+        for number, line in enumerate(fold(saving.said(path), width, _TITLE)):
+            yield _row("" if number else "saving", line)
+
+
+def _doing(standing: Standing) -> str:
+    """The process that has the workspace, or had it last."""
+    process = standing.holder or standing.last
+    return process.process if process else "a process"
+
+
+def _row(title: str, text: str) -> str:
+    return f"{title:<{_TITLE}}{visible(text)}".rstrip()
+
+
+def _reason(standing: Standing, text: str) -> str:
+    """Why it is paused. A conflict that a person has settled since is over."""
+    is_settled = text.startswith("conflict: ") and not standing.wants_merge
+    return text.replace("`satchel merge` settles it", "it is settled, and a resume is next") if is_settled else text
+
+
+def _detail(standing: Standing) -> str:
+    """The state in words."""
+    moment = standing.moment
+    match standing.state:
+        case "running" | "draining":
+            assert standing.holder
+            heard = f", last heard of {since(standing.heard)}" if standing.heard else ""
+            return f": {one_line(_doing(standing), 80)}, since {since(standing.holder.since)}{heard}"
+        case "interrupted" if moment and moment.clean:
+            return ": repaired after a crash, not running"
+        case "interrupted":
+            return f": {one_line(_doing(standing), 80)} has ended without closing it; what is finished is safe"
+        case "waiting" if moment:
+            return f" for a person: {counted(len(moment.doubts) + len(moment.approvals), 'open question')}"
+        case "failed" if moment and moment.error:
+            return f": {failure_line(moment.error)}"
+        case "new":
+            return ": never started"
+        case "sleeping" if moment:
+            return f" until {since(moment.until)} ({one_line(moment.reason, _TEXT)})"
+        case "paused" if moment and moment.reason == "signal":
+            return " by a signal"
+        case _:
+            return f": {one_line(_reason(standing, moment.reason), _TEXT)}" if moment and moment.reason else ""
+
+
+def _work(standing: Standing) -> Iterator[str]:
+    if standing.plan and standing.plan.tasks:
+        settled, leaves = standing.plan.progress
+        task = standing.at_work
+        said = f"; {_at(standing, task)}: {one_line(task.text, _TEXT)}" if task else ""
+        yield _row("items", f"{settled} of {leaves} done{said}")
+    if (found := standing.scope) is not None:
+        _, scope = found
+        steps = list(scope.done.values())
+        last = f", the last: {one_line(f'{steps[-1].step}{steps[-1].call}', _TEXT)}" if steps else ""
+        of = f" of {one_line(scope.title, 40)!r}" if not standing.at_work else " of it"
+        yield _row("steps", f"{counted(len(steps), 'step')}{of} kept{last}")
+    yield from _inbox(standing)
+    for stream in standing.streams[:_SHOWN]:
+        damaged = ", damaged" if stream.damaged else ""
+        yield _row("stream", f"{stream.path}: {counted(len(stream.text), 'character')}{damaged}")
+    if len(standing.streams) > _SHOWN:
+        yield _row("", f"and {len(standing.streams) - _SHOWN} more")
+
+
+def _inbox(standing: Standing) -> Iterator[str]:
+    moment = standing.moment
+    tasks = list(moment.tasks.values()) if moment else []
+    if not standing.waiting and not (moment and moment.tasks_taken):
+        return
+    names = ", ".join(one_line(task.file.rpartition("/")[2], 40) for task in tasks[:_SHOWN])
+    at_work = f", {len(tasks)} taken and not done ({names}{', ...' if len(tasks) > _SHOWN else ''})" if tasks else ""
+    ever = moment.tasks_taken - len(tasks) if moment else 0
+    passed_over = standing.state == "completed" and standing.waiting and not standing.has_tasks
+    left = " (its agent has completed without; only new ones start it again)" if passed_over else ""
+    yield _row("inbox", f"{standing.waiting} waiting{left}{at_work}" + (f", {ever} done with" if ever else ""))
+
+
+def _at(standing: Standing, task: Task) -> str:
+    if task.mark != "begun":
+        return "next"
+    return "at work" if standing.state == "running" else "begun"
+
+
+def _made(place: Handle, moment: Moment) -> Iterator[str]:
+    outputs = sorted(moment.outputs.items())
+    for number, (path, output) in enumerate(outputs[:_SHOWN]):
+        yield _row("" if number else "outputs", f"{one_line(path, _TEXT)} ({size(output.bytes)})")
+    if len(outputs) > _SHOWN:
+        yield _row("", f"and {len(outputs) - _SHOWN} more in {place.store.url}/outputs")
+
+
+def _budget(standing: Standing) -> Iterator[str]:
+    for number, share in enumerate(standing.budget):
+        left = ", used up" if share.is_used_up else ", nearly used up" if share.is_nearly else ""
+        yield _row("" if number else "budget", f"{share.words}{left}")
+
+
+def _items(moment: Moment) -> str:
+    return f"{counted(moment.usage.items, 'item')} committed"
+
+
+def _json(standing: Standing) -> dict[str, Any]:
+    moment, task = standing.moment, standing.at_work
+    known = facts.as_json(standing) | {"next": standing.next or None}
+    if moment is None:
+        return known
+    scope = standing.scope
+    steps = list(scope[1].done.values()) if scope else []
+    return known | {
+        "position": {"seq": moment.seq, "epoch": moment.epoch, "closed": moment.clean},
+        "error": msgspec.to_builtins(moment.error),
+        "current_item": {"id": task.id, "text": task.text, "begun": task.mark == "begun"} if task else None,
+        "open_scope": {"id": scope[0], "title": scope[1].title, "steps": len(steps),
+                       "last_step": steps[-1].step if steps else None} if scope else None,
+        "streams": [
+            {"file": each.path, "characters": len(each.text), "damaged": each.damaged} for each in standing.streams
+        ],
+        "attempt": moment.attempt,
+        "until": moment.until or None,
+        "usage": msgspec.to_builtins(moment.usage),
+        "budget": {
+            share.kind: {"used": share.used, "limit": share.limit, "used_up": share.is_used_up}
+            for share in standing.budget
+        },
+        "schedule": scheduled.as_json(standing),
+        "outputs": {path: msgspec.to_builtins(output) for path, output in moment.outputs.items()},
+        "open_questions": asked.as_json(standing.questions),
+        "agents": [_agent_json(moment, agent) for agent in _below(moment, "")],
+        "notes": standing.complaints,
+        "edits": _foreseen(standing),
+        "conflicts": [
+            {"file": each.path, "places": list(each.places)}
+            for each in (standing.noticed.questions if standing.noticed else ())
+        ] + ([{"file": standing.begun.path, "places": [str(standing.begun)]}] if standing.begun else []),
+        "report": [{"kind": remark.kind, "text": remark.text} for remark in standing.remembered],
+    }  # fmt: skip

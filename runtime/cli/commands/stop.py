@@ -1,0 +1,70 @@
+"""`satchel stop`: the emergency stop."""
+
+from __future__ import annotations
+
+import click
+
+from ....workspace.base import UsageError
+from ...control import open_all, stop_all
+from ...supervision.emergency import Stopped
+from ..options.place import complete_folders, find, json_option, tell
+from ..options.storage import given, storage_option
+from ..render.output import print_json
+from ..render.words import listed, visible
+
+_WORDS = {"stopped": ("stopped", "red"), "idle": ("idle", "green"), "elsewhere": ("elsewhere", "yellow"),
+          "failed": ("not stopped", "red")}  # fmt: skip
+
+_EXAMPLES = """\b
+Examples:
+  satchel stop my-digest
+  satchel stop --all ~/runs --reason "wrong recipients"
+
+\b
+Exit codes: 0 nothing of them runs any more, 1 something may still run.
+"""
+
+
+@click.command("stop", epilog=_EXAMPLES)
+@click.argument("workspaces", nargs=-1, metavar="[WS]...", shell_complete=complete_folders)
+@click.option("--all", "root", metavar="[ROOT]", is_flag=False, flag_value=".", shell_complete=complete_folders,
+              help="Every workspace below a folder, the current one if none is named.")  # fmt: skip
+@click.option("--reason", default="emergency", metavar="TEXT", help="Why, for those who find it stopped.")
+@json_option
+@storage_option
+@click.pass_context
+def command(ctx: click.Context, workspaces: tuple[str, ...], root: str | None, reason: str, as_json: bool) -> None:
+    """Kill what runs these workspaces, in mid-step, with all that it has started. None comes back by itself.
+
+    A pause.yaml is written first; `satchel resume` goes on, and verifies more than usual, since what was under way
+    may be in doubt. For a stop at the next safe point use `satchel pause`.
+    """
+    if root is not None and workspaces:
+        raise UsageError("name workspaces, or --all and a folder, not both")
+    if root is None:
+        found = stop_all([find(typed) for typed in workspaces or (None,)], reason=reason)
+    else:
+        found = stop_all(open_all(root, storage_options=given(), tell=tell), reason=reason)
+    if as_json:
+        print_json(
+            [{"workspace": each.url, "how": each.how, "killed": each.killed, "said": each.said} for each in found]
+        )
+    else:
+        for each in found:
+            click.echo(_line(each))
+        if not found:
+            click.echo(f"no workspaces below {visible(root or '')}", err=True)
+    ctx.exit(1 if any(each.how in ("failed", "elsewhere") for each in found) else 0)
+
+
+def _line(stopped: Stopped) -> str:
+    word, colour = _WORDS[stopped.how]
+    killed = [str(pid) for pid in stopped.killed]
+    said = f" ({'process' if len(killed) == 1 else 'processes'} {listed(killed)} killed)" if killed else ""
+    if stopped.how == "idle":
+        said = " (nothing was running)"
+    elif stopped.how == "elsewhere":
+        said = f" ({stopped.said}; pause.yaml is obeyed within one poll)"
+    elif stopped.said:
+        said += f": {stopped.said}"
+    return f"{click.style(f'{word:<12}', fg=colour)}{visible(stopped.url)}{visible(said)}"

@@ -1,0 +1,34 @@
+"""What `status --json` and `ls --json` have in common."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from ..control import Standing
+from .render import asked
+
+
+def as_json(standing: Standing) -> dict[str, Any]:
+    moment, definition, problem = standing.moment, standing.definition, standing.problem or standing.mistake
+    progress = standing.plan.progress if standing.plan else None
+    return {
+        "workspace": standing.url,
+        "run_id": definition.run_id if definition else standing.moved.run_id if standing.moved else None,
+        "agent": definition.agent if definition else None,
+        "state": standing.state,
+        "moved_to": standing.moved.to if standing.moved else None,
+        "reason": moment.reason if moment else "",
+        "items": {"done": progress.settled, "all": progress.leaves} if progress else None,
+        "inbox": {"waiting": standing.waiting, "taken": len(moment.tasks) if moment else 0},
+        "last_activity": standing.at or None,
+        "pause": msgspec.to_builtins(replace(moment.pause, file="")) if moment and moment.pause else None,
+        "edits_waiting": list(standing.waiting_edits),
+        "being_saved": list(standing.being_saved),
+        "open_questions": asked.as_json(standing.questions),
+        "holder": msgspec.to_builtins(standing.holder) if standing.state == "running" else None,
+        "heard": standing.heard or None,
+        "problem": {"kind": type(problem).__name__, "message": str(problem)} if problem else None,
+    }  # fmt: skip

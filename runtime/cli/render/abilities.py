@@ -1,0 +1,33 @@
+"""What the storage of a workspace can do, in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ....workspace.store import Abilities
+
+
+def as_json(can: Abilities, *, locks_fail: bool = False) -> dict[str, Any]:
+    stated = can._replace(lock=False) if locks_fail else can
+    return {**stated._asdict(), "in_words": list(in_words(can, locks_fail=locks_fail))}
+
+
+def in_words(can: Abilities, *, locks_fail: bool = False) -> Iterator[str]:
+    """A line each, for whoever has to trust it. `locks_fail`: a lock was tried, and refused."""
+    if locks_fail:
+        yield "one writer: not guaranteed, since files can't be locked there: no run starts"
+    elif can.lock:
+        yield "one writer: guaranteed by a lock of the file system"
+    elif can.exclusive_create and can.conditional_replace:
+        yield "one writer: guaranteed by conditional writes"
+    elif can.exclusive_create:
+        yield "one writer: guaranteed by files that only one can create; the heartbeat beside them is advisory"
+    else:
+        yield "one writer: advisory only: of two that create a file at once, neither would know; let only one run it"
+    if can.conditional_replace:
+        yield "edits: a file that was saved meanwhile is never overwritten"
+    else:
+        yield "edits: what is saved at the very moment that the run writes the same file may be lost"
+    yield "journal: one file grows" if can.append else "journal: one object for each group of records"
+    yield "changes: noticed at once" if can.notice else "changes: noticed by looking, every few seconds"

@@ -1,0 +1,154 @@
+"""What came of a run, for people and for programs."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from ....workspace.journal.records import Failure
+from ....workspace.lifecycle import said
+from ....workspace.views import SIGNAL
+from ...steps import encode
+from . import asked
+from .output import columns, fold, remarks
+from .words import counted, duration, listed, one_line, since, size, visible
+
+if TYPE_CHECKING:
+    from ...control import Ended, Handle
+    from ...execution import Outcome  # `status` shows failures, too, and runs nothing
+
+_RESULT_SHOWN = 2000  # characters
+
+
+def as_json(ended: Ended) -> dict[str, Any]:
+    from ...supervision.child import EXIT_CODES
+
+    return {
+        "status": ended.status,
+        "exit_code": EXIT_CODES[ended.status],
+        "run_id": ended.run_id,
+        "workspace": ended.url,
+        "items": {"done": ended.items.settled, "all": ended.items.leaves},
+        "result": _plain(ended.result),
+        "error": msgspec.to_builtins(ended.failure),
+        "open_questions": asked.as_json(ended.questions),
+        "not_repeated": {"steps": ended.answered, "items": ended.skipped, "characters": ended.recovered},
+        "steps_kept": ended.steps,
+        "seconds": round(ended.seconds, 3),
+        "open_items": ended.open_items,
+        "until": ended.until or None,
+        "outputs": sorted(ended.outputs),
+        "edits_noticed": ended.noticed,
+        "report": [{"kind": remark.kind, "text": remark.text} for remark in ended.report.remarks],
+    }
+
+
+def as_words(ended: Ended, place: Handle, *, for_programs: bool, quiet: bool, with_traceback: bool) -> None:
+    """The last lines of a run. What came of it is on stdout, unless programs get JSON there; the rest is on stderr."""
+    if ended.status == "waiting" and not ended.entered:
+        for line in remarks(ended.report.remarks, columns(sys.stderr)):
+            _aside(line)
+    for edit in ended.noticed if quiet else ():  # else they were told when they came
+        _aside(f"{click.style('edited', fg='yellow')}  {one_line(edit)}")
+    for line in remarks(ended.report.late, columns(sys.stderr)) if not quiet else ():
+        _aside(line)
+    if ended.status == "failed":
+        _tell_failure(ended, with_traceback)
+    if not for_programs:
+        _tell_result(ended, place)
+    if ended.status == "completed" and ended.open_items:
+        still = counted(ended.open_items, "item")
+        _aside(f"{click.style('warning:', fg='yellow')} the agent has returned, but todo.md still holds {still} to do")
+    for question in asked.as_words(ended.questions, place) if not for_programs else ():
+        click.echo("\n".join(fold(question, columns(sys.stdout))))
+    if ended.status in ("paused", "failed") and not quiet:
+        _aside(f"next: {place.command('merge' if ended.wants_merge else 'resume')}")
+    if ended.status == "sleeping" and not quiet:
+        _aside(f"next: {place.command('run')} when it is time, {place.command('resume')} to go on at once")
+
+
+def _tell_result(ended: Ended, place: Handle) -> None:
+    if not ended.entered and ended.status == "completed":
+        left = f"; its agent has left {counted(ended.waiting, 'file')} in the inbox" if ended.waiting else ""
+        click.echo(f"{_status('completed')}: {ended.run_id} was completed before, nothing is left to do{left}")
+        return
+    did = []
+    if ended.items.leaves:
+        did.append(f"{ended.items.settled} of {counted(ended.items.leaves, 'item')} done")
+    if ended.entered:
+        did.append(f"{counted(ended.steps, 'step')} in {duration(ended.seconds)}")
+    line = f"{ended.status}{_why(ended)}{': ' if did else ''}{', '.join(did)}"
+    if ended.entered and (spared := not_repeated(ended)):
+        line += f"; {spared}"
+    folded = "\n".join(fold(line, columns(sys.stdout)))
+    click.echo(folded.replace(ended.status, _status(ended.status), 1))
+    if ended.status == "completed":
+        for path, output in sorted(ended.outputs.items()):
+            click.echo(f"  {visible(os.path.join(place.typed, path))} ({size(output.bytes)})")
+        if ended.result is not None:
+            text = msgspec.json.encode(_plain(ended.result)).decode()
+            click.echo(f"  result: {one_line(text, _RESULT_SHOWN)}")
+
+
+def not_repeated(outcome: Outcome) -> str:
+    """`12 steps and 3 items were not done again, 812 characters of a cut-off answer were continued`; may be empty."""
+    kept = [(outcome.answered, "step"), (outcome.skipped, "item")]
+    parts = [counted(count, noun) for count, noun in kept if count]
+    only_one = sum(count for count, _ in kept) == 1
+    said = [f"{listed(parts)} {'was' if only_one else 'were'} not done again"] if parts else []
+    if outcome.recovered:
+        verb = "was" if outcome.recovered == 1 else "were"
+        said.append(f"{counted(outcome.recovered, 'character')} of a cut-off answer {verb} continued")
+    return ", ".join(said)
+
+
+def _why(ended: Ended) -> str:
+    match ended.status:
+        case "paused" if ended.pause is not None and ended.reason != SIGNAL:
+            return f" ({one_line(said(ended.pause), 200)})"
+        case "paused":
+            return " by a signal" if ended.reason == SIGNAL else f" ({one_line(ended.reason, 200)})"
+        case "waiting":
+            return f" for a person ({counted(len(ended.questions), 'question')})"
+        case "sleeping":
+            return f" until {since(ended.until)} ({one_line(ended.reason, 200)})"
+        case _:
+            return ""
+
+
+def _tell_failure(ended: Ended, with_traceback: bool) -> None:
+    if with_traceback and ended.error is not None:
+        traceback.print_exception(ended.error)
+    if ended.failure is None:
+        return
+    _aside(f"{click.style('satchel:', fg='red', bold=True)} the agent failed: {failure_line(ended.failure)}")
+    for line in ended.failure.where:
+        _aside(f"  {visible(line)}")
+    if not with_traceback:
+        _aside("  (--traceback shows all of it)")
+
+
+def failure_line(failure: Failure) -> str:
+    return one_line(f"{failure.kind}: {failure.message}" if failure.message else failure.kind, 500)
+
+
+def _status(status: str) -> str:
+    colours = {"completed": "green", "failed": "red"}
+    return click.style(status, fg=colours.get(status, "yellow"), bold=True)
+
+
+def _plain(value: Any) -> Any:
+    """JSON of what the agent returned, or its text: nothing depends on it, so it may be anything."""
+    try:
+        return msgspec.json.decode(encode(value, "the result"))
+    except Exception:
+        return repr(value)
+
+
+def _aside(line: str) -> None:
+    click.echo(line, err=True)

@@ -1,0 +1,110 @@
+"""What commands print: JSON for programs, and tables for people."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from shutil import get_terminal_size
+from textwrap import wrap
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from .words import cut, visible, visible_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ....workspace.inspect import Remark
+
+_GAP = 2  # columns between those of a table
+_LEAST = 8  # columns that the flexible one keeps
+_TITLE = 8  # columns of the marks
+_MARKS = {"found": "cyan", "edited": "magenta", "done": "green", "wanted": "yellow"}
+
+
+def print_json(value: Any) -> None:
+    click.echo(visible_json(json.dumps(value, indent=2, ensure_ascii=False, default=str)))
+
+
+def columns(stream: IO[str]) -> int:
+    """How wide the terminal behind `stream` is; 0 if there is none, and nothing is to be cut or folded."""
+    return get_terminal_size().columns if stream.isatty() else 0
+
+
+def fold(text: str, width: int, indent: int = 0) -> list[str]:
+    """`text`, which is safe to print and has no colours yet, in lines of at most `width` columns, broken between
+    words; indented lines, as of commands, stay whole."""
+    lines = text.splitlines() or [""]
+    if not width:
+        return lines
+    return [part for line in lines for part in (_broken(line, max(20, width - indent)) if line[:1].strip() else [line])]
+
+
+def _broken(line: str, width: int) -> list[str]:
+    """Paths and commands stay whole, so that they can be copied."""
+    return wrap(line, width, break_on_hyphens=False, break_long_words=False) or [""]
+
+
+def remarks(found: Iterable[Remark], width: int) -> Iterator[str]:
+    """The lines of an opening report."""
+    for remark in found:
+        first, *more = fold(visible(remark.text), width, _TITLE)
+        yield click.style(f"{remark.kind:<{_TITLE}}", fg=_MARKS.get(remark.kind)) + first
+        yield from (" " * _TITLE + line for line in more)
+
+
+def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, flexible: int) -> None:
+    """A table. On a terminal the column `flexible` is cut so that the others fit: half a status or half
+    a number would mislead. Elsewhere nothing is cut."""
+    from rich.cells import cell_len
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    cells = [[*map(visible, row)] for row in rows]
+    width = columns(sys.stdout)
+    if width:
+        others = [column for at, column in enumerate(zip(titles, *cells, strict=True)) if at != flexible]
+        left = width - sum(max(map(cell_len, column)) + _GAP for column in others)
+        for row in cells:
+            row[flexible] = cut(row[flexible], max(_LEAST, left))
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
+    for title in titles:
+        table.add_column(title, no_wrap=True)
+    for row in cells:
+        table.add_row(*map(Text, row))
+    Console(width=None if width else 10_000).print(table)
+
+
+@contextmanager
+def counting(title: str, total: int, worth_it: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar on stderr while the body calls what it is given with how far it has come.
+
+    Only on a terminal, and only from a total of `worth_it`.
+    """
+    if total < worth_it or not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(title, total=total)
+        yield lambda done: progress.update(task, completed=done)
+
+
+@contextmanager
+def progressing(title: str, worth_it: int) -> Iterator[Callable[[int, int], None]]:
+    """The same for a body that is told the total only while it goes: how far it has come, and of how much."""
+    with ExitStack() as stack:
+        bars: list[Callable[[int], None]] = []
+
+        def progress(done: int, total: int) -> None:
+            if not bars:
+                bars.append(stack.enter_context(counting(title, total, worth_it)))
+            bars[0](done)
+
+        yield progress

@@ -1,0 +1,173 @@
+"""How a run looks while it goes: a few moving lines on a terminal, one line for each item elsewhere. On stderr."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from ....workspace.inspect import Report
+from .output import columns, remarks
+from .words import counted, cut, duration, one_line
+
+if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.text import Text
+
+
+class Quiet:
+    """Shows nothing. What the others have in common: what goes on in the run."""
+
+    def __init__(self) -> None:
+        self.item = ""
+        self.number = self.of = 0
+        self.step = ""
+        self.began = self.item_began = self.step_began = time.monotonic()
+        self.characters = 0
+
+    def opened(self, report: Report) -> None:
+        """The run begins, or a finished one has taken note of edits."""
+
+    def agent_begun(self, agent: str) -> None:
+        """A sub-agent begins. Its items and steps are told with its path before them."""
+
+    def agent_ended(self, agent: str) -> None: ...
+
+    def item_begun(self, agent: str, text: str, finished: int, of: int) -> None:
+        text = named(agent, text)
+        self.item, self.number, self.of = one_line(text), finished + 1, of
+        self.item_began = time.monotonic()
+        self.step, self.characters = "", 0
+
+    def item_ended(self, agent: str, text: str, finished: int, of: int) -> None:
+        self.item, self.step, self.characters = "", "", 0
+
+    def step_begun(self, agent: str, name: str) -> None:
+        self.step, self.characters, self.step_began = one_line(named(agent, name), 40), 0, time.monotonic()
+
+    def streamed(self, agent: str, name: str, characters: int) -> None:
+        self.step, self.characters = one_line(named(agent, name), 40), characters
+
+    def noticed(self, kind: str, text: str) -> None:
+        """Something that a person should know now: that it is stopping, what was edited."""
+
+    def close(self) -> None:
+        """The run has stopped, in whichever way."""
+
+    def _ended(self, text: str, finished: int, of: int, width: int = 0) -> str:
+        took = f"  ({duration(time.monotonic() - self.item_began)})"
+        line = f"{_number(finished, of)}  {one_line(text)}"
+        return (cut(line, max(20, width - len(took))) if width else line) + took
+
+
+class Lines(Quiet):
+    """One line when an item begins and one when it ends: for logs, pipes and dumb terminals."""
+
+    def opened(self, report: Report) -> None:
+        super().opened(report)
+        for line in remarks(report.remarks, columns(sys.stderr)):
+            click.echo(line, err=True)
+
+    def item_begun(self, agent: str, text: str, finished: int, of: int) -> None:
+        super().item_begun(agent, text, finished, of)
+        click.echo(f"begin  {_number(self.number, self.of)}  {self.item}", err=True)
+
+    def noticed(self, kind: str, text: str) -> None:
+        click.echo(f"{kind}  {one_line(text, 300)}", err=True)
+
+    def item_ended(self, agent: str, text: str, finished: int, of: int) -> None:
+        click.echo(f"end    {self._ended(named(agent, text), finished, of)}", err=True)
+        super().item_ended(agent, text, finished, of)
+
+
+class Moving(Lines):
+    """What is being done, in two lines that are drawn again a few times a second. Finished items scroll away above."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._live: Live | None = None
+
+    def opened(self, report: Report) -> None:
+        super().opened(report)
+        from rich.console import Console
+        from rich.live import Live
+
+        # What the agent prints goes above the moving lines; but what goes into a file or a pipe stays out of here.
+        self._live = Live(
+            console=Console(stderr=True), get_renderable=self._draw, refresh_per_second=8, transient=True,
+            redirect_stdout=sys.stdout.isatty(), redirect_stderr=True,
+        )  # fmt: skip
+        self._live.start()
+        self._live.console.show_cursor(True)  # a kill must not leave a terminal without one
+
+    def item_begun(self, agent: str, text: str, finished: int, of: int) -> None:
+        Quiet.item_begun(self, agent, text, finished, of)
+
+    def item_ended(self, agent: str, text: str, finished: int, of: int) -> None:
+        from rich.text import Text
+
+        if self._live:
+            console = self._live.console
+            console.print(
+                Text.assemble(("[x] ", "green"), self._ended(named(agent, text), finished, of, console.width - 4))
+            )
+        Quiet.item_ended(self, agent, text, finished, of)
+
+    def noticed(self, kind: str, text: str) -> None:
+        if not self._live:
+            super().noticed(kind, text)
+            return
+        from rich.text import Text
+
+        self._live.console.print(Text.assemble((f"{kind}  ", "yellow"), one_line(text, 300)))
+
+    def close(self) -> None:
+        if self._live:
+            self._live.stop()
+
+    def _draw(self) -> Text:
+        """Called by the display's own thread: reads plain values only."""
+        from rich.text import Text
+
+        now = time.monotonic()
+        item, step = self.item, self.step
+        first, second = Text(), Text()
+        if item:
+            first.append("[/] ", "yellow").append(f"{_number(self.number, self.of)}  {item}")
+        else:
+            first.append("[/] ", "yellow").append("the agent is at work")
+        if step:
+            characters = f"  {counted(self.characters, 'character')}" if self.characters else ""
+            second.append(f"    {step}{characters}  {duration(now - self.step_began)}", "cyan")
+        else:
+            second.append("    ")
+        clock = f"  {duration(now - self.began)}"
+        width = self._live.console.width - len(clock) - 1 if self._live else 60
+        first.truncate(max(10, width), overflow="ellipsis")
+        first.append(clock, "dim")
+        second.truncate(max(10, width + len(clock)), overflow="ellipsis")
+        return Text("\n").join([first, second])
+
+
+@contextmanager
+def watching(*, quiet: bool) -> Iterator[Quiet]:
+    """The watch that fits: nothing, lines, or moving ones."""
+    is_moving = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    watch = Quiet() if quiet else Moving() if is_moving else Lines()
+    try:
+        yield watch
+    finally:
+        watch.close()
+
+
+def named(agent: str, text: str) -> str:
+    return f"{agent}: {text}" if agent else text
+
+
+def _number(number: int, of: int) -> str:
+    return f"{number} of {of}"

@@ -1,0 +1,110 @@
+"""What programs and people do to a run from outside. The command line is one caller; it renders the results.
+
+opening     `open`: a handle on the workspace at a folder or URL
+handle      what can be done with it, and `looking`, what can be seen; their methods call the modules below
+standing    where it stands; `listing`, where all below a folder do
+checking    is it sound; by `survey`, every file, which gives a `finding` for what is wrong
+making      a new workspace from a `template`; `serving` keeps all below a folder running
+running     runs the agent in this process, `starting` in another one
+history     the log, and what the run has come to
+requests    pause and cancel; `emergency`, the stop that kills
+recovering  repairs; `merging` settles what files and run contradict each other in
+questions   what is asked, and `answering` it
+sending     tasks and messages
+place       the workspace as it was named; `waiting`, `takeover`, `storage` and `words` serve all of them
+"""
+
+from typing import TYPE_CHECKING
+
+from ...workspace.base.lazy import lazily
+
+if TYPE_CHECKING:
+    from .answering import Answering, say_what
+    from .checking import Checked, Tried
+    from .emergency import stop_all
+    from .finding import Finding, of_error
+    from .handle import Handle
+    from .history import RECORD_TYPES, Result, Row
+    from .listing import ls
+    from .making import Made, new
+    from .merging import Merging
+    from .opening import PATIENCE, open, open_all
+    from .place import Place, myself
+    from .questions import OpenQuestion
+    from .recovering import Recovered, forgotten
+    from .requests import Stopping
+    from .running import Ended
+    from .sending import Sent
+    from .serving import serve
+    from .standing import Scheduled, Standing
+    from .starting import Supervised
+    from .template import Template, samples, typed_settings
+    from .words import counted, cut, duration, one_line, since
+else:
+    __getattr__, __dir__ = lazily(
+        __name__,
+        {
+            "answering": ("Answering", "say_what"),
+            "checking": ("Checked", "Tried"),
+            "emergency": ("stop_all",),
+            "finding": ("Finding", "of_error"),
+            "handle": ("Handle",),
+            "history": ("RECORD_TYPES", "Result", "Row"),
+            "listing": ("ls",),
+            "making": ("Made", "new"),
+            "merging": ("Merging",),
+            "opening": ("PATIENCE", "open", "open_all"),
+            "place": ("Place", "myself"),
+            "questions": ("OpenQuestion",),
+            "recovering": ("Recovered", "forgotten"),
+            "requests": ("Stopping",),
+            "running": ("Ended",),
+            "sending": ("Sent",),
+            "serving": ("serve",),
+            "standing": ("Scheduled", "Standing"),
+            "starting": ("Supervised",),
+            "template": ("Template", "samples", "typed_settings"),
+            "words": ("counted", "cut", "duration", "one_line", "since"),
+        },
+    )
+
+__all__ = [
+    "PATIENCE",
+    "RECORD_TYPES",
+    "Answering",
+    "Checked",
+    "Ended",
+    "Finding",
+    "Handle",
+    "Made",
+    "Merging",
+    "OpenQuestion",
+    "Place",
+    "Recovered",
+    "Result",
+    "Row",
+    "Scheduled",
+    "Sent",
+    "Standing",
+    "Stopping",
+    "Supervised",
+    "Template",
+    "Tried",
+    "counted",
+    "cut",
+    "duration",
+    "forgotten",
+    "ls",
+    "myself",
+    "new",
+    "of_error",
+    "one_line",
+    "open",
+    "open_all",
+    "samples",
+    "say_what",
+    "serve",
+    "since",
+    "stop_all",
+    "typed_settings",
+]

@@ -1,0 +1,261 @@
+"""Answers a question of a run, whether or not a process runs the workspace."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ...workspace.base import InvalidFile, LeaseHeld, UsageError
+from ...workspace.formats import jsontext, yamltext
+from ...workspace.inspect import Remark, Report, lease, look_beside
+from ...workspace.journal.records import NOTHING
+from ...workspace.lifecycle import opened
+from ...workspace.people.approvals import (
+    Question,
+    Reply,
+    answer_text,
+    blank,
+    fill_in,
+    find,
+    fit,
+    open_questions,
+    path_of,
+    read,
+)
+from ...workspace.state import DONE, Answered, Moment, same
+from ...workspace.store import FileChanged
+from . import takeover
+from .place import Place
+from .questions import OpenQuestion, questions_of
+from .requests import in_force
+from .waiting import Steps
+from .words import one_line, since
+
+_PATIENCE = 5.0
+"""Seconds to wait for the process that runs it to take the answer."""
+_REMOTE_PATIENCE = 12.0
+"""The same where that process looks only every few seconds."""
+_LOOK_AGAIN = 0.1
+_TIMES = 5
+_NOTE = 200  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """What came of an answer.
+
+    `is_recorded`: it is in the journal, as `answer`, and can't be changed any more. Otherwise it is in `file`, for the
+    process that runs the workspace, `waits_for` in words, which takes it at the latest when the run stops.
+    `was_before`: the same answer had been given before. `open_questions` are those that are left. `report`: what
+    recording it has found and done.
+    """
+
+    id: str
+    file: str
+    is_recorded: bool
+    answer: Answered | None
+    open_questions: list[OpenQuestion]
+    was_before: bool = False
+    waits_for: str = ""
+    report: tuple[Remark, ...] = ()
+
+
+class Saying(NamedTuple):
+    """What is to be answered. `is_typed`: decision and result are texts from a command line."""
+
+    id: str  # empty: the one open question
+    decision: Any
+    result: Any  # None: none was said
+    by: str
+    note: str
+    is_typed: bool
+
+    @property
+    def readings(self) -> list[Any]:
+        """What the decision may mean, as JSON."""
+        text = [self.decision.strip()] if isinstance(self.decision, str) else [self.decision]
+        return [*text, *([_value(self.decision)] if self.is_typed else [])]
+
+
+def answer(place: Place, said: Saying) -> Steps[Answering]:
+    """Record it; or, while a process runs the workspace, write it into the file and wait until that process has it."""
+    patience = _REMOTE_PATIENCE if place.store.abilities.remote else _PATIENCE
+    until = time.monotonic() + patience
+    written, is_first = False, True
+    while True:
+        seen = look_beside(place.store)
+        moment = seen.moment
+        if is_first and seen.mistake:
+            place.tell(f"note: {in_force(seen.mistake)}")
+        is_first = False
+        said = said._replace(id=said.id or _only_one(moment, place))
+        if (settled := _settled(said, moment, place)) is not None:
+            return replace(settled, was_before=not written)
+        question = find(moment, said.id)
+        if question is None:
+            raise _unknown(moment, said.id, place)
+        reply = _reply(said, question)
+        with suppress(LeaseHeld):
+            if seen.mistake is None:  # else a process runs it
+                return _record(said, place)
+        if not written:
+            _write(question, reply, moment.run_id, place)
+            written = True
+        if time.monotonic() > until:
+            return _told(said, moment, place, is_recorded=False)
+        yield from place.look_again(_LOOK_AGAIN)
+
+
+def _told(said: Saying, moment: Moment, place: Place, *, is_recorded: bool) -> Answering:
+    left, waits_for = questions_of(moment, place), ""
+    if not is_recorded:
+        holder = lease.holder(place.store)
+        waits_for = holder.process if holder else "the process that runs it"
+    answer = moment.answered.get(said.id)
+    return Answering(said.id, path_of(said.id), is_recorded, answer, left, waits_for=waits_for)
+
+
+def _record(said: Saying, place: Place) -> Answering:
+    report = Report()
+    takeover.check_free(place.store)
+    with opened(place.store, "answer", report) as workspace:
+        moment = workspace.moment
+        question = find(moment, said.id)
+        if question is not None:
+            workspace.desk.record(workspace.journal, question, _reply(said, question), "command")
+        workspace.close()
+    if question is None:  # answered in another way in this moment, in the file say
+        settled = _settled(said, moment, place)
+        if settled is None:
+            raise _unknown(moment, said.id, place)
+        return replace(settled, was_before=True, report=(*report.remarks[1:],))
+    return replace(_told(said, moment, place, is_recorded=True), report=(*report.remarks[1:],))
+
+
+def _write(question: Question, reply: Reply, run_id: str, place: Place) -> None:
+    """As a person would, into the file as it is now or, if that can't be, into a new one."""
+    store, path = place.store, question.path
+    values: dict[str, Any] = {"decision": reply.decision, "by": reply.by, "note": reply.note}
+    if len(reply.result):
+        values["result"] = msgspec.json.decode(reply.result)
+    form = blank(question, run_id)
+    for _ in range(_TIMES):
+        version = store.version(path)
+        try:
+            there = store.read(path).data if version is not None else form
+            before = read(question, run_id, there)
+            data = fill_in(there, values)
+        except (FileNotFoundError, InvalidFile, UsageError):
+            before, data = None, fill_in(form, values)
+        if before is not None:  # another answer was faster, and it is about to be taken
+            if before.decision == reply.decision:
+                return
+            raise UsageError(
+                f"{question.id} is answered in its file", path=path,
+                why=f"it says {answer_text(msgspec.Raw(msgspec.json.encode(before.decision)))}",
+                remedy="to change that before it is on record, edit the file",
+            )  # fmt: skip
+        try:
+            store.replace(path, data, if_version=version)
+            return
+        except FileChanged:
+            continue
+    raise UsageError("is being written all the time", path=path, remedy="answer again when it is saved")
+
+
+def _settled(said: Saying, moment: Moment, place: Place) -> Answering | None:
+    """If it is answered: fine if it says the same, and else too late."""
+    answer = moment.answered.get(said.id)
+    if answer is None:
+        return None
+    recorded = msgspec.json.decode(answer.decision)
+    if not any(same(recorded, each) for each in said.readings):
+        raise UsageError(
+            f"{said.id} is answered already", why=_answered_text(answer),
+            remedy="an answer on record can't be changed; the agent may ask again",
+        )  # fmt: skip
+    return _told(said, moment, place, is_recorded=True)
+
+
+def _reply(said: Saying, question: Question) -> Reply:
+    """What was said, if it is an answer."""
+    value = said.decision
+    if said.is_typed and not question.choices and question.schema is not None:
+        value = _value(said.decision)
+    try:
+        decision = fit(question, value, said.decision if said.is_typed else "", file=said.id)
+    except InvalidFile as error:
+        problem = error.problems[0]
+        raise UsageError(
+            f"{said.id} can't be answered so: {question.text}",
+            why=f"found {problem.found}, expected {problem.expected}", remedy=problem.remedy or None,
+        ) from None  # fmt: skip
+    if decision is None:
+        raise UsageError(f"{said.id} can't be answered with nothing", why="null means that there is no answer yet")
+    if said.result is not None and not question.has_happened(decision):
+        raise UsageError("--result is of an effect that has happened", remedy=f"use it with `d1 {DONE}` only")
+    result = NOTHING if said.result is None else _result(said.result, said.is_typed)
+    return Reply(decision, said.by, said.note.strip(), result)
+
+
+def _value(typed: str) -> Any:
+    """YAML, or else the text as it is."""
+    try:
+        return yamltext.load(typed, "the answer").value
+    except InvalidFile:
+        return typed
+
+
+def _result(value: Any, is_typed: bool) -> msgspec.Raw:
+    """JSON on one line, as the journal holds it. What was typed and is not JSON is a text."""
+    if is_typed:
+        with suppress(InvalidFile):
+            value = jsontext.load(value, "--result")
+    try:
+        return msgspec.Raw(msgspec.json.encode(value))
+    except (msgspec.MsgspecError, UnicodeEncodeError, OverflowError, TypeError) as error:
+        raise UsageError("the result can't be kept", path="--result", why=str(error)) from None
+
+
+def _only_one(moment: Moment, place: Place) -> str:
+    found = open_questions(moment)
+    if len(found) != 1:
+        raise _unclear("say which question" if found else "there is no open question", found, place)
+    return found[0].id
+
+
+def _unknown(moment: Moment, id: str, place: Place) -> UsageError:
+    """There is no such open question."""
+    return _unclear(f"there is no open question {id!r}", open_questions(moment), place)
+
+
+def _unclear(what: str, found: list[Question], place: Place) -> UsageError:
+    return UsageError(
+        what, why=f"open: {_listed(found)}" if found else "none is open",
+        remedy=None if found else f"`{place.command('status')}` shows where the run stands",
+    )  # fmt: skip
+
+
+def say_what(place: Place, id: str) -> UsageError:
+    """An answer is missing: to the question `id`, or to any if that is empty."""
+    moment = look_beside(place.store).moment
+    question = find(moment, id)
+    if id and question is None:
+        return _unknown(moment, id, place)
+    found = [question] if question else open_questions(moment)
+    return UsageError("say the answer", why=f"open: {_listed(found)}" if found else "no question is open")
+
+
+def _listed(found: list[Question]) -> str:
+    return "; ".join(f"{question.id} ({question.text[:80]} {question.answers})" for question in found[:5])
+
+
+def _answered_text(answer: Answered) -> str:
+    """`approve, by ada@laptop, 2026-11-21 23:10:04 UTC (3 min 5 s ago)`."""
+    by = "nobody: it had expired" if answer.how == "expired" else answer.by
+    note = f" ({one_line(answer.note, _NOTE)})" if answer.note else ""
+    return f"{one_line(answer_text(answer.decision), _NOTE)}, by {by}{note}, {since(answer.at)}"

@@ -1,0 +1,223 @@
+"""Is a workspace sound, and what would an opening do to it? And what can its storage be trusted with?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
+
+from ... import schemas
+from ...schemas import Where, dotted
+from ...workspace import journal
+from ...workspace.base import SatchelError, UsageError
+from ...workspace.inspect import Look, define, duplicates, lease, look, rebuild
+from ...workspace.journal import records
+from ...workspace.journal.records import BadLine
+from ...workspace.lifecycle import salvage
+from ...workspace.people import saving
+from ...workspace.people.edits import notice
+from ...workspace.state import Moment, folder_of_agent
+from ...workspace.store import Abilities, Store, check_conditional_puts, check_lock
+from ...workspace.views import BRIEF
+from ..limits import windows
+from . import survey
+from .finding import Finding, of_error, of_problem
+from .place import Place
+from .questions import OpenQuestion, questions_of
+from .waiting import Steps
+from .words import counted
+
+_READ_LIMIT = 1 << 30
+_LOOKS = 3  # at a workspace that is running, whose files change under the look
+_TOLD = 500  # records
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(slots=True)
+class Checked:
+    """What was found in a workspace. Without `problems` it is in order, and the run can be continued.
+
+    `problems`: what is wrong, each with its file, the place in it, what was found and expected, and a remedy.
+    `planned`: what the next opening would do, in words. `questions` that are open. `same_run_id`: folders next to it
+    with the same run_id. `abilities` of the storage; `locks_fail`: a lock was tried there, and refused. `is_running`: a
+    process has it, so a problem may be a file that was caught while it changed. `moment`: what is on record; None if it
+    can't be read.
+    """
+
+    url: str
+    abilities: Abilities
+    problems: list[Finding] = field(default_factory=list)
+    planned: list[str] = field(default_factory=list)
+    questions: list[OpenQuestion] = field(default_factory=list)
+    same_run_id: list[str] = field(default_factory=list)
+    locks_fail: bool = False
+    is_running: bool = False
+    seen: Look | None = None
+    handled: set[str] = field(default_factory=set)  # files of which `planned` and `problems` say all there is to say
+
+    @property
+    def moment(self) -> Moment | None:
+        return self.seen.moment if self.seen else None
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What a storage states it can do, and what of that was tried, and was so: empty, nothing."""
+
+    url: str
+    abilities: Abilities
+    tried: Literal["lock", "conditional writes", ""]
+
+
+def check(place: Place, progress: Progress | None) -> Steps[Checked]:
+    """Look at every file; again, if something is wrong that a process may just be writing."""
+    for number in range(_LOOKS):
+        if number:
+            yield from place.look_again(0.2)
+        checked = _checked(place.store, progress or (lambda done, total: None))
+        checked.is_running = _holder(place.store) is not None
+        if not (checked.problems and checked.is_running):
+            break
+    checked.abilities = place.store.abilities  # of a bucket they may be known better by now
+    if checked.moment is not None:
+        checked.questions = questions_of(checked.moment, place)
+    return checked
+
+
+def try_storage(store: Store) -> Tried:
+    """UsageError or StorageFailed if it does not keep what it states."""
+    can = store.abilities
+    if can.lock:
+        check_lock(store)
+    elif can.exclusive_create:
+        check_conditional_puts(store)
+    return Tried(
+        store.url, store.abilities, "lock" if can.lock else "conditional writes" if can.exclusive_create else ""
+    )
+
+
+def _checked(store: Store, progress: Progress) -> Checked:
+    checked = Checked(store.url, store.abilities)
+    try:
+        described = define(store)
+    except UsageError:
+        raise  # not a workspace
+    except SatchelError as error:
+        checked.problems += of_error(error)
+    else:
+        try:
+            checked.seen = look(store, described=described)
+        except SatchelError as error:
+            checked.problems += of_error(error)
+    if checked.seen:
+        try:
+            windows.check(store, checked.seen.definition)
+        except SatchelError as error:
+            checked.problems += of_error(error)
+        _foresee(store, checked.seen, checked)
+        if not store.abilities.remote:
+            checked.same_run_id = duplicates.beside(store.url, checked.seen.definition.run_id)
+    if store.abilities.lock:
+        try:
+            check_lock(store)
+        except SatchelError as error:
+            checked.problems += of_error(error)
+            checked.locks_fail = True
+    checked.problems += _histories(store)
+    checked.problems += _journal(store, checked.seen, progress)
+    checked.problems += [
+        found
+        for found in survey.files(store, checked.seen.moment if checked.seen else None)
+        if found.file not in checked.handled
+    ]
+    checked.problems = list(dict.fromkeys(checked.problems))
+    return checked
+
+
+def _foresee(store: Store, seen: Look, checked: Checked) -> None:
+    """Steps 3 to 5 of an opening, without doing them."""
+    moment = seen.moment
+    checked.planned += seen.complaints
+    noticed = notice(store, moment, seen.definition, is_rebuilt=seen.is_rebuilt, patience=BRIEF)
+    if seen.is_rebuilt and (begun := rebuild.begun(moment)):
+        checked.problems += of_error(begun)
+    checked.handled = noticed.handled
+    for refusal in noticed.refusals:
+        checked.problems += of_error(refusal.error)
+    for question in noticed.questions:
+        remedy = "Settle it with `satchel merge`; its `--use ours` discards what the file says"
+        checked.problems += [Finding(question.path, "", place, "", remedy) for place in question.places]
+    for edit in noticed.edits:
+        checked.planned += [f"{edit.record.file}: {say}" for say in edit.record.says]
+    checked.planned += noticed.told
+    checked.planned += [saving.said(path) for path in noticed.being_saved]
+    if noticed.leftovers:
+        checked.planned.append(f"{counted(len(noticed.leftovers), 'step file')} of finished items would be removed")
+    for path in noticed.plans:
+        checked.planned.append(f"the plan in {folder_of_agent(path)}todo.md would be adopted")
+    for leftover in salvage.leftovers(store, moment):
+        if not leftover.stale:
+            checked.planned.append(f"{salvage.describe(leftover)}; it would be kept in recovered/")
+
+
+def _histories(store: Store) -> Iterator[Finding]:
+    """Copies of the run that were put together, also where no opening would look."""
+    try:
+        error = journal.woven(store)
+    except SatchelError:
+        return  # what can't be read is told by whoever reads it next
+    yield from of_error(error) if error else ()
+
+
+def _journal(store: Store, seen: Look | None, progress: Progress) -> Iterator[Finding]:
+    """Every record against its schema. What a crash has torn off is not a finding."""
+    paths = [journal.segment_path(first) for first in journal.segments(store)]
+    torn = seen.tail.last_segment if seen and seen.tail.torn else None
+    total = seen.tail.next_seq - 1 if seen else 0
+    done = 0
+    for path in paths:
+        try:
+            data = store.read(path, limit=_READ_LIMIT).data if path != torn or seen is None else seen.tail.good
+        except SatchelError as error:
+            yield from of_error(error)
+            continue
+        for number, row in enumerate(data.split(b"\n"), 1):
+            if row:
+                yield from _record(path, number, row)
+                done += 1
+                if done % _TOLD == 0:
+                    progress(done, total)
+
+
+def _record(path: str, number: int, row: bytes) -> Iterator[Finding]:
+    try:
+        records.parse(row)
+    except BadLine as error:
+        yield Finding(path, f"line {number}", str(error), "", "Take the file from a backup")
+        return
+    except SatchelError as error:
+        yield Finding(path, f"line {number}", str(error), "", "")
+        return
+
+    def place(where: Where) -> str:
+        return f"line {number} ({dotted(where)})"
+
+    try:
+        value = msgspec.json.decode(row)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:  # in a result, which nothing has read
+        yield Finding(
+            path, f"line {number}", f"a value that can't be read ({error})", "", "Take the file from a backup"
+        )
+        return
+    for problem in schemas.problems("record", value, place=place):
+        yield of_problem(path, problem)
+
+
+def _holder(store: Store) -> lease.Lease | None:
+    try:
+        return lease.holder(store)
+    except (SatchelError, OverflowError):  # the survey says what is wrong with it
+        return None

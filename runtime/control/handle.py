@@ -1,0 +1,326 @@
+"""What can be done with a run from outside. Each method imports what it needs when it is called: a look must not wait
+for what only a run needs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from .looking import Look
+from .place import myself
+from .waiting import Steps, finish, finish_async
+
+if TYPE_CHECKING:
+    from ...workspace.journal.records import Mode, Resume
+    from ...workspace.lifecycle import Cut
+    from ...workspace.people.edits import Side
+    from ...workspace.transfer import Journey, Tell
+    from ..agent import Agent
+    from ..engine import Watch
+    from ..supervision.child import Background
+    from ..supervision.emergency import Stopped
+    from .answering import Answering
+    from .merging import Files, Merging
+    from .recovering import Recovered
+    from .requests import Stopping
+    from .running import Ended
+    from .sending import Sent
+    from .starting import Supervised
+
+
+class Handle(Look):
+    """A workspace, from outside: nothing here needs that a process runs it, and all works while one does.
+
+    Made by `satchel.open`. Holds no lock and no connection, so it need not be closed, and it is never out of date: each
+    method looks at the files again. Every method raises a SatchelError with the way out in its text: UsageError for
+    what can't mean anything, InvalidFile, NewerFormat or Damaged for a workspace that can't be used as it is, LeaseHeld
+    where another process has it, StorageFailed if the storage fails. Methods whose name ends in `_async` do the same
+    without blocking the event loop. Not guaranteed: that two calls from several threads see one moment.
+    """
+
+    # Running it
+
+    def run(
+        self, agent: Agent | None = None, *, watch: Watch | None = None, accept_drift: bool = False,
+        drain_timeout: float | None = None, take_over: bool = False, adopt: bool = False,
+    ) -> Ended:  # fmt: skip
+        """Run the agent in this process until it completes, fails or needs a person, as `satchel.run` does.
+
+        A run that was stopped continues where it was; one that is paused, waits or sleeps is left as it is. `agent`
+        takes the place of the one that workspace.yaml names. `watch` is told what happens. `drain_timeout`: seconds
+        that a stop waits for what is under way. `take_over`: in a bucket, don't wait for the process that had it.
+        `adopt`: continue although this may be a copy of a run that lives elsewhere. Errors of the agent are in the
+        result. Where an event loop runs, call `run_async`.
+        """
+        from . import running
+
+        wish = running.Wish(agent, watch, False, accept_drift, drain_timeout, False, take_over, adopt)
+        return running.run(self, wish)
+
+    async def run_async(
+        self, agent: Agent | None = None, *, watch: Watch | None = None, accept_drift: bool = False,
+        drain_timeout: float | None = None, take_over: bool = False, adopt: bool = False,
+    ) -> Ended:  # fmt: skip
+        """`run`, in a loop that is running. If the task is cancelled, the run is left paused, with all written."""
+        from . import running
+
+        wish = running.Wish(agent, watch, False, accept_drift, drain_timeout, False, take_over, adopt)
+        return await running.run_async(self, wish)
+
+    def resume(
+        self, agent: Agent | None = None, *, watch: Watch | None = None, accept_drift: bool = False,
+        drain_timeout: float | None = None, from_checkpoint: bool = False, take_over: bool = False, adopt: bool = False,
+    ) -> Ended:  # fmt: skip
+        """`run`, but it lifts a pause, whatever its reason, and ends a sleep before its time. UsageError if the run was
+        never started. `from_checkpoint`: go back to the last known-good checkpoint first; effects and answers since
+        then are kept."""
+        from . import running
+
+        wish = running.Wish(agent, watch, True, accept_drift, drain_timeout, from_checkpoint, take_over, adopt)
+        return running.run(self, wish)
+
+    async def resume_async(
+        self, agent: Agent | None = None, *, watch: Watch | None = None, accept_drift: bool = False,
+        drain_timeout: float | None = None, from_checkpoint: bool = False, take_over: bool = False, adopt: bool = False,
+    ) -> Ended:  # fmt: skip
+        """`resume`, in a loop that is running."""
+        from . import running
+
+        wish = running.Wish(agent, watch, True, accept_drift, drain_timeout, from_checkpoint, take_over, adopt)
+        return await running.run_async(self, wish)
+
+    def supervise(
+        self, *, resume: bool = False, accept_drift: bool = False, drain_timeout: float | None = None,
+        from_checkpoint: bool = False, take_over: bool = False, adopt: bool = False, options: Sequence[str] = (),
+        tell: Callable[[str], None] | None = None,
+    ) -> Supervised:  # fmt: skip
+        """Run the agent in a process of its own, as `satchel run` does, and look after it from this one: it is started
+        again after a crash, and killed if it does not stop in time. Returns when the run has stopped.
+
+        In the main thread: SIGINT and SIGTERM are passed on meanwhile. The process prints what `satchel run` prints;
+        `options` are such as "--quiet" and "--json". `tell` is told what becomes of it. `resume`: as `resume` does; the
+        other arguments are those of `run` and `resume`.
+        """
+        from . import starting
+
+        start = starting.Start(resume, accept_drift, drain_timeout, from_checkpoint, take_over, adopt)
+        return starting.supervise(self, start, options, tell)
+
+    def detach(
+        self, *, resume: bool = False, accept_drift: bool = False, drain_timeout: float | None = None,
+        from_checkpoint: bool = False, take_over: bool = False, adopt: bool = False, options: Sequence[str] = (),
+    ) -> Background:  # fmt: skip
+        """Run the agent in the background, with a process that looks after it as `supervise` does, and outlives this
+        one. Returns once it is running: with the number of that process and its log, which gets what it prints. If it
+        ended at once, `code` is its exit code and `said` the end of what it printed.
+        """
+        from . import starting
+
+        start = starting.Start(resume, accept_drift, drain_timeout, from_checkpoint, take_over, adopt)
+        return starting.detach(self, start, options)
+
+    # Stopping it
+
+    def pause(
+        self, *, reason: str = "manual", until: str | datetime | timedelta | None = None, resume: Resume = "continue",
+        by: str | None = None, wait: bool = False,
+    ) -> Stopping:  # fmt: skip
+        """Let the run stop at its next safe point, between two steps. What is under way is finished.
+
+        `until`: when it may continue by itself: a time, a length of time, or a text as `22:30` or `45m`. `resume`: how
+        it is to continue: "continue", "restart_step" or "await_instructions". `by` is `user@host` if it is None.
+        Returns at once, with the status "requested" while a process runs it. With `wait` it returns when the run has
+        stopped, or has not in the time in which it would have been killed.
+        """
+        return finish(self._request(reason, by, wait, until=until, resume=resume))
+
+    async def pause_async(
+        self, *, reason: str = "manual", until: str | datetime | timedelta | None = None, resume: Resume = "continue",
+        by: str | None = None, wait: bool = False,
+    ) -> Stopping:  # fmt: skip
+        """`pause`, without blocking the event loop."""
+        return await finish_async(self._request(reason, by, wait, until=until, resume=resume))
+
+    def cancel(self, *, reason: str = "cancelled", by: str | None = None, wait: bool = False) -> Stopping:
+        """End the run for good at its next safe point. Its agent's `on_cancel`, if it has one, undoes what must not
+        stay half done; if no process runs it, that is done by the next `run`. What the run has made stays."""
+        return finish(self._request(reason, by, wait, mode="cancel"))
+
+    async def cancel_async(self, *, reason: str = "cancelled", by: str | None = None, wait: bool = False) -> Stopping:
+        """`cancel`, without blocking the event loop."""
+        return await finish_async(self._request(reason, by, wait, mode="cancel"))
+
+    def wait(self) -> Stopping:
+        """Wait until no process runs it, after `pause` or `cancel` was called. The status stays "requested" if it has
+        not stopped in the time in which it would have been killed."""
+        from . import requests
+
+        return finish(requests.stopped(self))
+
+    async def wait_async(self) -> Stopping:
+        """`wait`, without blocking the event loop."""
+        from . import requests
+
+        return await finish_async(requests.stopped(self))
+
+    def stop(self, *, reason: str = "emergency", by: str | None = None) -> Stopped:
+        """The emergency stop: kill what runs it, in mid-step, with all that it has started. It does not come back by
+        itself; `resume` continues, and verifies more than usual, since what was under way may be in doubt.
+
+        A pause.yaml is durable before the first process is killed. `how` of the result: "stopped"; "idle", nothing was
+        running; "elsewhere", another machine's process runs it, and obeys within one poll; "failed", `said` says why.
+        The storage failing is in the result, too. `stop_all` stops several at once.
+        """
+        from .emergency import stop_all
+
+        (stopped,) = stop_all([self], reason=reason, by=by)
+        return stopped
+
+    async def stop_async(self, *, reason: str = "emergency", by: str | None = None) -> Stopped:
+        """`stop`, without blocking the event loop."""
+        import asyncio
+
+        return await asyncio.to_thread(self.stop, reason=reason, by=by)
+
+    def _request(
+        self, reason: str, by: str | None, wait: bool, *, mode: Mode = "drain", resume: Resume = "continue",
+        until: str | datetime | timedelta | None = None,
+    ) -> Steps[Stopping]:  # fmt: skip
+        from ...workspace.journal.records import PauseRequested
+        from . import requests
+
+        end = requests.until_text(until)
+        wanted = PauseRequested(reason=reason, by=by or myself(), mode=mode, resume=resume, until=end)
+        return requests.ask(self, wanted, wait=wait)
+
+    # Repairing it
+
+    def recover(
+        self, *, truncate_at: int | Cut | None = None, take_over: bool = False, adopt: bool = False
+    ) -> Recovered:  # fmt: skip
+        """Bring all files to one moment and rescue half-finished output, without running the agent. `run` does the same
+        by itself; this is for looking at the files first.
+
+        `truncate_at`: cut a damaged journal off behind this record, and forget what came after it; what `plan_cut` has
+        returned, or the record's number. What is cut off is kept in `cut-off/`. In a bucket this waits for the process
+        that had the workspace to show whether it lives, unless `take_over` is given. `adopt` as in `run`.
+        """
+        return finish(self._recover(truncate_at, take_over, adopt))
+
+    async def recover_async(
+        self, *, truncate_at: int | Cut | None = None, take_over: bool = False, adopt: bool = False
+    ) -> Recovered:  # fmt: skip
+        """`recover`, without blocking the event loop."""
+        return await finish_async(self._recover(truncate_at, take_over, adopt))
+
+    def _recover(self, truncate_at: int | Cut | None, take_over: bool, adopt: bool) -> Steps[Recovered]:
+        from . import recovering
+
+        return recovering.recover(self, truncate_at, take_over=take_over, adopt=adopt)
+
+    def merge(self, use: Side | None = None, *, files: Files = ()) -> Merging:
+        """What edited files and the run contradict each other in, and, with `use`, who is right.
+
+        `use`: "ours", the run; "theirs", the file; "edited", the file as it is now, in every respect. What is not taken
+        is kept as NAME.rejected.EXT. `files`: only these, or this one, by their paths in the workspace or by where they
+        lie. Without `use` nothing is changed. UsageError for a file about which nothing is asked, and another `use`.
+        """
+        from . import merging
+
+        return finish(merging.merge(self, use, files))
+
+    async def merge_async(self, use: Side | None = None, *, files: Files = ()) -> Merging:
+        """`merge`, without blocking the event loop."""
+        from . import merging
+
+        return await finish_async(merging.merge(self, use, files))
+
+    # Bringing it elsewhere
+
+    def move(
+        self, to: str | os.PathLike[str], *, by: str | None = None, progress: Tell | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> Journey:  # fmt: skip
+        """Let the run live at `to`, a folder or URL where nothing is yet. What stays here is moved.yaml, which says
+        where it went; open it there.
+
+        Every file is compared by its hash before anything is removed, and never are both places a workspace. If it is
+        cut off, the same call continues. `progress` is called with a phase ("copying", ...), how much is done and of
+        how much: bytes, or files while it is "clearing". `storage_options` are for the storage of `to`. LeaseHeld while
+        a process runs it, UsageError if something is there.
+        """
+        from .carrying import carry
+
+        return carry(self, "move", to, by=by, progress=progress, storage_options=storage_options)
+
+    async def move_async(
+        self, to: str | os.PathLike[str], *, by: str | None = None, progress: Tell | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> Journey:  # fmt: skip
+        """`move`, without blocking the event loop; `progress` is called in a thread. It can't be cancelled: it goes on
+        in its thread."""
+        import asyncio
+
+        return await asyncio.to_thread(self.move, to, by=by, progress=progress, storage_options=storage_options)
+
+    def copy(
+        self, to: str | os.PathLike[str], *, by: str | None = None, progress: Tell | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> Journey:  # fmt: skip
+        """Make a second copy of the run at `to`; see `move`. Two of one run would both act, so the first `run` of the
+        copy asks for `adopt` while the original is there."""
+        from .carrying import carry
+
+        return carry(self, "copy", to, by=by, progress=progress, storage_options=storage_options)
+
+    async def copy_async(
+        self, to: str | os.PathLike[str], *, by: str | None = None, progress: Tell | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> Journey:  # fmt: skip
+        """`copy`, without blocking the event loop; see `move_async`."""
+        import asyncio
+
+        return await asyncio.to_thread(self.copy, to, by=by, progress=progress, storage_options=storage_options)
+
+    # Telling it something
+
+    def send(self, *contents: Any, message: bool = False) -> list[Sent]:
+        """Put tasks into the run's inbox, each durably: a text is a task, a path (`pathlib.Path`) is the file to send,
+        everything else is data, as JSON has it. `message`: each is a message to the agent, not a task of its own.
+
+        Nothing is sent if one of them can't be a task (InvalidFile, UsageError), or if the run was cancelled. Returns
+        what was sent, in order. Not guaranteed: that an agent takes it.
+        """
+        from . import sending
+
+        return sending.send(self, contents, as_message=message)
+
+    def answer(
+        self, decision: Any, question: str = "", *, result: Any = None, by: str | None = None, note: str = "",
+        typed: bool = False,
+    ) -> Answering:  # fmt: skip
+        """Answer what an agent asks (`a1`), or whether an effect in doubt has happened (`d1`: "done" or "redo").
+
+        `decision` is one of the choices, a text, or the JSON value that the question's schema asks for. `question` may
+        be left out if one is open. `result`: of an effect that has happened, what it returned. `by` is `user@host` if
+        it is None. `typed`: decision and result are texts as on a command line: YAML, where a schema asks for a value.
+        UsageError if it is not a valid answer, or another one is on record. Runs nothing of the agent; `resume`
+        continues. While a process runs the workspace this waits some seconds for it to take the answer.
+        """
+        return finish(self._answer(decision, question, result, by, note, typed))
+
+    async def answer_async(
+        self, decision: Any, question: str = "", *, result: Any = None, by: str | None = None, note: str = "",
+        typed: bool = False,
+    ) -> Answering:  # fmt: skip
+        """`answer`, without blocking the event loop."""
+        return await finish_async(self._answer(decision, question, result, by, note, typed))
+
+    def _answer(
+        self, decision: Any, question: str, result: Any, by: str | None, note: str, typed: bool
+    ) -> Steps[Answering]:  # fmt: skip
+        from . import answering
+
+        return answering.answer(self, answering.Saying(question, decision, result, by or myself(), note, typed))

@@ -1,0 +1,114 @@
+"""What happened in a run, record by record, and what it has come to."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ...workspace import journal
+from ...workspace.base import SatchelError, UsageError
+from ...workspace.inspect import define, look_beside
+from ...workspace.journal import records
+from ...workspace.journal.records import BadLine, Failure, Line, Output
+from ...workspace.state import Status
+from ...workspace.store import Store
+from ...workspace.todo import Progress
+from .place import Place
+
+READ_LIMIT = 1 << 30
+RECORD_TYPES = tuple(kind.__struct_config__.tag for kind in records.AnyRecord.__args__)
+"""The types of records: `step.completed`, `edited`, ..."""
+
+
+class Row(NamedTuple):
+    """A record: its bytes as they are in the journal, and what they say (`seq`, `at` in UTC, `epoch`, `record`)."""
+
+    data: bytes
+    line: Line
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a run has come to, as it is on record: whether it is at rest or not.
+
+    `status` and, if it has stopped, the `reason`; `state`, the data of state.json, as JSON values; `outputs` by their
+    paths, each with its size and hash; `items` of the plan, settled and all; `failure`, the agent's error if it has
+    failed. Not on record is the value that the agent has returned: only the `run` that it ended has that.
+    """
+
+    url: str
+    run_id: str
+    status: Status
+    reason: str
+    state: Any
+    outputs: dict[str, Output]
+    items: Progress
+    failure: Failure | None
+
+
+def result(place: Place) -> Result:
+    """What is on record now."""
+    moment = look_beside(place.store).moment
+    failure = moment.error if moment.status == "failed" else None
+    root = moment.root
+    return Result(
+        place.url, moment.run_id, moment.status, moment.reason, root.data, moment.outputs, root.plan.progress, failure
+    )  # fmt: skip
+
+
+def log(place: Place, last: int | None, item: str | None, type: str | None) -> Iterator[Row]:
+    """All records that can be read and are wanted, oldest first; then the error, if there is one."""
+    store = place.store
+    problem: SatchelError | None = None
+    try:
+        define(store)
+    except UsageError:
+        raise
+    except SatchelError as error:
+        problem = error  # the journal can be read without it
+    rows = _Rows(store)
+    chosen: Iterable[Row] = (row for row in rows.read() if _is_wanted(row.line, item, type))
+    yield from chosen if last is None else deque(chosen, maxlen=last)
+    if rows.is_broken:
+        found = journal.read(store, after=0)  # says whether a crash explains it, and raises if not
+        if found.torn:
+            place.tell(f"note: {found.torn}, as a crash leaves it; the next opening cuts it off")
+    if problem:
+        raise problem
+
+
+class _Rows:
+    """All records that can be read. `is_broken` afterwards: something between or behind them could not."""
+
+    def __init__(self, store: Store):
+        self.is_broken = False
+        self._store = store
+
+    def read(self) -> Iterator[Row]:
+        expected, crc = 1, records.NO_CRC
+        for path in map(journal.segment_path, journal.segments(self._store)):
+            try:
+                data = self._store.read(path, limit=READ_LIMIT).data
+            except SatchelError:
+                self.is_broken = True
+                continue
+            for row in data.split(b"\n"):
+                if not row:
+                    continue
+                try:
+                    line = records.parse(row)
+                except (BadLine, SatchelError):
+                    self.is_broken = True
+                    continue
+                self.is_broken |= line.seq != expected or line.prev != crc
+                expected, crc = line.seq + 1, line.crc
+                yield Row(row, line)
+            self.is_broken |= not data.endswith(b"\n")
+
+
+def _is_wanted(line: Line, item: str | None, type: str | None) -> bool:
+    if type is not None and line.record.__struct_config__.tag != type:
+        return False
+    return item is None or getattr(line.record, "scope", None) == item.removeprefix("^")

@@ -1,0 +1,65 @@
+"""The workspaces below a folder or URL, and where each stands."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any
+
+from ...workspace.base import SatchelError, urls
+from ...workspace.inspect import below, below_store, duplicates
+from ...workspace.store import AT_ONCE, Store, open_store
+from .opening import root_of
+from .place import Place
+from .standing import Standing, status
+
+
+def ls(
+    root: str | os.PathLike[str] = ".", *, storage_options: Mapping[str, Any] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Standing]:  # fmt: skip
+    """Where each workspace below `root`, a folder or URL, stands, by name; those, too, that a run has moved away from.
+
+    A brief look: as `Handle.status(brief=True)`. Of one that can't be read, `problem` says why. `folder` is where the
+    search has found it, and `same_run_id` names the others that have its run_id. `progress` is called with how many of
+    how many were looked at. UsageError if `root` is no folder. Not guaranteed: that all are of one moment.
+    """
+    typed = os.fspath(root)
+    store = root_of(typed, storage_options or {})
+    there: list[Store | str] = (
+        [*below(urls.local(typed), with_moved=True)] if store is None else [*below_store(store, with_moved=True)]
+    )
+    found: list[Standing] = []
+    with ExitStack() as stack:
+        looks: Iterator[Standing] = map(_look, there)
+        if store is not None and store.abilities.remote:  # while one answer is waited for, others can be
+            looks = stack.enter_context(ThreadPoolExecutor(AT_ONCE, "satchel-ls")).map(_look, there)
+        for standing in looks:
+            found.append(standing)
+            if progress:
+                progress(len(found), len(there))
+    known = ((each.folder, each.definition.run_id) for each in found if each.definition)
+    same = duplicates.groups(known)
+    for each in found:
+        folders = same.get(each.definition.run_id, []) if each.definition else []
+        each.same_run_id = [folder for folder in folders if folder != each.folder]
+    return found
+
+
+def _look(found: Store | str) -> Standing:
+    folder = found if isinstance(found, str) else found.url
+    try:
+        standing = status(Place(open_store(found) if isinstance(found, str) else found, folder), brief=True)
+    except SatchelError as error:
+        standing = Standing(_url(folder), problem=error)
+    except Exception as error:  # whatever is wrong with this one, the others are to be listed
+        what = f"can't be read ({type(error).__name__}: {error})"
+        standing = Standing(_url(folder), problem=SatchelError(what, path=folder))
+    standing.folder = folder
+    return standing
+
+
+def _url(folder: str) -> str:
+    return folder if urls.is_remote(folder) else os.path.realpath(folder)

@@ -1,0 +1,118 @@
+"""Makes a workspace from a sample, or from the definition and code of another one."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from ...workspace.base import DEFINITION, SatchelError, UsageError, check_path, slug, urls
+from ...workspace.formats import definition, yamltext
+from ...workspace.store import Store
+from . import storage, template
+from .opening import reach
+from .template import File
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A new workspace: the `folder` or URL where it lies, its `run_id` and `settings`, and the name of its
+    `template`."""
+
+    folder: str
+    run_id: str
+    settings: dict[str, Any]
+    template: str
+
+
+def new(
+    source: str | os.PathLike[str], to: str | os.PathLike[str], *, settings: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Made:  # fmt: skip
+    """Make the workspace `to`, a folder or URL where nothing is yet, from `source`: the name of a sample, or a folder
+    with a workspace.yaml.
+
+    Definition, code and documents are copied, never the state of a run; the new run gets a name of its own. `settings`
+    replace those of workspace.yaml, by name, or by names joined by dots. workspace.yaml is written last, so what is not
+    whole is not a workspace; a failure leaves nothing behind. UsageError for what can't mean anything or is not free.
+    """
+    typed, folder = os.fspath(source), urls.checked(os.fspath(to))
+    if urls.is_remote(typed):
+        raise UsageError("a template lies on this machine", path=typed,
+                         remedy="copy its definition, code and documents into a folder")  # fmt: skip
+    found = template.find(urls.local(typed))
+    run_id = f"{slug(found.name) or 'run'}-{secrets.token_hex(2)}"
+    text = yamltext.set_value(found.definition(), ("run_id",), run_id)
+    text = template.with_settings(text, settings or {})
+    files = [*found.files(), File(DEFINITION, text.encode(), None)]
+    if urls.is_remote(folder):
+        _upload(reach(folder, storage_options or {}), files)
+    else:
+        storage.use(folder, storage_options or {})
+        folder = urls.local(folder)
+        _write(folder, files)
+    return Made(folder, run_id, definition.parse(text).settings, found.name)
+
+
+def _write(folder: str, files: list[File]) -> None:
+    """All files, workspace.yaml last: what is not whole is not a workspace. A failure leaves nothing behind."""
+    if os.path.lexists(folder) and not os.path.isdir(folder):
+        raise UsageError("is a file", path=folder, remedy="name a folder that does not exist yet")
+    if os.path.isdir(folder) and os.listdir(folder):
+        raise UsageError("is not empty", path=folder, remedy="name a folder that does not exist yet")
+    with _undone_on_failure() as made:
+        for file in files:
+            full = os.path.join(folder, file.path)
+            _make_folders(os.path.dirname(full), made)
+            with open(full, "xb") as stream:
+                made.append(full)
+                stream.write(file.read())
+            if file.mode is not None:
+                os.chmod(full, file.mode | 0o200)
+
+
+def _upload(store: Store, files: list[File]) -> None:
+    """The same into a bucket. What somebody else makes there at the same moment is not overwritten."""
+    if next(store.list(""), None) is not None or next(store.folders(""), None) is not None:
+        raise UsageError("is not empty", path=store.url, remedy="name a place where nothing is yet")
+    for file in files:  # nothing is sent that would not arrive
+        check_path(file.path)
+    made: list[str] = []
+    try:
+        for file in files:
+            store.create(file.path, file.read())
+            made.append(file.path)
+    except BaseException as error:
+        for path in reversed(made):
+            with suppress(SatchelError, OSError):
+                store.remove(path)
+        if isinstance(error, FileExistsError):
+            raise UsageError("is being made by somebody else, too", path=store.url,
+                             remedy="name another place") from error  # fmt: skip
+        raise
+
+
+@contextmanager
+def _undone_on_failure() -> Iterator[list[str]]:
+    """Files and folders that the body has made, in that order; removed again if it fails."""
+    made: list[str] = []
+    try:
+        yield made
+    except BaseException as error:
+        for path in reversed(made):
+            with suppress(OSError):
+                (os.rmdir if os.path.isdir(path) else os.unlink)(path)
+        if isinstance(error, OSError):
+            where = str(error.filename or "")
+            raise UsageError("can't be made", path=where, why=error.strerror or str(error)) from error
+        raise
+
+
+def _make_folders(folder: str, made: list[str]) -> None:
+    if folder and not os.path.isdir(folder):
+        _make_folders(os.path.dirname(folder), made)
+        os.mkdir(folder)
+        made.append(folder)

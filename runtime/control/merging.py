@@ -1,0 +1,87 @@
+"""What the files and the run contradict each other in, and who is right."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from ...workspace.base import SatchelError, UsageError
+from ...workspace.inspect import Remark, Report, lease, look
+from ...workspace.lifecycle import opened
+from ...workspace.people.edits import Noticed, Question, Side, notice
+from . import takeover
+from .place import Place
+from .waiting import Steps
+
+Files = str | os.PathLike[str] | Collection[str | os.PathLike[str]]
+"""One file, or several: by their paths in the workspace, or by where they lie."""
+
+_LOOKS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Merging:
+    """What edits of files come to.
+
+    `conflicts`: files that contradict the run, each with `path`, the `places` in words, and both versions, `ours` (the
+    run's) and `theirs` (the file's), in bytes. `merged`: what the next opening takes over from files, in words.
+    `refused`: why a file can't be taken at all. `settled`: the paths of conflicts that this call has settled, and
+    `report` what it did.
+    """
+
+    conflicts: tuple[Question, ...]
+    merged: tuple[str, ...]
+    refused: tuple[SatchelError, ...]
+    settled: tuple[str, ...] = ()
+    report: tuple[Remark, ...] = ()
+
+    @property
+    def open(self) -> list[Question]:
+        """The conflicts that are not settled."""
+        return [each for each in self.conflicts if each.path not in self.settled]
+
+
+def merge(place: Place, side: Side | None, files: Files) -> Steps[Merging]:
+    """Settle conflicts: all, or those of `files`. Without a `side` nothing is changed."""
+    if side is not None and side not in get_args(Side):
+        raise UsageError(f"{side!r} can't settle anything", path=place.url, remedy="write ours, theirs or edited")
+    given = [files] if isinstance(files, str | os.PathLike) else files
+    paths = [_path(place, each) for each in given]
+    noticed = yield from _notice(place)
+    asked = [question.path for question in noticed.questions]
+    if unknown := [path for path in paths if path not in asked]:
+        raise UsageError(
+            f"nothing is asked about {unknown[0]}", path=place.url,
+            remedy=f"asked about: {', '.join(asked)}" if asked else "nothing is asked at all: `satchel resume` goes on",
+        )  # fmt: skip
+    settled: tuple[str, ...] = ()
+    report = Report()
+    if side is not None and asked:
+        settled = tuple(dict.fromkeys(paths or asked))
+        yield from takeover.wait(place)
+        choices = dict.fromkeys(settled, side)
+        with opened(place.store, "merge", report, choices=choices, take_over=True) as workspace:
+            workspace.close()
+    merged = tuple(f"{each.record.file}: {say}" for each in noticed.edits for say in each.record.says)
+    refused = tuple(each.error for each in noticed.refusals)
+    return Merging((*noticed.questions,), merged, refused, settled, (*report.remarks,))
+
+
+def _path(place: Place, file: Any) -> str:
+    """The path of a file in the workspace."""
+    if not isinstance(file, str | os.PathLike):
+        raise UsageError(f"{file!r} is not the path of a file", path=place.url)
+    return os.fspath(file).removeprefix(f"{place.url}/")
+
+
+def _notice(place: Place) -> Steps[Noticed]:
+    store = place.store
+    for _ in range(_LOOKS):
+        seen = look(store)
+        noticed = notice(store, seen.moment, seen.definition, is_rebuilt=seen.is_rebuilt)
+        if not noticed.refusals or lease.holder(store) is None:
+            break
+        yield from place.look_again(0.1)  # its files may have gone on since the journal was looked at
+    return noticed

@@ -1,0 +1,95 @@
+"""Finds the workspace that a person or a program has named."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ...workspace.base import DEFINITION, UsageError, urls
+from ...workspace.inspect import below, below_store, moved_file
+from ...workspace.store import Store, open_store
+from . import storage
+from .handle import Handle
+
+PATIENCE = 12.0
+"""Seconds for which a request to a bucket is tried again, by all but a run."""
+
+
+def open(
+    url: str | os.PathLike[str] | None = None, *, storage_options: Mapping[str, Any] | None = None,
+    tell: Callable[[str], None] | None = None, patience: float | None = PATIENCE,
+) -> Handle:  # fmt: skip
+    """A handle on the workspace at `url`: a folder, or a URL as `s3://bucket/runs/my-run`; None is the current folder.
+
+    Changes nothing, takes no lock and runs no code. A bucket is asked once, so that wrong credentials are told now.
+    `storage_options`: what the storage behind a URL needs to know, as fsspec calls it. They are merged into the
+    environment variable of its protocol (`FSSPEC_S3`), so they hold for this process and those it starts. `tell` is
+    called with a line of text for what a person should know while a method is at it: what it waits for, say.
+    `patience`: seconds for which a request to a bucket is tried again; None: as long as a run would, and then the
+    bucket is not asked yet.
+
+    Raises UsageError for what can't be a workspace, and StorageFailed if a bucket does not answer. Not guaranteed: that
+    there is a workspace. A folder without workspace.yaml is told by the first method that needs one.
+    """
+    options = storage_options or {}
+    if url is None:
+        storage.use(".", options)
+        if not os.path.isfile(DEFINITION) and not os.path.isfile(moved_file.PATH):
+            raise UsageError(
+                "the current folder is not a workspace", why=f"there is no {DEFINITION} in it",
+                remedy="name one, or look for some with `satchel ls`",
+            )  # fmt: skip
+        return Handle(open_store("."), "", tell)
+    typed = os.fspath(url)
+    path = urls.local(typed)
+    if os.path.isfile(path):
+        folder = os.path.dirname(path) or "."
+        remedy = f"name its folder: {shlex.quote(folder)}" if os.path.basename(path) == DEFINITION else None
+        raise UsageError("is a file, and a workspace is a folder", path=typed, remedy=remedy)
+    if patience is None:
+        storage.use(urls.checked(typed), options)
+        return Handle(open_store(urls.checked(typed)), typed, tell, is_patient=True)
+    return Handle(reach(typed, options, patience), typed, tell)
+
+
+def open_all(
+    root: str | os.PathLike[str] = ".", *, storage_options: Mapping[str, Any] | None = None,
+    tell: Callable[[str], None] | None = None,
+) -> list[Handle]:  # fmt: skip
+    """Handles on the workspaces below `root`, a folder or URL, at any depth, by name. See `open` for the arguments.
+
+    Hidden folders are skipped, links are not followed, and what is inside a workspace is its own. A folder that may not
+    be read is one of them, since it may hold a run: the first method that is called says why. UsageError if `root` is
+    no folder. Not guaranteed: workspaces that come or go meanwhile.
+    """
+    store = root_of(os.fspath(root), storage_options or {})
+    if store is None:
+        folders = below(urls.local(os.fspath(root)))
+        return [Handle(open_store(folder), folder, tell, was_found=True) for folder in folders]
+    return [Handle(each, each.url, tell, was_found=True) for each in below_store(store, is_live=True)]
+
+
+def root_of(typed: str, storage_options: Mapping[str, Any]) -> Store | None:
+    """The store that holds workspaces at a URL; None of a folder. UsageError if it is neither."""
+    place = urls.checked(typed)
+    if urls.is_remote(place):
+        return reach(place, storage_options)
+    storage.use(place, storage_options)
+    if not os.path.isdir(urls.local(place)):
+        is_file = os.path.exists(urls.local(place))
+        raise UsageError("is a file, not a folder" if is_file else "no such folder", path=typed)
+    return None
+
+
+def reach(typed: str, storage_options: Mapping[str, Any], patience: float = PATIENCE) -> Store:
+    """The store at a path or URL. What is wrong with the address or the credentials of a URL is told at once."""
+    place = urls.checked(typed)
+    storage.use(place, storage_options)
+    if not urls.is_remote(place):
+        return open_store(place)
+    urls.check_protocol(place)
+    store = open_store(place, patience=patience)
+    store.refresh()
+    return store

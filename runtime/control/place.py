@@ -1,0 +1,62 @@
+"""A workspace as it was named, and what all that is done with it needs."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable
+
+from ...workspace.base import urls, visible
+from ...workspace.store import Store, open_store
+from .waiting import Steps
+
+REMOTE_LOOK = 1.5
+"""Seconds between two looks at a workspace in a bucket, where each look costs requests."""
+
+
+class Place:
+    """The files of a workspace, and the words by which a person names it."""
+
+    def __init__(
+        self, store: Store, typed: str, tell: Callable[[str], None] | None = None, *, is_patient: bool = False,
+        was_found: bool = False,
+    ):  # fmt: skip
+        """`typed` is empty for the current folder. `tell` gets a line of text for what a person should know before
+        the result is there: what is waited for, say. `is_patient`: the store tries requests as long as a run does.
+        `was_found`: a search has seen that it is a workspace."""
+        self.store, self.typed = store, typed
+        self.is_patient, self.was_found = is_patient, was_found
+        self.tell = tell or (lambda line: None)
+
+    @property
+    def url(self) -> str:
+        """Where it lies: an absolute path, or a URL."""
+        return self.store.url
+
+    def command(self, name: str, *words: str) -> str:
+        """A command about this workspace, as the person who has named it can type it. Safe to print."""
+        return visible(shlex.join(["satchel", name, *([self.typed] if self.typed else []), *words]))
+
+    def store_of_a_run(self) -> Store:
+        """The store for a run, which bears with a storage that does not answer for a while, as a person at a terminal
+        does not."""
+        if self.is_patient or not self.store.abilities.remote:
+            return self.store
+        return open_store(urls.checked(self.typed))
+
+    def look_again(self, seconds: float) -> Steps[None]:
+        """Wait before the next look at the files; longer where a look costs requests."""
+        yield max(seconds, REMOTE_LOOK) if self.store.abilities.remote else seconds
+        self.store.refresh()
+
+
+def myself() -> str:
+    """Who asks for something, if nothing else was said: `you@laptop`."""
+    import getpass  # slow, and few commands need it
+    import socket
+
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = f"uid {os.getuid()}"
+    return visible(f"{user}@{socket.gethostname()}")

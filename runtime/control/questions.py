@@ -1,0 +1,57 @@
+"""The open questions of a run: what is asked, how it is answered, and what a person has typed into the file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...workspace.base import SatchelError
+from ...workspace.people.approvals import Question, Reply, open_questions, read, read_form
+from ...workspace.state import Moment
+from .place import Place
+
+
+@dataclass(frozen=True, slots=True)
+class OpenQuestion:
+    """A question to a person, and what its file says by now.
+
+    `reply` is what a person has typed into the file and no start has taken yet, None if nothing; `mistake` says why
+    that is not a valid answer. `command` begins the command line that answers it.
+    """
+
+    question: Question
+    command: str = ""
+    reply: Reply | None = None
+    mistake: SatchelError | None = None
+
+    @property
+    def id(self) -> str:
+        """`a1` of what an agent asks, `d1` of an effect in doubt."""
+        return self.question.id
+
+    @property
+    def text(self) -> str:
+        """What is asked."""
+        return self.question.text
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """What can be answered; empty: any text, or what `question.schema` says."""
+        return self.question.choices
+
+
+def questions_of(moment: Moment, place: Place | None) -> list[OpenQuestion]:
+    """All of them, in the order they were asked. Without a place their files are not looked at."""
+    found = open_questions(moment)
+    return [_seen(each, moment, place) if place else OpenQuestion(each) for each in found]
+
+
+def _seen(question: Question, moment: Moment, place: Place) -> OpenQuestion:
+    command = place.command("answer", question.id)
+    try:
+        return OpenQuestion(
+            question, command, read(question, moment.run_id, read_form(place.store, moment, question).data)
+        )
+    except FileNotFoundError:
+        return OpenQuestion(question, command)
+    except SatchelError as error:
+        return OpenQuestion(question, command, mistake=error)

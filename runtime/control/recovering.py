@@ -1,0 +1,73 @@
+"""Repairs what a crash has left, and cuts a damaged journal off, without running the agent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...workspace.inspect import Remark, Report, look
+from ...workspace.lifecycle import Cut, opened, truncate
+from ...workspace.state import Status
+from . import takeover
+from .place import Place
+from .questions import OpenQuestion, questions_of
+from .waiting import Steps
+from .words import counted
+
+_NAMED = 10
+"""So many effects are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What a workspace is after it was repaired: `status` of the run, and whether it `has_begun`; `questions` that are
+    open; `report`: what was found and done."""
+
+    url: str
+    run_id: str
+    status: Status
+    has_begun: bool
+    questions: list[OpenQuestion]
+    report: tuple[Remark, ...]
+
+
+def recover(place: Place, cut: Cut | int | None, *, take_over: bool, adopt: bool) -> Steps[Recovered]:
+    """Bring all files to one moment; after `cut`, the end of a damaged journal, or the number of the last good
+    record."""
+    if take_over:
+        takeover.holder(place)
+    else:
+        yield from takeover.wait(place)
+    report = Report()
+    if cut is not None:
+        _cut_off(place, cut if isinstance(cut, Cut) else truncate.plan(place.store, cut), report)
+    _repair(place, report, adopt)
+    moment = look(place.store).moment
+    return Recovered(
+        place.url, moment.run_id, moment.status, bool(moment.seq), questions_of(moment, place), (*report.remarks,)
+    )  # fmt: skip
+
+
+def forgotten(cut: Cut) -> str:
+    """What a cut forgets, for people; may be empty."""
+    more = [f"{len(cut.effects) - _NAMED} more"] if len(cut.effects) > _NAMED else []
+    effects = ", ".join([*cut.effects[:_NAMED], *more])
+    return f"these effects are forgotten, and will be done again: {effects}" if effects else ""
+
+
+def _cut_off(place: Place, cut: Cut, report: Report) -> None:
+    kept = truncate.carry_out(place.store, cut)
+    report.add("done", f"{cut.says}; all files that this has changed are kept in {kept}/")
+    if cut.tasks:
+        report.add("done", f"{counted(len(cut.tasks), 'task')} that had been taken since lie in inbox/ again")
+    if said := forgotten(cut):
+        report.add("found", said)
+
+
+def _repair(place: Place, report: Report, adopt: bool) -> None:
+    if look(place.store).moment.is_new:
+        report.add("found", f"a run that has not begun: there is nothing to recover. Next: {place.command('run')}")
+        return
+    with opened(place.store, "recover", report, take_over=True, adopt=adopt) as workspace:
+        workspace.close()
+    if len(report.remarks) == 1:
+        report.add("done", "nothing: all files were in order")

@@ -1,0 +1,147 @@
+"""Lets a run stop at its next safe point: for a while, or for good."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+from ...workspace.base import LeaseHeld, SatchelError, UsageError, times
+from ...workspace.inspect import Look, Report, lease, look, look_beside
+from ...workspace.journal.records import PauseRequested, time_text
+from ...workspace.lifecycle import pausing
+from ...workspace.state import Status
+from ...workspace.views import pause_file, stable_read
+from ..supervision.child import FORCE_AFTER
+from .place import Place
+from .waiting import Steps
+
+_POLL = 0.1
+_MARGIN = 20.0
+"""Seconds that a supervisor has for noticing a pause.yaml, and for closing what it has killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """What came of asking a run to stop.
+
+    `status`: "requested" while a process runs it and has not stopped yet; "interrupted" if that process has died on
+    its way; else how the run is at rest: "paused", "cancelled", "completed", ... `said` tells it in a line. Not
+    guaranteed: that it still is so, since another person may resume the run at any time.
+    """
+
+    status: Status | Literal["requested", "interrupted"]
+    said: str
+
+    @property
+    def is_over(self) -> bool:
+        """The run has stopped."""
+        return self.status != "requested"
+
+
+def until_text(until: str | datetime | timedelta | None) -> str:
+    """A time as records have it. UsageError if a text is none."""
+    if until is None:
+        return ""
+    now = datetime.now(UTC)
+    if not isinstance(until, str | datetime | timedelta):
+        raise UsageError(f"{until!r} is not a time", remedy="give a datetime, a timedelta, or a text as `45m`")
+    if isinstance(until, timedelta):
+        found = now + until
+    else:
+        found = times.moment_after(until, now) if isinstance(until, str) else until
+    return time_text(found.astimezone(UTC))
+
+
+def ask(place: Place, request: PauseRequested, *, wait: bool) -> Steps[Stopping]:
+    """Ask for a stop, and wait for it if `wait`."""
+    pause_file.check_wish(place.url, reason=request.reason, by=request.by, resume=request.resume)
+    stopping = _ask(place, request)
+    return (yield from stopped(place)) if wait and not stopping.is_over else stopping
+
+
+def _ask(place: Place, request: PauseRequested) -> Stopping:
+    store = place.store
+    seen = look_beside(store)
+    moment = seen.moment
+    if moment.is_finished or moment.status == "cancelled":
+        raise UsageError("was cancelled already" if moment.status == "cancelled" else "has completed already",
+                         path=store.url, remedy="there is nothing to stop")  # fmt: skip
+    holder = lease.holder(store)
+    if moment.pause is not None and moment.pause.paused_at and moment.clean:
+        wanted = pausing.wish(store, moment)
+        # A process that has it waits for the end of a short pause, and takes no other.
+        if wanted is not None and (pausing.suffices(wanted, request) or (holder and request.mode == "drain")):
+            return Stopping(moment.status, f"paused already ({pausing.said(moment.pause)})")
+    pausing.ask(store, request, moment)
+    if holder is None:
+        try:
+            return _settle(seen, place, request)
+        except LeaseHeld:  # a process has started it at this moment
+            holder = lease.holder(store)
+    who = holder.process if holder else "the process that has it"
+    mistake = f" ({in_force(seen.mistake)})" if seen.mistake else ""
+    return Stopping("requested", f"{who} stops at its next safe point{mistake}")
+
+
+def _settle(seen: Look, place: Place, request: PauseRequested) -> Stopping:
+    """No process runs it: it is at rest, and only has to be said."""
+    from ...workspace.lifecycle import opened  # `status` needs a word of this module, and opens nothing
+
+    store, moment = place.store, seen.moment
+    if request.mode == "cancel":
+        return _cancel(place)
+    with opened(store, "pause", Report()) as workspace:
+        wanted = pausing.wish(store, workspace.moment)
+        assert wanted is not None
+        pausing.stop(workspace, wanted)
+        workspace.close("paused", request.reason)
+    was = "; it had not begun" if moment.is_new else ""
+    return Stopping("paused", f"paused{was}; `{place.command('resume')}` goes on")
+
+
+def _cancel(place: Place) -> Stopping:
+    """What the agent may have to undo only running it can tell; without that, it ends here."""
+    from ...workspace.lifecycle import opened
+
+    store = place.store
+    with opened(store, "pause", Report()) as workspace:
+        wanted = pausing.wish(store, workspace.moment)
+        assert wanted is not None
+        pausing.add_end(workspace, wanted, "")
+        workspace.journal.flush()
+        if pausing.may_have_to_undo(workspace.moment):
+            workspace.close()
+            said = f"to be cancelled; `{place.command('run')}` lets its agent undo what it has to"
+            return Stopping("paused", said)
+        workspace.close("cancelled", workspace.moment.pause.reason if workspace.moment.pause else "")
+        stable_read.remove(store, pause_file.PATH, wanted.version)
+    return Stopping("cancelled", "cancelled")
+
+
+def stopped(place: Place) -> Steps[Stopping]:
+    """Wait until no process has it any more and it is closed. Gives up, with the status "requested", after the time in
+    which a supervisor would have killed it."""
+    store = place.store
+    definition = look_beside(store).definition
+    limit = definition.drain_timeout + FORCE_AFTER + _MARGIN if definition.drain_then == "force" else float("inf")
+    began, free_since = time.monotonic(), float("inf")
+    while True:
+        now, holder = time.monotonic(), lease.holder(store)
+        free_since = min(free_since, now) if holder is None else float("inf")
+        # Once the process is killed, its supervisor closes the workspace, unless that has died, too.
+        if holder is None and (
+            (moment := look(store, described=definition).moment).clean or now > free_since + _MARGIN
+        ):
+            status = moment.status if moment.clean else "interrupted"
+            return Stopping(status, status)
+        if holder is not None and now > began + limit:
+            said = f"{holder.process} has not stopped in {limit:.0f} s; `{place.command('stop')}` kills it"
+            return Stopping("requested", said)
+        yield from place.look_again(_POLL)
+
+
+def in_force(mistake: SatchelError) -> str:
+    """What to say of a mistake in workspace.yaml of a run that a process runs."""
+    return f"{mistake}; the run goes on with what it said before"

@@ -1,0 +1,118 @@
+"""Runs the agent of a workspace in this process, and tells what came of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from typing import NamedTuple
+
+from ...workspace.base import AgentError, UsageError
+from ...workspace.inspect import Look, look
+from ...workspace.journal.records import Failure, Output
+from ...workspace.people.edits import not_settled
+from ...workspace.people.inbox import inbox
+from ...workspace.state import Pause
+from ...workspace.store import Store
+from ...workspace.todo import Progress
+from ..agent import Agent
+from ..engine import Watch
+from ..execution import Outcome, running
+from .place import Place
+from .questions import OpenQuestion, questions_of
+
+
+class Wish(NamedTuple):
+    """How a run is to be run. See `Handle.run` and `Handle.resume`."""
+
+    agent: Agent | None
+    watch: Watch | None
+    wake: bool
+    accept_drift: bool
+    drain_timeout: float | None
+    from_checkpoint: bool
+    take_over: bool
+    adopt: bool
+
+
+@dataclass(slots=True)
+class Ended(Outcome):
+    """How a run stopped, what this call has added to it, and what is on record now.
+
+    In addition to an `Outcome`: `steps` that this call has kept, in `seconds`; `items` of the plan, settled and all;
+    `outputs` by their paths; `failure`, what is on record of the agent's error; `reason` and `pause`, why it stopped;
+    `questions`, those that are open; `waiting`, files in the inbox of a run that had completed before; `wants_merge`:
+    a file and the run contradict each other, and a person has to settle that before it can continue.
+    """
+
+    url: str = ""
+    run_id: str = ""
+    steps: int = 0
+    seconds: float = 0.0
+    items: Progress = field(default_factory=lambda: Progress(0, 0))
+    outputs: dict[str, Output] = field(default_factory=dict)
+    failure: Failure | None = None
+    reason: str = ""
+    pause: Pause | None = None
+    questions: list[OpenQuestion] = field(default_factory=list)
+    waiting: int = 0
+    wants_merge: bool = False
+
+
+def run(place: Place, wish: Wish) -> Ended:
+    """Run it until it stops."""
+    store = place.store_of_a_run()
+    seen = _looked_at(place, store, wish)
+    began = time.monotonic()
+    with _no_exit(place):
+        outcome = running.run(store, **wish._asdict())
+    return _ended(place, store, seen, outcome, began)
+
+
+async def run_async(place: Place, wish: Wish) -> Ended:
+    """The same in a loop that is running."""
+    store = place.store_of_a_run()
+    seen = _looked_at(place, store, wish)
+    began = time.monotonic()
+    with _no_exit(place):
+        outcome = await running.run_async(store, **wish._asdict())
+    return _ended(place, store, seen, outcome, began)
+
+
+def _looked_at(place: Place, store: Store, wish: Wish) -> Look:
+    seen = look(store)
+    if wish.wake and seen.moment.is_new:
+        raise UsageError(
+            "nothing to resume yet", path=store.url, why="this run has never been started",
+            remedy=f"start it with `{place.command('run')}`",
+        )  # fmt: skip
+    return seen
+
+
+@contextmanager
+def _no_exit(place: Place) -> Iterator[None]:
+    """An agent that ends the process is wrong, and must not end the caller's."""
+    try:
+        yield
+    except SystemExit as error:
+        raise AgentError(
+            f"the agent ended the process (sys.exit({error.code!r}))",
+            why="then nothing can be written down any more, as in a crash",
+            remedy=f"let it raise an exception or return; `{place.command('resume')}` goes on from its last step",
+        ) from error  # fmt: skip
+
+
+def _ended(place: Place, store: Store, seen: Look, outcome: Outcome, began: float) -> Ended:
+    after = look(store, described=seen.definition).moment  # a mistake may be in the file by now
+    status, entered = outcome.status, outcome.entered
+    ended = Ended(**{each.name: getattr(outcome, each.name) for each in fields(Outcome)})
+    ended.url, ended.run_id, ended.seconds = store.url, after.run_id, time.monotonic() - began
+    ended.steps = after.usage.steps - seen.moment.usage.steps
+    ended.items, ended.outputs = after.root.plan.progress, after.outputs
+    ended.failure = after.error if status == "failed" else None
+    ended.reason, ended.pause = after.reason, after.pause
+    ended.questions = questions_of(after, place)
+    ended.waiting = len(inbox.waiting(store, after)) if status == "completed" and not entered else 0
+    ended.wants_merge = status in ("paused", "failed") and bool(not_settled(store, after))
+    return ended

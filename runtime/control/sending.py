@@ -1,0 +1,85 @@
+"""Tasks and messages for the inbox of a run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from ...workspace.base import UsageError, decode
+from ...workspace.formats import yamltext
+from ...workspace.inspect import look_beside
+from ...workspace.people.inbox import inbox
+from .place import Place
+from .requests import in_force
+
+_DATA = (".yaml", ".yml", ".json")
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What was put into the inbox. `file` is its path in the workspace. It is on the disk, and not yet taken."""
+
+    file: str
+    kind: Literal["task", "message"]
+
+
+class _Parcel(NamedTuple):
+    data: bytes
+    extension: Literal["md", "yaml"]
+    words: str  # for the file's name
+
+
+def send(place: Place, contents: Iterable[Any], *, as_message: bool) -> list[Sent]:
+    """All are looked at before the first is sent."""
+    seen = look_beside(place.store)
+    if seen.moment.status == "cancelled":
+        raise UsageError(
+            "was cancelled, and takes no tasks any more", path=place.store.url,
+            remedy="send them to another run; `satchel new` makes one",
+        )  # fmt: skip
+    parcels = [_packed(content, as_message) for content in contents]
+    for parcel in parcels:
+        inbox.parse(f"{parcel.words or 'the text'}.{parcel.extension}", parcel.data)
+    files = [inbox.send(place.store, *parcel) for parcel in parcels]
+    if seen.mistake:
+        place.tell(f"note: {in_force(seen.mistake)}")
+    return [Sent(file, "message" if as_message else "task") for file in files]
+
+
+def _packed(content: Any, as_message: bool) -> _Parcel:
+    if isinstance(content, str):
+        return _wrapped(content, as_message, "")
+    if isinstance(content, os.PathLike):
+        return _file(os.fspath(content), as_message)
+    if as_message:
+        raise UsageError("is data, and a message is a text", path=type(content).__name__)
+    try:
+        return _Parcel(yamltext.dump(content).encode(), "yaml", "")
+    except (TypeError, ValueError) as error:
+        raise UsageError("can't be sent", path=type(content).__name__, why=str(error),
+                         remedy="send a text, a path, or data as JSON has it") from error  # fmt: skip
+
+
+def _file(path: str, as_message: bool) -> _Parcel:
+    if os.path.isdir(path):
+        raise UsageError("is a folder", path=path, remedy="name the files in it")
+    if not os.path.exists(path):
+        raise UsageError("no such file", path=path, remedy="to send it as a text, write it to `satchel send WS -`")
+    with open(path, "rb") as file:
+        data = file.read(inbox.LIMIT + 1)
+    stem, extension = os.path.splitext(os.path.basename(path))
+    if extension.lower() not in _DATA:
+        return _wrapped(decode(data, path), as_message, stem)
+    if as_message:
+        raise UsageError("is data, and a message is a text", path=path)
+    return _Parcel(data, "yaml", stem)
+
+
+def _wrapped(text: str, as_message: bool, words: str) -> _Parcel:
+    if not text.strip():
+        raise UsageError("there is nothing in it to send", path=words or None, remedy="write what is to be done")
+    if as_message:
+        return _Parcel(inbox.message(text), "yaml", words)
+    return _Parcel(text.encode() if text.endswith("\n") else f"{text}\n".encode(), "md", words)

@@ -1,0 +1,314 @@
+"""Where a run stands, as far as files tell: for `status` and `ls`. Changes nothing, takes no lock, runs no code."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from ...workspace.base import SatchelError, read_markdown
+from ...workspace.formats import Definition
+from ...workspace.inspect import (
+    Lease,
+    Look,
+    Remark,
+    Tombstone,
+    begun,
+    define,
+    glance,
+    lease,
+    moved_file,
+    report,
+    sync_copies,
+)
+from ...workspace.journal import records
+from ...workspace.lifecycle import Leftover, pausing, salvage
+from ...workspace.people import being_saved
+from ...workspace.people.edits import Noticed, not_settled, notice, untaken
+from ...workspace.people.inbox import archive, firing, inbox
+from ...workspace.state import ROOT, Fired, Moment, Scope
+from ...workspace.store import Store
+from ...workspace.todo import Plan, Task
+from ...workspace.views import BRIEF, TODO
+from .place import Place
+from .questions import OpenQuestion, questions_of
+from .requests import in_force
+
+if TYPE_CHECKING:
+    from ..limits import Share
+
+_REASONS = re.compile(r"\.rejected(-[0-9]+)?\.txt\Z")
+
+State = Literal[
+    "new", "running", "draining", "interrupted", "waiting", "paused", "sleeping", "failed", "completed", "cancelled",
+    "damaged", "moved",
+]  # fmt: skip
+
+
+class Scheduled(NamedTuple):
+    """A time of `schedule:`: what was taken of it last, and when it comes next (UTC, ISO 8601; empty: never)."""
+
+    name: str
+    last: Fired | None
+    next: str
+
+
+@dataclass(slots=True)
+class Standing:
+    """Where a run stands. What could not be found out is None or empty, and `problem` says why.
+
+    Made by `Handle.status` and `ls`. Text in it may be a stranger's: it is not safe for a terminal as it is. Not
+    guaranteed: that all of it is of one moment while a process runs the workspace.
+    """
+
+    url: str
+    state: State = "damaged"
+    definition: Definition | None = None
+    moment: Moment | None = None
+    holder: Lease | None = None  # the process that runs it
+    heard: str = ""  # when that said so last, where it has to
+    last: Lease | None = None  # the process that ended without closing it, if it left word
+    at: str = ""  # of the last record
+    plan: Plan | None = None
+    complaints: list[str] = field(default_factory=list)
+    noticed: Noticed | None = None  # what an opening would make of the readable files, of a run that is not running
+    pause_problem: SatchelError | None = None  # pause.yaml can't be understood
+    wish: records.PauseRequested | None = None  # what it asks for, if that is not on record yet
+    waiting_edits: tuple[str, ...] = ()  # files that were saved while it is running, and are not taken yet
+    refused: list[str] = field(default_factory=list)  # files with the reasons of edits that were not taken
+    being_saved: tuple[str, ...] = ()  # files that a program has open for writing
+    begun: SatchelError | None = None  # what is asked because the journal is gone
+    waiting: int = 0  # files in the inbox that nobody has taken
+    has_conflict: bool = False  # a file and the run contradict each other, and nobody has settled that
+    has_tasks: bool = False  # it has completed, and the inbox has something to do for it
+    problem: SatchelError | None = None
+    mistake: SatchelError | None = None  # in workspace.yaml, and a process runs by what it said before
+    moved: Tombstone | None = None  # it lives elsewhere
+    next: str = ""  # what a person would type next
+    questions: list[OpenQuestion] = field(default_factory=list)  # those that are open
+    folder: str = ""  # of `ls`: where the search has found it
+    same_run_id: list[str] = field(default_factory=list)  # of `ls`: the other folders with this run_id
+    # What a brief look leaves out
+    streams: list[Leftover] = field(default_factory=list)  # output that is being streamed, or that a crash has cut off
+    remembered: list[Remark] = field(default_factory=list)  # the report of the last opening
+    schedule: list[Scheduled] = field(default_factory=list)
+    ahead: str = ""  # in words, that a record lies in the future, so that a clock is wrong
+    budget: list[Share] = field(default_factory=list)  # what is used of each limit
+
+    @property
+    def at_work(self) -> Task | None:
+        """The item that is begun, or the one that is next."""
+        return self.plan.next_leaf() if self.plan else None
+
+    @property
+    def wants_merge(self) -> bool:
+        """It can't go on before somebody has settled what a file and the run contradict each other in."""
+        return self.has_conflict and self.state not in ("running", "draining", "cancelled", "damaged", "moved")
+
+    @property
+    def scope(self) -> tuple[str, Scope] | None:
+        """What has begun and not committed, besides the agent's own calls."""
+        scopes = self.moment.root.scopes.items() if self.moment else ()
+        return next(((key, scope) for key, scope in scopes if key != ROOT), None)
+
+
+def status(place: Place, *, brief: bool) -> Standing:
+    """Where it stands. `brief`: only what `ls` tells."""
+    standing = stand(place.store, with_edits=not brief)
+    moment = standing.moment
+    if moment is not None:
+        standing.questions = questions_of(moment, None if brief else place)
+    if not brief:
+        with suppress(SatchelError):
+            standing.remembered = report.last(place.store)
+    if not brief and moment is not None:
+        try:
+            standing.streams = [each for each in salvage.leftovers(place.store, moment) if not each.stale]
+            standing.complaints += _changed(place.store, standing, moment)
+        except SatchelError as error:
+            standing.problem = standing.problem or error
+        if standing.definition is not None:
+            _limits(place.store, standing, moment, standing.definition)
+    standing.next = _next(place, standing)
+    return standing
+
+
+def _changed(store: Store, standing: Standing, moment: Moment) -> list[str]:
+    """Which outputs are not what the run had made. Not while it runs: it may be writing them."""
+    if standing.holder is not None:
+        return []
+    from ..engine import reverify
+
+    return reverify.outputs(store, reverify.at_rest(moment), seconds=reverify.BRIEF)
+
+
+def _limits(store: Store, standing: Standing, moment: Moment, definition: Definition) -> None:
+    """What is used of each limit, and the times of the schedule. A process that has ended took as long as its records
+    tell."""
+    from ..limits import budget, windows
+
+    now = datetime.now(UTC)
+    is_running = standing.state == "running" or not moment.last_at
+    standing.budget = budget.shares_of(
+        definition.budget, moment, now if is_running else datetime.fromisoformat(moment.last_at)
+    )
+    if definition.schedule and (ahead := windows.ahead(moment, now)):
+        standing.ahead = windows.said_ahead(ahead)
+    if moment.status == "cancelled":
+        return
+    try:
+        windows.check(store, definition)
+    except SatchelError:  # `check` tells, and so does the next start
+        return
+    for start in definition.schedule:
+        following = windows.next_start([start], now)
+        last = moment.fired.get(start.name, [])[-1:]
+        due = firing.firing_at("", following).due if following else ""
+        standing.schedule.append(Scheduled(start.name, last[0] if last else None, due))
+
+
+def _next(place: Place, standing: Standing) -> str:
+    if standing.wants_merge:
+        return place.command("merge")
+    match standing.state:
+        case "new":
+            return place.command("run")
+        case "paused" if standing.moment is not None and standing.moment.is_new:
+            return place.command("run")  # there is nothing to resume yet
+        case "interrupted" | "paused" | "failed":
+            return place.command("resume")
+        case "sleeping":
+            return f"{place.command('run')} when it is time, {place.command('resume')} to go on at once"
+        case "waiting":
+            asks = standing.moment is not None and (standing.moment.doubts or standing.moment.approvals)
+            return f"answer, then {place.command('resume')}" if asks else place.command("resume")
+        case "damaged":
+            return place.command("check")
+        case "completed" if standing.at_work or standing.has_tasks or (standing.noticed and standing.noticed.edits):
+            return place.command("resume")
+        case _:
+            return ""
+
+
+def stand(store: Store, *, with_edits: bool = False) -> Standing:
+    """Never raises for what is wrong with the workspace, except that there is none. `with_edits` looks for what people
+    have changed in the files, too."""
+    standing = Standing(store.url)
+    seen: Look | None = None
+    try:
+        seen = glance(store, (report.PATH,) if with_edits else ())
+    except SatchelError as error:
+        standing.problem = error
+    try:
+        standing.last = lease.read(store)
+        standing.holder = lease.holder(store)
+        standing.heard = store.trace(lease.PATH).at if standing.holder and standing.holder.ttl else ""
+    except (SatchelError, OverflowError):  # a number that is no process
+        standing.holder = None
+    if seen is None:
+        _read_definition(store, standing)
+        return standing
+    standing.definition, standing.mistake = seen.definition, seen.mistake
+    standing.moment, standing.complaints = seen.moment, [*seen.complaints]
+    if seen.mistake:
+        standing.complaints.append(in_force(seen.mistake))
+    for name in store.unusable(archive.FOLDER):
+        standing.complaints.append(f"inbox/{name} is left alone: not every system takes that name. Rename it")
+    standing.complaints += map(str, sync_copies(store, (agent.folder for agent in seen.moment.agents.values())))
+    standing.at = seen.moment.last_at
+    standing.state = _state(standing, seen.moment, _is_stopped(standing, store, seen.moment))
+    if standing.holder is not None:
+        standing.waiting_edits = tuple(untaken(store, seen.moment))
+    try:
+        standing.being_saved = tuple(being_saved(store, with_inbox=True))
+        standing.waiting = len(inbox.waiting(store, seen.moment))
+        standing.refused = _refused(store, seen.moment)
+        standing.has_conflict = bool(not_settled(store, seen.moment))
+        standing.has_tasks = standing.state == "completed" and inbox.has_work(store, seen.moment)
+    except SatchelError as error:
+        standing.problem = error
+    if standing.state not in ("running", "draining") and with_edits:  # else the files go on meanwhile
+        try:
+            standing.noticed = notice(
+                store, seen.moment, seen.definition, is_rebuilt=seen.is_rebuilt, patience=BRIEF,
+                listed=seen.listed,
+            )  # fmt: skip
+            standing.has_conflict |= bool(standing.noticed.questions)
+        except SatchelError as error:
+            standing.problem = error
+        if seen.is_rebuilt:
+            standing.begun = begun(seen.moment)
+    if seen.moment.root.has_plan:
+        standing.plan = seen.moment.root.plan
+    else:
+        _read_plan(store, standing)
+    return standing
+
+
+def _refused(store: Store, moment: Moment) -> list[str]:
+    """The reasons of edits that were not taken, as long as nobody has deleted them."""
+    folders = [archive.FOLDER, *(agent.folder.rstrip("/") for agent in moment.agents.values())]
+    return [entry.path for folder in folders for entry in store.list(folder) if _REASONS.search(entry.path)]
+
+
+def _read_definition(store: Store, standing: Standing) -> None:
+    """What can be told of a workspace that can't be looked at."""
+    try:
+        standing.definition = define(store)
+    except SatchelError as error:
+        standing.problem = error
+        standing.moved = _moved(store)
+        standing.state = "moved" if standing.moved else "damaged"
+
+
+def _moved(store: Store) -> Tombstone | None:
+    try:
+        return moved_file.read(store)
+    except SatchelError:
+        return None
+
+
+def _is_stopped(standing: Standing, store: Store, moment: Moment) -> bool:
+    """Whether a pause is wanted or in force. A file that can't be understood is a wish, too."""
+    if moment.status == "cancelled":
+        return False
+    try:
+        wanted = pausing.wish(store, moment, BRIEF)
+    except SatchelError as error:
+        standing.pause_problem = error
+        return moment.status != "completed"
+    if moment.status == "completed":
+        return False
+    if wanted is None or wanted.is_lifted:
+        return False
+    standing.wish = pausing.requested(wanted)
+    return True
+
+
+def _state(standing: Standing, moment: Moment, is_stopped: bool) -> State:
+    if standing.holder and (not moment.clean or standing.holder.epoch > moment.epoch):
+        return "draining" if is_stopped else "running"
+    if is_stopped:
+        return "paused"
+    if not moment.clean or moment.status == "running":
+        return "interrupted"  # recovered or not: the agent did not come to an end
+    return "paused" if moment.status == "draining" else moment.status
+
+
+def _read_plan(store: Store, standing: Standing) -> None:
+    """A plan that a person has written for a run that has not begun."""
+    try:
+        found = read_markdown(store.read(TODO).data)
+        standing.plan = Plan(found.body.decode())
+    except (FileNotFoundError, UnicodeDecodeError):
+        pass
+    except SatchelError as error:
+        standing.problem = error
+
+
+def doing(standing: Standing) -> str:
+    """The process that has the workspace, or had it last."""
+    process = standing.holder or standing.last
+    return process.process if process else "a process"

@@ -1,0 +1,221 @@
+"""Every file of a workspace against its schema and against what is recorded of it, for `satchel check`.
+
+Changes nothing. One function a kind of file; each gives what it finds wrong and never stops the others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from typing import Any
+
+import msgspec
+
+from ... import schemas
+from ...schemas import Where, dotted
+from ...workspace.base import SCHEMAS, Damaged, InvalidFile, NewerFormat, SatchelError
+from ...workspace.formats import jsontext, yamltext
+from ...workspace.inspect import lease
+from ...workspace.journal.records import StepCompleted
+from ...workspace.lifecycle import salvage
+from ...workspace.people.approvals import FOLDER
+from ...workspace.people.inbox import archive, inbox
+from ...workspace.state import Kept, Moment, blobs, checkpoint
+from ...workspace.store import Store
+from ...workspace.views import message_file, partial_files, pause_file, projection
+from .finding import Finding, of_error, of_problem
+
+_READ_LIMIT = 1 << 30
+_BACKUP = "Take the file from a backup"
+
+
+def files(store: Store, moment: Moment | None) -> Iterator[Finding]:
+    """What is wrong with the files, the journal aside. Without a moment, what can be said without one."""
+    yield from _guarded(_checkpoints, store)
+    yield from _guarded(_lease, store)
+    yield from _guarded(_pause, store)
+    yield from _guarded(_approvals, store)
+    yield from _guarded(_inbox, store)
+    for folder in [agent.folder for agent in moment.agents.values()] if moment else [""]:
+        for look in (_state, _steps, _messages, _recovered):
+            yield from _guarded(look, store, folder)
+    if moment is not None:
+        yield from _guarded(_partials, store, moment)
+        yield from _guarded(_outputs, store, moment)
+        yield from _guarded(_blobs, store, moment)
+
+
+def _guarded(look: Callable[..., Iterator[Finding]], *args: Any) -> Iterator[Finding]:
+    """A file that can't even be read must not hide what is wrong with the next."""
+    try:
+        yield from look(*args)
+    except SatchelError as error:
+        yield from of_error(error)
+    except OSError as error:
+        yield Finding(str(error.filename or "the workspace"), "", error.strerror or str(error), "", "")
+
+
+def json_file(
+    store: Store, path: str, kind: str, data_schema: dict[str, Any] | bool | None = None
+) -> Iterator[Finding]:
+    """A JSON file against a schema; nothing if there is no such file."""
+    try:
+        text = jsontext.decode(store.read(path, limit=_READ_LIMIT).data, path)
+        value = jsontext.load(text, path)
+    except FileNotFoundError:
+        return
+    except InvalidFile as error:
+        yield from of_error(error)
+        return
+    for problem in schemas.problems(kind, value, place=jsontext.place_of(text), data_schema=data_schema):
+        yield of_problem(path, problem)
+
+
+def _state(store: Store, folder: str) -> Iterator[Finding]:
+    path = f"{SCHEMAS}/{folder}data.json"
+    try:
+        text = jsontext.decode(store.read(path).data, path)
+        own = jsontext.load(text, path)
+    except FileNotFoundError:
+        own = None
+    except InvalidFile as error:
+        yield from of_error(error)
+        own = None
+    yield from json_file(store, folder + projection.STATE, "state", own if isinstance(own, dict | bool) else None)
+
+
+def _checkpoints(store: Store) -> Iterator[Finding]:
+    for path in checkpoint.paths(store):
+        try:
+            checkpoint.load(store, path)
+            value = msgspec.json.decode(store.read(path, limit=_READ_LIMIT).data)
+        except NewerFormat as error:
+            yield from of_error(error, path)
+        except InvalidFile as error:
+            yield from of_error(error)
+        except (ValueError, msgspec.MsgspecError, RecursionError) as error:
+            # Harmless while an older one is good, but then it is on somebody's disk that something is wrong.
+            yield Finding(path, "", f"it can't be used: {error}", "", "Remove it: an older one or the journal does")
+        else:
+            yield from _plain("checkpoint", path, value)
+
+
+def _inbox(store: Store) -> Iterator[Finding]:
+    for path in inbox.files(store):
+        try:
+            inbox.parse(path, store.read(path, limit=inbox.LIMIT).data)
+        except FileNotFoundError:
+            continue  # taken meanwhile
+        except InvalidFile as error:
+            yield from of_error(error)
+    for path in inbox.others(store):
+        yield Finding(path, "", "neither .md nor .yaml", "a task", "Give it such a name, or move it away")
+    for name in store.unusable(archive.FOLDER):
+        found = f"the file {name}, whose name not every system takes, so that it is left alone"
+        yield Finding(archive.FOLDER, "", found, "letters, digits, hyphens and dots", "Rename it")
+
+
+def _pause(store: Store) -> Iterator[Finding]:
+    try:
+        pause_file.parse(store.read(pause_file.PATH, limit=pause_file.LIMIT).data)
+    except FileNotFoundError:
+        pass
+    except InvalidFile as error:
+        yield from of_error(error)
+
+
+def _approvals(store: Store) -> Iterator[Finding]:
+    """Whether an answer fits its question the next opening tells, in the file itself."""
+    for entry in store.list(FOLDER):
+        if entry.path.endswith(".yaml"):
+            document = yamltext.load(yamltext.decode(store.read(entry.path).data, entry.path), entry.path)
+            for problem in schemas.problems("approval", document.value, place=document.place):
+                yield of_problem(entry.path, problem)
+
+
+def _lease(store: Store) -> Iterator[Finding]:
+    yield from json_file(store, lease.PATH, "lease")
+
+
+def _steps(store: Store, folder: str) -> Iterator[Finding]:
+    for of_scope in store.folders(folder + projection.STEPS):
+        for entry in store.list(of_scope):
+            yield from json_file(store, entry.path, "step")
+
+
+def _partials(store: Store, moment: Moment) -> Iterator[Finding]:
+    for leftover in salvage.leftovers(store, moment):
+        if leftover.head is not None:
+            yield from _plain("partial", leftover.path, asdict(leftover.head))
+
+
+def _recovered(store: Store, folder: str) -> Iterator[Finding]:
+    for of_scope in store.folders(folder + partial_files.RECOVERED):
+        for entry in store.list(of_scope):
+            if entry.path.endswith("-damaged.md"):
+                continue  # kept for people; it never had a head
+            parsed = partial_files.parse_recovered(store.read(entry.path, limit=_READ_LIMIT).data)
+            if parsed is None:
+                remedy = "Move it away; the next attempt then begins its answer anew"
+                yield Finding(entry.path, "line 1", "no front matter", "what marks a recovered text", remedy)
+            else:
+                yield from _plain("recovered", entry.path, asdict(parsed[0]))
+
+
+def _messages(store: Store, folder: str) -> Iterator[Finding]:
+    path = folder + message_file.NAME
+    try:
+        data = store.read(path, limit=_READ_LIMIT).data
+    except FileNotFoundError:
+        return
+    remedy = "Move the file away: it is rebuilt from the journal"
+    for number, row in enumerate(data.split(b"\n")[:-1], 1):  # a last line without an end is what a crash leaves
+        try:
+            value = msgspec.json.decode(row)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            yield Finding(path, f"line {number}", f"what is not JSON ({error})", "one message", remedy)
+            return
+        problems = schemas.problems("message", value)
+        for problem in problems:
+            yield Finding(path, f"line {number} ({problem.place})", problem.found, problem.expected, remedy)
+        if problems:
+            return
+
+
+def _outputs(store: Store, moment: Moment) -> Iterator[Finding]:
+    # One that is at work may have written the file and not have committed yet.
+    at_work = any(len(agent.scopes) > 1 for agent in moment.agents.values())
+    for path, output in moment.outputs.items():
+        try:
+            data = store.read(path, limit=_READ_LIMIT).data
+        except FileNotFoundError:
+            yield Finding(path, "", "no such file", "the output that the run has made", _BACKUP)
+            continue
+        if not at_work and hashlib.sha256(data).hexdigest() != output.sha256:
+            found = f"{len(data):,} bytes that are not those the run has written"
+            yield Finding(path, "", found, f"its {output.bytes:,} bytes", "If it was edited on purpose, ignore this")
+
+
+def _blobs(store: Store, moment: Moment) -> Iterator[Finding]:
+    kept_results: list[Kept | StepCompleted] = []
+    for agent in moment.agents.values():
+        kept_results += agent.results.values()
+        kept_results += [agent.result] if agent.result else []
+        for scope in agent.scopes.values():
+            kept_results += scope.done.values()
+        for past in agent.past.values():
+            kept_results += past.done.values()
+    kept_results += [Kept(task.content, task.blob) for task in moment.tasks.values()]
+    for kept in kept_results:
+        if kept.blob:
+            try:
+                blobs.fetch(store, kept)
+            except Damaged as error:
+                yield from of_error(error)
+
+
+def _plain(kind: str, file: str, value: Any) -> Iterator[Finding]:
+    place: Callable[[Where], str] = dotted
+    for problem in schemas.problems(kind, value, place=place):
+        yield of_problem(file, problem)

@@ -1,0 +1,171 @@
+"""What a new workspace is made from: a sample of the installed package, or any workspace's definition and code."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ...schemas import Where, nearest
+from ...workspace.base import DEFINITION, OF_A_RUN, InvalidFile, UsageError, stamp
+from ...workspace.formats import definition, yamltext
+from ...workspace.inspect import moved_file
+from ...workspace.people.inbox import archive
+from ...workspace.store import DiskStore
+from ...workspace.views import TODO
+
+_SAMPLES = "satchel.sample_workspaces"
+_AGENTS = "agents/"
+_NEVER = frozenset(("__pycache__", ".git", ".DS_Store"))
+
+
+_LARGEST = 1 << 30
+"""Bytes of a file that is copied."""
+
+
+class File(NamedTuple):
+    path: str  # in the workspace
+    source: bytes | Traversable  # what is in it, or where that lies
+    mode: int | None
+
+    def read(self) -> bytes:
+        return self.source if isinstance(self.source, bytes) else self.source.read_bytes()
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """Where it lies, and what it is called."""
+
+    name: str
+    root: Traversable
+
+    def definition(self) -> str:
+        """The text of its workspace.yaml. InvalidFile if it is not valid, too large, or a link to elsewhere."""
+        if isinstance(self.root, Path):
+            data = DiskStore(self.root).read(DEFINITION, limit=definition.LIMIT).data
+        else:
+            data = self.root.joinpath(DEFINITION).read_bytes()
+        text = yamltext.decode(data, DEFINITION)
+        definition.parse(text)
+        return text
+
+    def files(self) -> list[File]:
+        """All that a new workspace gets besides workspace.yaml. Links are left out: who knows where they lead."""
+        return list(_collect(self.root, ""))
+
+    def about(self) -> str:
+        """The first comment of its workspace.yaml that is for people."""
+        lines = (line.strip() for line in self.definition().splitlines())
+        comments = (line.lstrip("# ") for line in lines if line.startswith("#") and "yaml-language-server" not in line)
+        return next(comments, "")
+
+
+def samples() -> list[Template]:
+    """The ones that come with Satchel, by name."""
+    found = [Template(entry.name, entry) for entry in files(_SAMPLES).iterdir() if _is_workspace(entry)]
+    return sorted(found, key=lambda template: template.name)
+
+
+def find(name: str) -> Template:
+    """A folder that has a workspace.yaml, or a sample. UsageError lists what there is."""
+    folder = Path(name).expanduser()
+    if _is_workspace(folder):
+        return Template(folder.resolve().name, folder)
+    known = {template.name: template for template in samples()}
+    if name in known:
+        return known[name]
+    close = nearest(name, known)
+    why = f"the folder has no {DEFINITION}" if folder.is_dir() else None
+    there_are = f"there are {', '.join(known)}, and every folder with a {DEFINITION}" if known else None
+    remedy = f"did you mean {close!r}?" if close else there_are
+    raise UsageError(f"there is no template {name!r}", why=why, remedy=remedy)
+
+
+def _is_workspace(folder: Traversable) -> bool:
+    return folder.is_dir() and folder.joinpath(DEFINITION).is_file()
+
+
+def _collect(folder: Traversable, above: str) -> Iterator[File]:
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        path = f"{above}{entry.name}"
+        if entry.name in _NEVER or _is_of_a_run(path) or ".rejected." in entry.name:
+            continue
+        if isinstance(entry, Path) and entry.is_symlink():
+            continue
+        if entry.is_dir():
+            yield from _collect(entry, f"{path}/")
+        elif entry.is_file():
+            status = entry.stat() if isinstance(entry, Path) else None
+            if status and status.st_size > _LARGEST:
+                raise UsageError("is larger than 1 GiB", path=path, remedy="copy it by hand, or move it away")
+            is_plan = entry.name == TODO and (not above or above.startswith(_AGENTS))
+            if is_plan and stamp.read_markdown(entry.read_bytes()).stamp is not None:
+                continue
+            yield File(path, entry, status.st_mode & 0o777 if status else None)
+
+
+def _is_of_a_run(path: str) -> bool:
+    """Its state, its sub-agents', or what was sent to it. Code may lie in agents/, too."""
+    if path in (DEFINITION, moved_file.PATH, archive.FOLDER) or path in OF_A_RUN:
+        return True
+    return path.startswith(_AGENTS) and path.rpartition("/")[2] in OF_A_RUN
+
+
+# Settings
+
+
+def with_settings(text: str, chosen: Mapping[str, Any]) -> str:
+    """workspace.yaml with other values of settings; only of those that it has."""
+    for key, value in chosen.items():
+        settings = definition.parse(text).settings
+        text = yamltext.set_value(text, ("settings", *_known(key, settings)), value)
+    return text
+
+
+def typed_settings(words: Iterable[str]) -> dict[str, Any]:
+    """Settings as they are typed: `key=value`."""
+    found: dict[str, Any] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not key:
+            raise UsageError(f"--set {word!r} is not KEY=VALUE", remedy="as in --set folder=~/notes")
+        found[key] = value_of(value)
+    return found
+
+
+def _known(key: str, settings: dict[str, Any]) -> Where:
+    """The way to a setting: its name, or names joined by dots."""
+    if key in settings:
+        return (key,)
+    path, value = key.split("."), settings
+    for part in path:
+        if not isinstance(value, dict) or part not in value:
+            break
+        value = value[part]
+    else:
+        return tuple(path)
+    if not settings:
+        raise UsageError(f"there is no setting {key!r}", why="this template has no settings")
+    close = nearest(key, settings)
+    names = f"its settings are {', '.join(settings)}"
+    raise UsageError(
+        f"there is no setting {key!r} in this template", remedy=f"did you mean {close!r}? {names}" if close else names
+    )
+
+
+def value_of(text: str) -> Any:
+    """What was typed, as YAML in one line: a number, true, null, [a, b], {a: 1}; everything else is text as it is."""
+    try:
+        root = yamltext.load(text, "--set").root
+    except InvalidFile:
+        if text[:1] in ("[", "{", '"', "'"):
+            raise
+        root = None
+    is_plain = root is None or (root.kind == "scalar" and root.style == "plain" and isinstance(root.value, str))
+    if root is None or is_plain or root.style == "block":
+        return os.path.expanduser(text) if text.startswith("~/") else text
+    return root.value

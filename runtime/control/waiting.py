@@ -1,0 +1,43 @@
+"""What waits is written once, as steps that yield how long to wait, and is run with or without an event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from time import sleep
+from typing import TypeVar
+
+T = TypeVar("T")
+Steps = Generator[float, None, T]
+"""Yields seconds to wait, and returns the result."""
+
+
+def finish(steps: Steps[T]) -> T:
+    """Run all steps in this thread."""
+    while True:
+        try:
+            pause = next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        sleep(pause)
+
+
+async def finish_async(steps: Steps[T]) -> T:
+    """The same without blocking the event loop: each step runs in a thread. A cancellation takes effect between two
+    steps; what the step that runs has begun is finished in its thread."""
+    import asyncio  # most callers have no loop
+
+    results: list[T] = []
+
+    def step() -> float | None:
+        try:
+            return next(steps)
+        except StopIteration as end:  # can't leave a thread
+            results.append(end.value)
+            return None
+
+    while True:
+        pause = await asyncio.to_thread(step)
+        if pause is None:
+            return results[0]
+        await asyncio.sleep(pause)

@@ -1,0 +1,62 @@
+"""How facts are put for people: counts, sizes, times; and text of strangers made safe for a terminal."""
+
+from __future__ import annotations
+
+import unicodedata
+from datetime import UTC, datetime
+
+from ...workspace.base import visible
+
+
+def one_line(text: str, width: int = 0) -> str:
+    """`text` in a single line that is safe to print, cut to `width` columns if that is not 0."""
+    line = visible(" ".join(text.split()))
+    return cut(line, width) if width else line
+
+
+def cut(line: str, width: int) -> str:
+    """As much of `line` as fits into `width` columns of a terminal, with an ellipsis if that is not all."""
+    if len(line) * 2 <= width or _columns(line) <= width:
+        return line
+    used, kept = 1, ""
+    for character in line:
+        used += _columns(character)
+        if used > width:
+            break
+        kept += character
+    return kept.rstrip() + "…"
+
+
+def _columns(text: str) -> int:
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 step`, `1,200 steps`."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def duration(seconds: float) -> str:
+    """`0.4 s`, `12 s`, `3 min 5 s`, `2 h 10 min`, `3 days`."""
+    if seconds < 10:
+        return f"{max(0.0, seconds):.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    if whole < 2 * 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole // 86400} days"
+
+
+def since(at: str) -> str:
+    """A journal's time with how long ago that is: `2026-11-21 23:10:04 UTC (3 min 5 s ago)`."""
+    try:
+        then = datetime.fromisoformat(at)
+        then = then.replace(tzinfo=UTC) if then.tzinfo is None else then.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return one_line(at, 40)
+    ago = (datetime.now(UTC) - then).total_seconds()
+    told = f" ({duration(ago)} ago)" if ago >= 0 else f" (in {duration(-ago)})"
+    return f"{then:%Y-%m-%d %H:%M:%S} UTC{told}"

@@ -1,0 +1,106 @@
+"""`@effect`: functions that change the outside world. How they are done just once is in effects.py."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar, overload
+
+from ...workspace.base import AgentError, NotDone, UsageError
+from ..steps import Retry, Step, current_scope, runs_going
+
+R = TypeVar("R")
+
+
+class Effect(Step[R]):
+    """A step that changes the outside world. Never done twice unknowingly: see `effect`."""
+
+    is_effect = True
+
+    def __init__(
+        self, function: Callable[..., Any], *, name: str | None, retry: Retry | None,
+        verify: Callable[..., Any] | None, not_done: tuple[type[BaseException], ...], idempotent: bool,
+    ):  # fmt: skip
+        super().__init__(function, name=name, retry=retry, on_partial="restart")
+        self.verify, self.idempotent = verify, idempotent
+        self.not_done: tuple[type[BaseException], ...] = (NotDone, *not_done)
+
+    def plain(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function itself, and record nothing: it may be done twice. For what is no part of a run, while one
+        is going in this process: a web handler, a test."""
+        return self.function(*args, **kwargs)
+
+    def outside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if runs_going:
+            raise AgentError(
+                f"the effect {self.name} was called outside the run that is going on in this process",
+                why="nothing would be recorded, and the next start would do it again; a thread that was made with "
+                "run_in_executor or threading does not know of the run",
+                remedy=f"await {self.name}(...) in the agent, which runs it in a thread by itself if it is no "
+                f"`async def`; or call {self.name}.plain(...) if it is no part of the run",
+            )
+        return self.function(*args, **kwargs)
+
+    def named(self, name: str) -> Callable[..., Coroutine[Any, Any, R]]:
+        """This effect under a name of its own: equal by that name, whatever the arguments. For loops, and for
+        arguments that are computed anew at every attempt."""
+        if not isinstance(name, str) or not name:
+            raise UsageError(f"{self.name}.named() takes a name", why=f"got {name!r}")
+
+        def call(*args: Any, **kwargs: Any) -> Coroutine[Any, Any, R]:
+            scope = current_scope.get()
+            return self.outside(args, kwargs) if scope is None else scope.call(self, args, kwargs, named=name)
+
+        return call
+
+    async def perform(self, call: Any) -> Any:
+        """Do it once, or find out that it was done."""
+        from . import effects  # an agent's file declares effects, and needs nothing of a run for that
+
+        return await effects.perform(call)
+
+    async def recheck(self, call: Any, done: Any) -> None:
+        """Verify one that is on record as done. A person is asked if it has not happened; one that can't be verified is
+        believed, unless a person is being asked about it already."""
+        from . import effects
+
+        with call.scope.busy():
+            await effects.recheck(call, done)
+
+    def ask_again(self, call: Any, error: UsageError) -> None:
+        """A person's answer is not of the type it returns."""
+        from . import effects
+
+        effects.ask(call, "unknown_outcome", f"the answer can't be used: {error.why}")
+
+
+@overload
+def effect(function: Callable[..., Awaitable[R]], /) -> Effect[R]: ...
+@overload
+def effect(function: Callable[..., R], /) -> Effect[R]: ...
+@overload
+def effect(
+    *, name: str | None = None, retry: Retry | None = None, verify: Callable[..., Any] | None = None,
+    not_done: tuple[type[BaseException], ...] = (), idempotent: bool = False,
+) -> Callable[[Callable[..., Any]], Effect[Any]]: ...  # fmt: skip
+def effect(
+    function: Callable[..., Any] | None = None, /, *,
+    name: str | None = None, retry: Retry | None = None, verify: Callable[..., Any] | None = None,
+    not_done: tuple[type[BaseException], ...] = (), idempotent: bool = False,
+) -> Any:  # fmt: skip
+    """Make a function an effect: a step that changes the outside world, and is never done twice unknowingly.
+
+    Its intent is durable before it starts. If it is then not known how it ended (a crash, an exception, a
+    cancellation), that is a doubt: `verify`, called with the same arguments (and with `key` and the run, if it has
+    parameters for them), returns the result or raises `NotDone`; an `idempotent` one is repeated under the same `key`;
+    otherwise the run stops and a person is asked. Exceptions of the types `not_done` say that it certainly has not
+    happened. A parameter of the type `Key`, or called `key`, receives the idempotency key, the same at every attempt.
+    Not guaranteed: that a request already under way in a frozen process is stopped; the receiver's use of the key does
+    that.
+    """
+
+    def make(function: Callable[..., Any]) -> Effect[Any]:
+        return Effect(
+            function, name=name, retry=retry, verify=verify, not_done=tuple(not_done), idempotent=idempotent
+        )  # fmt: skip
+
+    return make if function is None else make(function)

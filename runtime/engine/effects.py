@@ -1,0 +1,251 @@
+"""Effects: never done twice unknowingly.
+
+- claims: before an effect without a record starts, every recorded one of its name must have been called again
+- intent: `step.started` is durable before the function runs
+- doubt: one of which it is not known how it ended is verified, repeated under its key if idempotent, or asked about
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from functools import partial as bind
+from typing import Any, Literal, TypeVar
+
+from msgspec import Raw
+
+from ...workspace.base import NotDone, SatchelError, StorageFailed, UsageError
+from ...workspace.journal.records import NOTHING, Key, StepCompleted, StepStarted
+from ...workspace.state import Answer, Kept, blobs
+from ..agent import said
+from ..steps import ONCE, Step
+from . import reverify, verifying
+from .context import Stopped, Suspended
+from .raised import is_kept
+from .scope import Call
+
+R = TypeVar("R")
+
+_CONTRADICTED = "it is on record as done, and verify says that it has not happened"
+
+_FORGOTTEN = "the journal was lost, and with it whether this was done before"
+
+_TURNS = 20
+_ARGUMENTS_KEPT = 4096
+"""Bytes of arguments that the intent carries for a person who is asked about it; longer ones are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What is known to have happened: the effect's result."""
+
+    result: Any
+
+
+async def perform(call: Call) -> Any:
+    """Do it once, or find out that it was done."""
+    scope = call.scope
+    scope.claims.claim(call.key)
+    if call.key in scope.recorded.started:
+        settled = await _settle(call, scope.context.cut_off_by)
+        return settled.result if settled else await _begin(call)
+    if scope.agent.recorded.forgets(scope.key) and call.key not in scope.recorded.settled:
+        settled = await _settle(call, _FORGOTTEN, has_key=not scope.context.moment.lost_nonce)
+        return settled.result if settled else await _begin(call)
+    if (answer := scope.recorded.answers.get(call.key)) is not None:
+        return await _as_answered(call, answer)
+    if unclaimed := await _unclaimed(call):
+        ask(call, "unclaimed", _answered_others(call), unclaimed)
+    return await _begin(call)
+
+
+async def _as_answered(call: Call, answer: Answer) -> Any:
+    """Do what a person has said of just this call. An answer about another call is not taken: nothing tells whether
+    this one is meant."""
+    scope = call.scope
+    if answer.other is not None:
+        scope.claims.claim(answer.other)
+        if answer.outcome == "done":
+            result = blobs.fetch(scope.context.store, Kept(answer.result, answer.blob))
+            try:
+                return await scope.keep(call, result, how="resolved")
+            except UsageError as error:
+                ask(call, "unclaimed", f"The answer can't be used: {error.why}. Or name it", (answer.other,))
+    return await _begin(call)
+
+
+def _answered_others(call: Call) -> str:
+    """Why answers that people have given before do not count for this call."""
+    given = [answer.call for key, answer in call.scope.recorded.answers.items() if key[0] == call.key[0]]
+    if not given:
+        return ""
+    return (
+        f"The earlier answer is about {call.key[0]}{given[-1]}, which was not called again. If the arguments differ at "
+        "every start, no answer can count: name the call"
+    )
+
+
+async def _unclaimed(call: Call) -> tuple[Key, ...]:
+    """Recorded calls that were not made again. Tasks beside this one may be about to: what is answered from the record
+    does not wait, so a few turns of the loop bring them there. One in doubt is verified as it was called then."""
+    scope, name = call.scope, call.key[0]
+    for _ in range(_TURNS):
+        if not scope.claims.unclaimed(name):
+            return ()
+        await asyncio.sleep(0)
+    for key in scope.claims.unclaimed(name):
+        started = scope.recorded.started.get(key)
+        if started is not None and (earlier := _earlier(call, started)) is not None:
+            await _settle(earlier, scope.context.cut_off_by)
+            if key not in scope.agent.recorded.scopes[scope.key].done:
+                scope.claims.claim(key)  # it has not happened, so this call may be it or not
+    return scope.claims.unclaimed(name)
+
+
+def _earlier(call: Call, started: StepStarted) -> Call | None:
+    """A call that an earlier attempt had begun, if it can be verified with the arguments it had then."""
+    effect = call.step
+    if effect.verify is None or not len(started.arguments):
+        return None
+    try:
+        arguments = effect.shape.decode(bytes(started.arguments))
+    except UsageError:
+        return None  # of an earlier version of the effect
+    return Call(call.scope, effect, started.key, started.no, arguments, bytes(started.arguments))
+
+
+async def _begin(call: Call) -> Any:
+    """Start it, as often as its retries allow."""
+    effect = call.step
+    retry = effect.retry
+    try:
+        return await (retry or ONCE).run(bind(_once, call), lambda error, attempt: None)
+    except Exception as error:
+        wait = retry.too_long(error) if retry else None
+        is_in_doubt = call.key in call.scope.agent.recorded.scopes[call.scope.key].started
+        if wait is None or (is_in_doubt and not effect.idempotent):
+            if not call.in_doubt and is_kept(error):  # it has certainly not happened, and the agent is told so
+                call.scope.failed(call, error, not_done=True, final=True)
+            raise
+        call.scope.sleep(wait, f"{call.step.name} was told to come back later")
+
+
+async def _once(call: Call, attempt: int) -> Any:
+    """One attempt. What it raises is what certainly has not happened; anything else ends in an answer or a doubt."""
+    scope, effect = call.scope, call.step
+    if attempt > 1:
+        call.check_unchanged()
+    key = verifying.idempotency_key(call)
+    arguments = Raw(call.encoded) if len(call.encoded) <= _ARGUMENTS_KEPT else NOTHING
+    scope.context.journal.add(StepStarted(**call.identity(), idempotency_key=key, arguments=arguments))
+    try:
+        await scope.durable()
+        await scope.context.check_has_it()
+        scope.agent.check_going_on()  # another effect may have come into doubt while this one waited
+    except BaseException as error:
+        scope.failed(call, error, attempt, not_done=not call.in_doubt)
+        raise
+    began = time.monotonic()
+    try:
+        result = await scope.invoke(call, {effect.shape.key: key} if effect.shape.key else {})
+    except BaseException as error:
+        if not _has_not_happened(effect, error):
+            return await _may_have_happened(call, error, attempt)
+        scope.failed(call, error, attempt, not_done=not call.in_doubt)
+        raise
+    try:
+        return await scope.completed(call, result, began)
+    except BaseException as error:  # it has happened, whatever `not_done` says of errors like this one
+        return await _may_have_happened(call, error, attempt)
+
+
+def _has_not_happened(effect: Step[Any], error: BaseException) -> bool:
+    """What its author says of what its function has raised. `not_done=(Exception,)` is not meant for Satchel's own
+    errors, which say nothing of the effect; naming one of them is."""
+    is_own = isinstance(error, SatchelError | Stopped)
+    return any(isinstance(error, kind) and (not is_own or issubclass(kind, SatchelError)) for kind in effect.not_done)
+
+
+async def _may_have_happened(call: Call, error: BaseException, attempt: int) -> Any:
+    """The result, if it can be found out. Otherwise a person is asked, or the error is raised, and the next attempt
+    finds out."""
+    scope, effect = call.scope, call.step
+    if isinstance(error, asyncio.CancelledError):
+        # There is no time to find out: that is for the next attempt.
+        scope.context.journal.flush()
+        has_ended = call.key in scope.agent.recorded.scopes[scope.key].done
+        if not (has_ended or scope.agent.is_closing or scope.context.drain.forced):
+            scope.context.ask(call.identity(), "unknown_outcome", "it was cancelled", needs_person=effect.needs_person)
+        raise error
+    if isinstance(error, StorageFailed) or not isinstance(error, Exception):
+        raise error  # the journal tells the next opening how far it has come
+    scope.failed(call, error, attempt)
+    settled = await _settle(call, said(error))
+    if settled:
+        return settled.result
+    if effect.idempotent and not (effect.retry and effect.retry.comes_back(error, attempt)):
+        ask(call, "unknown_outcome", said(error))
+    raise error
+
+
+async def _settle(call: Call, cause: str, *, has_key: bool = True) -> _Answer | None:
+    """Find out how an effect in doubt ended: an answer, or None if it may be done now. Otherwise a person is asked.
+    `has_key`: it would be done under the same key again."""
+    scope, effect = call.scope, call.step
+    if effect.verify is not None:
+        began = time.monotonic()
+        try:
+            result = await verifying.verify(effect.verify, call)
+        except NotDone as error:
+            scope.failed(call, error, not_done=True)
+            return None
+        except Exception as error:
+            cause += f"; verify failed: {said(error)}"
+        else:
+            return _Answer(await scope.completed(call, result, began, how="verified"))
+    elif effect.idempotent and has_key:
+        call.in_doubt = True
+        return None
+    ask(call, "unknown_outcome", cause)
+    return None
+
+
+async def recheck(call: Call, done: StepCompleted) -> None:
+    scope, context = call.scope, call.scope.context
+    rechecks, words = context.rechecks, f"{call.step.name}{call.identity()['call']}"
+    place = (scope.agent.path, scope.key, call.key)
+    is_asked = any((each.agent, each.scope, each.key) == place for each in context.moment.doubts.values())
+    if (verify := call.step.verify) is None:
+        if is_asked:
+            ask(call, "unknown_outcome", _CONTRADICTED)
+        return
+    if rechecks.seconds_left <= 0 and not is_asked:
+        rechecks.left_over.append(words)
+        return
+    began = time.monotonic()
+    try:
+        seconds = reverify.EACH if is_asked else min(reverify.EACH, rechecks.seconds_left)
+        await verifying.verify_within(verify, call, seconds)
+    except NotDone as error:
+        rechecks.put_back(place)
+        ask(call, "unknown_outcome", f"{_CONTRADICTED}: {error}")
+    except Exception as error:
+        rechecks.unknown.append(f"{words}: {said(error)}")
+        if is_asked:
+            rechecks.put_back(place)
+            ask(call, "unknown_outcome", f"{_CONTRADICTED}; now verify failed: {said(error)}")
+        return
+    finally:
+        rechecks.seconds_left -= time.monotonic() - began
+    rechecks.verified += 1
+    if is_asked:  # this takes the question back
+        await scope.keep(call, blobs.fetch(context.store, done), how="verified")
+
+
+def ask(
+    call: Call, why: Literal["unknown_outcome", "unclaimed"], cause: str, others: tuple[Key, ...] = ()
+) -> None:  # fmt: skip
+    """Put the question on record and stop. A person answers it in approvals/."""
+    call.scope.context.ask(call.identity(), why, cause, others, why == "unknown_outcome" and call.step.needs_person)
+    raise Suspended

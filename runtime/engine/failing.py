@@ -1,0 +1,59 @@
+"""The end of a scope by an exception: what is recorded of it, and whether it is entered again at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TypeVar
+
+from ...workspace.journal.records import Key, ScopeFailed
+from ...workspace.state import ROOT
+from ..agent import describe, of_storage
+from .scope import ScopeRun
+
+T = TypeVar("T")
+
+
+class Replayed(Exception):
+    """What has ended a scope was only raised from the record, which has forgotten it now."""
+
+
+async def until_fresh(enter: Callable[[], Awaitable[T]]) -> T:
+    """Enter a scope; again, as long as it only ends by what the record says."""
+    while True:
+        with suppress(Replayed):
+            return await enter()
+
+
+def record_of(scope: ScopeRun, error: BaseException) -> ScopeFailed | None:
+    """What is to be recorded of a scope that `error` has ended. None: nothing, since the run is to stop, or the disk
+    fails. To be asked before the scope is abandoned."""
+    calls, is_replayed = scope.ended_by(error)
+    is_cancelled = isinstance(error, asyncio.CancelledError) and bool(calls) and not scope.is_stopping
+    if not is_cancelled and (not isinstance(error, Exception) or of_storage(error) is not None):
+        return None
+    failure = describe(error, scope.context.store.url)
+    uncounted = is_replayed or is_cancelled
+    calls = calls or _untold(scope)
+    return ScopeFailed(agent=scope.agent.path, scope=scope.key, error=failure, calls=calls, uncounted=uncounted)
+
+
+def _untold(scope: ScopeRun) -> tuple[Key, ...]:
+    """Calls whose failures the agent has handled before an error of its own. They run again: raised from the record,
+    they would bring it to that error at every start. Not those it may have acted on: an effect, an agent, a plan or
+    another scope came after."""
+    recorded, agent = scope.recorded, scope.agent.recorded
+    if scope.is_stopping or (scope.key == ROOT and (agent.has_plan or agent.results or len(agent.scopes) > 1)):
+        return ()
+    for path, each in scope.context.moment.agents.items():
+        if path and path.rpartition("/")[0] == agent.path and each.spawned_in == scope.key:
+            return ()
+    effects = (*recorded.started, *recorded.settled, *(key for key, record in recorded.done.items() if record.effect))
+    last = max((recorded.numbers.get(key, 0) for key in effects), default=0)
+    return tuple(key for key, record in recorded.failed.items() if record.no > last)
+
+
+def is_replayed(failed: ScopeFailed | None, error: BaseException) -> bool:
+    """Whether the scope is entered again at once."""
+    return failed is not None and failed.uncounted and isinstance(error, Exception)

@@ -1,0 +1,134 @@
+"""Finds calls of steps and effects that were made and never awaited: nothing of them has been done.
+
+One is no mistake if the task or coroutine that was to await it has come to its end before: it was cancelled, say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import inspect
+import sys
+from collections import Counter
+from collections.abc import Coroutine, Iterator, Mapping
+from types import CodeType, FrameType
+from typing import Any
+
+from ...workspace.base import AgentError
+from ..agent import place
+
+_CALLER = 3
+"""The frame of the agent's code: above this module's, the scope's and the step's."""
+
+_COMPREHENSIONS = frozenset(("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"))
+"""Functions of Python's own making (up to 3.11): the one around is the caller."""
+
+_Call = tuple[Coroutine[Any, Any, Any], str, CodeType, int]
+"""With the name of its step and the line it is made in. A plain tuple: every call of a run makes one."""
+
+_TURNS = 5
+
+
+def _references(calls: Mapping[object, tuple[object, ...]], mark: object) -> int:
+    return sys.getrefcount(calls[mark][0])
+
+
+_OURS = _references({0: (object(),)}, 0)
+"""References to a call that nobody else holds."""
+
+
+class Made:
+    """The calls that were made in one place and have not begun."""
+
+    __slots__ = ("_calls", "_handed_on", "_is_to_look", "_new")
+
+    def __init__(self) -> None:
+        self._calls: dict[object, _Call] = {}
+        self._new: dict[object, FrameType] = {}  # those that were not looked at, with their makers
+        self._handed_on: set[object] = set()  # those that a task or coroutine has held
+        self._is_to_look = False
+
+    def add(self, mark: object, coroutine: Coroutine[Any, Any, Any], name: str) -> None:
+        """`mark` is for `begun` to tell which one it is."""
+        frame = sys._getframe(_CALLER)
+        while frame.f_code.co_name in _COMPREHENSIONS and frame.f_back is not None:
+            frame = frame.f_back
+        self._calls[mark] = coroutine, name, frame.f_code, frame.f_lineno
+        self._new[mark] = frame
+        if not self._is_to_look:
+            try:
+                asyncio.get_running_loop().call_soon(self._look)
+            except RuntimeError:
+                return  # made in a thread
+            self._is_to_look = True
+
+    def begun(self, mark: object) -> None:
+        self._calls.pop(mark, None)
+        self._new.pop(mark, None)
+
+    def take(self, other: Made) -> None:
+        """Those of another place are this one's now."""
+        other._look()
+        self._calls |= other._calls
+        self._handed_on |= other._handed_on
+
+    async def settle(self) -> None:
+        """Let tasks that were handed a call begin with it, or come to their end if they are cancelled."""
+        for _ in range(_TURNS):
+            if not self._waiting():
+                break
+            await asyncio.sleep(0)
+
+    def check(self, where: str, root: str) -> None:
+        """AgentError if one was never awaited. `where` has come to its end; `root` is the workspace."""
+        if not self._calls or not (waiting := self._waiting()):
+            return
+        self._look()
+        if any(mark in self._handed_on and self._is_held(mark) for mark in waiting):
+            gc.collect()  # what held it may be garbage: an exception and its frames
+        lost = [self._calls[mark] for mark in waiting if mark not in self._handed_on or self._is_held(mark)]
+        for mark in waiting:
+            self._calls[mark][0].close()  # told here, so that Python need not
+        if not lost:
+            return
+        (_, name, code, line), more = lost[0], len(lost) - 1
+        others = f", and {more} more calls" if more else ""
+        raise AgentError(
+            f"{name}() was called and never awaited before the end of {where}",
+            why="so it has not been done; the call is at "
+            f"{place(code.co_filename, root)}:{line} in {code.co_name}{others}",
+            remedy=f"write `await {name}(...)`, or await the task that it is handed to",
+        )
+
+    def _waiting(self) -> list[object]:
+        """Those that were neither begun nor cancelled before that."""
+        created = inspect.CORO_CREATED
+        return [mark for mark, call in self._calls.items() if inspect.getcoroutinestate(call[0]) == created]
+
+    def _is_held(self, mark: object) -> bool:
+        return _references(self._calls, mark) > _OURS
+
+    def _look(self) -> None:
+        """Note which of the new calls something holds besides the variables of the function that has made them."""
+        self._is_to_look = False
+        new, self._new = self._new, {}
+        # Counted first: to read a frame's variables may copy them.
+        held = {mark: _references(self._calls, mark) - _OURS for mark in new}
+        own: dict[FrameType, Counter[int]] = {}
+        for mark, frame in new.items():
+            if not held[mark]:
+                continue
+            if frame not in own:
+                own[frame] = Counter(map(id, _variables(frame)))
+            if held[mark] > own[frame][id(self._calls[mark][0])]:
+                self._handed_on.add(mark)
+
+
+def _variables(frame: FrameType) -> Iterator[object]:
+    """What they hold, and what lists and the like in them do."""
+    for value in [*frame.f_locals.values()]:
+        yield value
+        if isinstance(value, dict):
+            yield from value.values()
+        elif isinstance(value, list | tuple | set):
+            yield from value

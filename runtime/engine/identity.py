@@ -1,0 +1,99 @@
+"""What tells a call from the others of its scope: its name, its arguments, and how many equal ones came before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import blake2b
+from itertools import chain, combinations, islice, product
+from types import CodeType
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from ...workspace.base import AgentError, NotSerializable
+from ...workspace.journal.records import Key
+from ..agent import place
+from ..steps import canonical
+
+_TRIES = 16
+
+
+def digest_of(identity: bytes, outer: Key | None) -> str:
+    """Of the arguments as JSON, or of the name of a named call; `outer` is the call that it is made in."""
+    within = b"" if outer is None else repr(outer).encode()
+    return blake2b(identity + within, digest_size=8).hexdigest()
+
+
+def earlier(
+    name: str, arguments: Mapping[str, Any], defaults: Mapping[str, Any], outers: Iterable[Key | None]
+) -> Iterator[str]:
+    """The digests that this call may have been recorded under before its function, or one that calls it, got some of
+    its parameters: those that have their default. `outers` is the call that it is made in, first as it is known now."""
+    has_default = [parameter for parameter in defaults if _is_equal(arguments[parameter], defaults[parameter])]
+    subsets = islice(chain([()], _subsets(has_default)), 1 + _TRIES)
+    for left_out, outer in islice(product(subsets, islice(outers, 1 + _TRIES)), 1, 1 + _TRIES):
+        rest = {parameter: value for parameter, value in arguments.items() if parameter not in left_out}
+        yield digest_of(canonical(rest, name), outer)
+
+
+class Names:
+    """The functions that have been called by each name in one attempt at a scope."""
+
+    def __init__(self) -> None:
+        self._codes: dict[tuple[str, str], object] = {}
+
+    def check(self, name: str, code: object, outer: str, root: str) -> None:
+        """AgentError if another function has been called by that name, in the step `outer`: they would get each other's
+        results. `code` is what its functions have in common, `root` the workspace."""
+        known = self._codes.setdefault((name, outer), code)
+        if known is code or known == code:
+            return
+        codes = [each for each in (known, code) if isinstance(each, CodeType)]
+        places = (f"{place(each.co_filename, root)}:{each.co_firstlineno}" for each in codes)
+        raise AgentError(
+            f"two steps are called {name!r} here", path=", ".join(sorted(places)) or None,
+            why="after a restart the calls of one could be answered with results of the other",
+            remedy='give one of them another name, as in @step(name="...")',
+        )  # fmt: skip
+
+
+def changed(arguments: Mapping[str, Any], encoded: bytes) -> str:
+    """The name of one of the arguments that is not what it was when they were encoded; empty if none is."""
+    was = msgspec.json.decode(encoded, type=dict[str, Raw])
+    return next((name for name, value in arguments.items() if canonical(value, name) != bytes(was[name])), "")
+
+
+def _is_equal(value: Any, default: Any) -> bool:
+    try:
+        return value is default or canonical(value, "") == canonical(default, "")
+    except NotSerializable:
+        return False  # a default that stands for "not given" need not be JSON
+
+
+def _subsets(parameters: list[str]) -> Iterator[tuple[str, ...]]:
+    """Not empty, the likeliest first: those at the end, of which there may be several; then any, the smallest first."""
+    ends = [tuple(parameters[at:]) for at in range(len(parameters) - 1, -1, -1)]
+    sizes = range(1, len(parameters) + 1)
+    others = chain.from_iterable(combinations(parameters, size) for size in sizes)
+    return chain(ends, (subset for subset in others if subset not in ends))
+
+
+class Unclaimed:
+    """The recorded calls that an attempt at their scope has not made again."""
+
+    def __init__(self, recorded: Iterable[Key]):
+        self._by_name: dict[str, set[Key]] = {}
+        for key in recorded:
+            self._by_name.setdefault(key[0], set()).add(key)
+
+    def has(self, name: str) -> bool:
+        """One of this name."""
+        return bool(self._by_name.get(name))
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._by_name.get(key[0], ())
+
+    def claim(self, key: Key) -> None:
+        if keys := self._by_name.get(key[0]):
+            keys.discard(key)

@@ -1,0 +1,147 @@
+"""The state of one agent at work: an object of the user's own type, ahead of the record by what the scope at work has
+changed."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from msgspec import Raw
+
+from ...workspace.base import AgentError, NotSerializable, Refused, UsageError
+from ...workspace.journal.records import Patch
+from ...workspace.state import Known
+from ..steps import Codec, check_depth, check_numbers, encode_of_any_depth, fingerprint, unchecked
+
+_REMEMBERED = 4
+
+
+class Change(NamedTuple):
+    """What a commit does to the recorded data, and the state as JSON that it makes of them."""
+
+    patch: Patch
+    state: bytes
+
+
+class _Said(NamedTuple):
+    """What an object said at some time: as JSON, and as what is quicker to compare, if there is that."""
+
+    text: bytes
+    mark: bytes | None
+
+    def else_of(self, value: Any) -> bytes | None:
+        """What `value` says now, as JSON, if that is something else. NotSerializable if it is something else, and says
+        the same as JSON."""
+        if self.mark is not None and fingerprint(value) == self.mark:
+            return None
+        text = unchecked(value, "run.state")
+        if text != self.text:
+            return text
+        _check_nulls(text, value)
+        return None
+
+
+class LiveState:
+    def __init__(self, codec: Codec):
+        self.codec = codec
+        self.value: Any = None
+        self._committed = _Said(b"", b"")  # what the state was at the last commit
+        self._recorded = Known(b"")  # the data on record as JSON, which may lack what the type has a default for
+        self._left: list[tuple[Any, _Said]] = []  # objects that were the state before
+
+    def restore(self, data: Any, path: str) -> None:
+        """Begin again with the recorded `data`, in a new object. `path` is the file that shows them."""
+        self._leave()
+        self._recorded = Known(unchecked(data, "the data"))
+        try:
+            self.value = self.codec.decode(self._recorded.text)
+        except UsageError as error:
+            raise Refused(
+                "the data of this run do not fit the agent's state type", path=path, why=error.why,
+                remedy="give the agent a `@migration` for the data, or correct `data` in the file",
+            ) from error  # fmt: skip
+        self._committed = _Said(encode_of_any_depth(self.value, "the state"), None)
+
+    def _leave(self) -> None:
+        """The object is not the state any more. Whoever still holds it, or a part of it, would change what nobody
+        keeps, so what it says is remembered: of the first one, and of the last few."""
+        if self.value is None:
+            return
+        with suppress(UsageError, NotSerializable):  # what could not be kept can't be compared
+            mark = fingerprint(self.value)
+            encode = unchecked if mark is not None else encode_of_any_depth  # JSON alone does not show a NaN
+            self._left.append((self.value, _Said(encode(self.value, "the state"), mark)))
+            del self._left[1 : 1 - _REMEMBERED]
+
+    def _check_left(self) -> None:
+        """AgentError if one of them was changed."""
+        for value, said in self._left:
+            now = said.else_of(value)
+            if now is not None:
+                raise AgentError(
+                    f"run.state{_changed(said.text, now)} was changed in an object that is not the state any more",
+                    why="after a failure or a person's edit run.state is another object, so this change would be lost",
+                    remedy="read run.state where you change it, and keep neither it nor a part of it in a variable "
+                    "from one item to the next",
+                )
+
+    def change(self) -> Change:
+        """What a commit makes of the recorded data."""
+        self._check_left()
+        state = _of_object(unchecked(self.value, "run.state"), self.value, "run.state")
+        _check_nulls(state, self.value)  # of all of it: where a null was on record, a NaN changes no byte
+        if state == self._committed.text:
+            return Change([], self._committed.text)
+        patch = self._recorded.change_to(state)
+        for each in patch:
+            path, value = str(each["path"]), each.get("value")
+            text = bytes(value) if isinstance(value, Raw) else b""
+            check_depth(text, f"run.state{path.replace('/', '.')}", around=path.count("/"))
+        return Change(patch, state)
+
+    def committed(self, change: Change) -> None:
+        if change.state is not self._committed.text:
+            self._committed = _Said(change.state, None)
+
+    def handed_over(self) -> None:
+        """Code of the agent runs now that may change it where it must not: let the next look at it cost less."""
+        if self._committed.mark is None:
+            self._committed = self._committed._replace(mark=fingerprint(self.value))
+
+    def check_unchanged(self, when: str) -> None:
+        """AgentError if it was changed since the last commit."""
+        self._check_left()
+        state = self._committed.else_of(self.value)
+        if state is None:
+            return
+        raise AgentError(
+            f"run.state{_changed(self._committed.text, state)} was changed outside a scope",
+            why=f"noticed {when}, and a crash would lose it",
+            remedy="change run.state in an item's function, or in one called with run.scope(...)",
+        )  # fmt: skip
+
+
+def _check_nulls(text: bytes, value: Any) -> None:
+    """NotSerializable if a null in the JSON of the state stands for a number that is not finite."""
+    if b"null" in text:
+        check_numbers(value, "run.state")
+
+
+def _changed(was: bytes, now: bytes) -> str:
+    """The first place in which they differ, as the agent's code names it."""
+    changes = Known(was).change_to(now)
+    return str(changes[0]["path"]).replace("/", ".") if changes else ""
+
+
+def as_object(state: Any, what: str) -> bytes:
+    """The state as JSON. UsageError if that is anything but an object: neither editors nor migrations take it."""
+    return _of_object(encode_of_any_depth(state, what), state, what)
+
+
+def _of_object(data: bytes, state: Any, what: str) -> bytes:
+    if not data.startswith(b"{"):
+        raise UsageError(
+            f"{what} is no object", why=f"it is a {type(state).__name__}",
+            remedy="let it be a pydantic model, a dataclass, a TypedDict or a dict, and put the value into it",
+        )  # fmt: skip
+    return data

@@ -1,0 +1,31 @@
+"""Migrates the data of an agent that is about to be entered, on the record."""
+
+from __future__ import annotations
+
+from ...workspace.base import Refused
+from ...workspace.journal.records import Migrated, PauseRequested
+from ..agent import Migration, describe, migrate
+from ..steps import Codec
+from .context import AgentContext, Suspended
+
+
+def bring_up(agent: AgentContext, migrations: tuple[Migration, ...], codec: Codec) -> bool:
+    """Bring the recorded data to the newest version; whether there was anything to do. Durable when it returns. If
+    there is no way the run is paused, for nothing of it has failed, and Suspended is raised."""
+    context, recorded = agent.context, agent.recorded
+    was = recorded.data_version
+    try:
+        migrated = migrate(recorded.data, was, migrations, codec, recorded.folder)
+    except Refused as error:
+        context.pause(PauseRequested(reason=str(error), by="satchel"), describe(error, context.store.url))
+        raise Suspended from error
+    if not migrated.steps:
+        return False
+    for step in migrated.steps:
+        context.journal.add(Migrated(agent=agent.path, to=step.to, patch=step.patch))
+    context.journal.flush()
+    whose = f"of {agent.path} " if agent.path else ""
+    now = recorded.data_version
+    context.workspace.report.add_late("done", f"the data {whose}were migrated from version {was} to {now}")
+    context.projector.mark(context.workspace.files[agent.path].state)
+    return True

@@ -1,0 +1,56 @@
+"""Tells a watch what happens in a run in its order, and that an item is done only when its commit is durable."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from ...workspace.inspect import Report
+from ...workspace.journal import Journal
+from ...workspace.journal.records import Line
+
+
+class Told:
+    """The face of a watch (context.py) for what is on the loop. What comes behind an end that is not durable yet waits
+    with it."""
+
+    def __init__(self, watch: Any, journal: Journal):
+        self._watch, self._journal = watch, journal
+        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()  # with the record that is to be durable
+        journal.on_durable = self._durable
+
+    def opened(self, report: Report) -> None:
+        self._tell(0, self._watch.opened, report)
+
+    def agent_begun(self, agent: str) -> None:
+        self._tell(0, self._watch.agent_begun, agent)
+
+    def agent_ended(self, agent: str) -> None:
+        self._tell(0, self._watch.agent_ended, agent)
+
+    def item_begun(self, agent: str, text: str, finished: int, of: int) -> None:
+        self._tell(0, self._watch.item_begun, agent, text, finished, of)
+
+    def item_ended(self, agent: str, text: str, finished: int, of: int) -> None:
+        self._tell(self._journal.next_seq - 1, self._watch.item_ended, agent, text, finished, of)
+
+    def step_begun(self, agent: str, name: str) -> None:
+        self._tell(0, self._watch.step_begun, agent, name)
+
+    def streamed(self, agent: str, name: str, characters: int) -> None:
+        self._tell(0, self._watch.streamed, agent, name, characters)
+
+    def noticed(self, kind: str, text: str) -> None:
+        self._watch.noticed(kind, text)  # at once: it may be that the storage has failed
+
+    def _tell(self, seq: int, event: Callable[..., None], *facts: Any) -> None:
+        if self._waiting or seq > self._journal.durable_seq:
+            self._waiting.append((seq, partial(event, *facts)))
+        else:
+            event(*facts)
+
+    def _durable(self, lines: Sequence[Line]) -> None:
+        while self._waiting and self._waiting[0][0] <= lines[-1].seq:
+            self._waiting.popleft()[1]()

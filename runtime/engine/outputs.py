@@ -1,0 +1,32 @@
+"""The outputs that the agents of one run write, and what is told of those that were not as the run had left them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ...workspace.journal.records import Output
+from ...workspace.lifecycle import Workspace
+from ...workspace.people import outputs
+from ...workspace.state import AgentMoment
+
+
+class Outputs:
+    """Of one opened workspace."""
+
+    def __init__(self, workspace: Workspace):
+        self._workspace = workspace
+        self._made: dict[str, Output] = {}  # since it was opened, by path; they are on record once their scope commits
+
+    def write(self, agent: AgentMoment, name: str, path: str, data: bytes) -> Output:
+        """Write `outputs/NAME` of an agent, which lies at `path`. LeaseHeld if another process has the workspace."""
+        workspace = self._workspace
+        last = self._made.get(path) or agent.outputs.get(name)
+        check_owner = partial(workspace.owned.check_has_it, workspace.store)
+        output, kept = outputs.write(workspace.store, path, data, last, check_owner)
+        self._made[path] = output
+        if kept:
+            workspace.report.add_late(
+                "found", f"{path} was not as the run had left it; that version is kept as {kept}, and replaced"
+            )
+            workspace.save_report()
+        return output

@@ -1,0 +1,38 @@
+"""The schemas of an agent's data and of its state.json, put where an editor finds them."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from ... import schemas
+from ...workspace.formats import jsontext
+from ...workspace.state import AgentMoment
+from ...workspace.store import Store
+from ...workspace.views import publish
+from ..agent import Agent
+from ..steps import Codec
+
+_ELSEWHERE = re.compile(r'("\$ref": ")(?!data\.json)([a-z]+\.json)')
+"""A reference from one schema to another, the agent's own data apart."""
+
+
+def publish_schemas(store: Store, agent: Agent, recorded: AgentMoment, codec: Codec) -> None:
+    """The schema of the agent's own data, and of the state.json it stands in, where an editor finds them. Data of an
+    earlier version keep theirs until they are migrated."""
+    if recorded.has_data and recorded.data_version != agent.version:
+        return
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "data.json", **codec.schema()}
+    publish(store, f"{recorded.folder}data", jsontext.dump(schema))
+    if recorded.path and not store.abilities.remote:  # see published.py
+        below = _of_sub_agent(schemas.schema("state"), recorded.folder)
+        publish(store, f"{recorded.folder}state", jsontext.dump(below))
+
+
+def _of_sub_agent(schema: dict[str, Any], folder: str) -> dict[str, Any]:
+    """The same, a few folders further down: what it refers to beside the data is at the top."""
+    up = "../" * folder.count("/")
+    text = _ELSEWHERE.sub(rf"\g<1>{up}\g<2>", json.dumps(schema))
+    found: dict[str, Any] = json.loads(text)
+    return found

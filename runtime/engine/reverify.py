@@ -1,0 +1,126 @@
+"""What is verified again, as the world may have changed: outputs by size, version and hash at every start, effects by
+`verify` after a pause. Within bounds: a start must not cost more than it is worth."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Mapping
+
+from ...workspace.base import SatchelError
+from ...workspace.journal.records import Key, Output, StepCompleted
+from ...workspace.state import Moment
+from ...workspace.store import Store
+
+EACH, IN_ALL = 10.0, 60.0
+"""Seconds that the verification of one effect may take, and that of all after one pause."""
+
+BRIEF = 2.0
+"""Seconds for reading outputs where nothing says that they have changed: at a start without a pause, in `status`."""
+
+ALL = "~"
+"""After every time."""
+
+Place = tuple[str, str, Key]
+"""Agent, scope and call."""
+
+_LIMIT = 1 << 32
+
+
+def at_rest(moment: Moment) -> dict[str, Output]:
+    """The outputs, by path, of the agents that are in no scope: one that is may have written its own again, and not
+    have committed that."""
+    busy = [agent.folder for agent in moment.agents.values() if len(agent.scopes) > 1]
+    mine = {f"{folder}outputs/" for folder in busy}
+    return {path: output for path, output in moment.outputs.items() if not any(map(path.startswith, mine))}
+
+
+def outputs(
+    store: Store, made: Mapping[str, Output], *, reads_all: bool = False, seconds: float | None = None
+) -> list[str]:
+    """What is wrong with what the agents have `made`, in words. One of the recorded size and version is not read,
+    unless it `reads_all`. What is not read after so many `seconds` (as many as effects get) is told in one line."""
+    complaints = []
+    ends, unread = time.monotonic() + (IN_ALL if seconds is None else seconds), 0
+    folders = dict.fromkeys(os.path.dirname(path) for path in made)
+    sizes = {entry.path: entry.size for folder in folders for entry in store.list(folder)}
+    for path, output in sorted(made.items()):
+        if path not in sizes:
+            complaints.append(f"{path} is missing; the run had made it ({output.bytes:,} bytes)")
+        elif sizes[path] != output.bytes:
+            complaints.append(f"{path} is not what the run had made: {_of(sizes[path], output)}")
+        elif reads_all or store.version(path) != output.version:
+            if time.monotonic() > ends:
+                unread += 1
+            elif (wrong := _wrong(store, path, output)) is not None:
+                complaints.append(wrong)
+    if unread:
+        complaints.append(f"outputs that were not compared with their hashes, since that took too long: {unread}")
+    return complaints
+
+
+def _wrong(store: Store, path: str, output: Output) -> str | None:
+    try:
+        data = store.read(path, limit=_LIMIT).data
+    except (SatchelError, OSError) as error:
+        return f"{path} can't be read: {error}"
+    if hashlib.sha256(data).hexdigest() == output.sha256:
+        return None
+    return f"{path} is not what the run had made: {_of(len(data), output)}"
+
+
+def _of(size: int, output: Output) -> str:
+    return f"{size:,} bytes, {output.bytes:,} were made"
+
+
+class Rechecks:
+    """The effects that are on record as done and are to be verified when they are reached: those of the open scopes, if
+    they were recorded `up_to` a time, and those that a person is still asked about because `verify` has contradicted
+    the record."""
+
+    def __init__(self, moment: Moment, *, up_to: str = ""):
+        self.verified = 0
+        self.unknown: list[str] = []  # why some could not be verified, in words
+        self.left_over: list[str] = []  # those for which no time was left, in words
+        self.seconds_left = IN_ALL
+        self._wanted: set[Place] = set()
+        if not (up_to or moment.doubts):
+            return
+        for agent in moment.agents.values():
+            for key, scope in agent.scopes.items():
+                asked = {each.key for each in moment.doubts.values() if (each.agent, each.scope) == (agent.path, key)}
+                if not scope.when and not asked:
+                    continue  # no effect is on record as done there, and its results may have to be fetched
+                effects = [each for each in scope.done.values() if is_of_its_own(each)]
+                self._wanted |= {
+                    (agent.path, key, each.key) for each in effects
+                    if (up_to and scope.when.get(each.key, "") <= up_to) or each.key in asked
+                }  # fmt: skip
+
+    def take(self, place: Place) -> bool:
+        """Whether this one is to be verified. Only the first time."""
+        if place not in self._wanted:
+            return False
+        self._wanted.discard(place)
+        return True
+
+    def told(self) -> list[str]:
+        """What has come of it, in words."""
+        told = [f"effects on record as done that were verified again: {self.verified}"] if self.verified else []
+        told += [f"could not be verified again, and is taken as done: {text}" for text in self.unknown]
+        if self.left_over:
+            told.append(
+                f"effects that were not verified again and are taken as done, since {IN_ALL:.0f} s were used up: "
+                f"{len(self.left_over)}, the first {self.left_over[0]}"
+            )
+        return told
+
+    def put_back(self, place: Place) -> None:
+        """It was contradicted: an equal call is to find out the same."""
+        self._wanted.add(place)
+
+
+def is_of_its_own(done: StepCompleted) -> bool:
+    """Whether the record is the effect's own word; that of a person is not doubted."""
+    return done.effect and done.how in ("returned", "verified")

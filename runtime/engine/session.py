@@ -1,0 +1,389 @@
+"""One agent of the tree at work: its live state and plan, and the scopes that commit them.
+
+The moment (workspace/state/run_state.py) is what is durable. `state` and `plan` here are the agent's, ahead of it by
+what the scope at work has changed; when that scope fails they are made anew from the moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Sequence
+from functools import partial as bind
+from typing import Any, Protocol
+
+from msgspec import Raw
+from msgspec.structs import replace
+
+from ...workspace.base import AgentError, SatchelError, UsageError
+from ...workspace.journal.records import Migrated, Patch, PauseRequested, PlanChanged, ScopeBegun, ScopeCommitted
+from ...workspace.people.inbox import archive, inbox
+from ...workspace.state import CANCEL, ROOT, Kept, blobs, scope_of_task
+from ...workspace.todo import Plan, Splice, Task
+from ...workspace.views import folder_of
+from ..agent import Agent, describe, of_storage, said
+from ..steps import ANY, Codec, Retry, check_depth, current_scope, encode, result_codec
+from . import failing, publishing, unresolved
+from .context import AgentContext, Context, Suspended
+from .live_state import LiveState, as_object
+from .migrating import bring_up
+from .scope import ScopeRun, check_outside_steps, current_call
+
+FAILURES = 3
+"""So often an item may fail before the run is paused as stuck."""
+
+_WAITS = (0.5, 2.0)
+"""Seconds before an item that has failed is tried again, by the number of times it has."""
+
+
+class ItemFace(Protocol):
+    """What this needs of an item as the agent sees it (run/run.py)."""
+
+    skipped: str | None
+
+
+class Session(AgentContext):
+    """The context of one agent, with its state and plan, and the one scope at work."""
+
+    def __init__(
+        self, context: Context, agent: Agent, path: str = "", caller: ScopeRun | None = None, *, root: str = ROOT
+    ):
+        super().__init__(context, path, caller, pipelined=agent.durability == "pipelined")
+        self.store, self.journal, self.projector = context.store, context.journal, context.projector
+        self.agent = agent
+        self.scope: ScopeRun | None = None  # the one at work, besides the root
+        self.root: ScopeRun  # of the calls outside it
+        self._root = root
+        self.live = LiveState(Codec(agent.state, f"the state of {path}" if path else "the state"))
+        self.plan = self.recorded.plan.copy()
+        self._splices: list[Splice] = []  # what the scope at work has changed in the plan
+        self._planned = ""  # what it has written as the plan, as a hash
+
+    async def begin(self) -> None:
+        """Take state and plan from the moment; of a new agent, record what the state begins as, and of one that an
+        earlier version of the agent has left, what its data have become."""
+        if self.recorded.has_data and bring_up(self, self.agent.migrations, self.live.codec):
+            self.publish_schemas()
+        if not self.recorded.has_data:
+            data = check_depth(as_object(self.agent.initial_state(), "the state"), "the state")
+            whole: Patch = [{"op": "add", "path": "", "value": Raw(data)}]
+            if self.agent.version != self.recorded.data_version:  # first: data of that version must not be migrated
+                self.journal.add(Migrated(agent=self.path, to=self.agent.version))
+            self.journal.add(ScopeCommitted(agent=self.path, scope=ROOT, patch=whole))
+            await self.root.durable()
+            if not self.path:  # something to go back to, before the first stop
+                self.context.workspace.checkpoint("start")
+        self.rollback()
+
+    def publish_schemas(self) -> None:
+        """Let an editor find them."""
+        publishing.publish_schemas(self.store, self.agent, self.recorded, self.live.codec)
+
+    async def call(self, *args: Any, **kwargs: Any) -> Any:
+        """The agent's function, from the top to its end. Nothing of it is at work any more when this returns or
+        raises."""
+        return await failing.until_fresh(lambda: self._enter(args, kwargs))
+
+    async def _enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self.run = self.context.make_run(self)
+        if self._root not in self.recorded.scopes:
+            self.journal.add(ScopeBegun(agent=self.path, scope=self._root, title=self._root[1:]))
+            self.journal.flush()
+        self.root = ScopeRun(self, self._root, "", self.recorded.scopes[self._root])
+        tokens = current_scope.set(self.root), current_call.set(None)
+        try:
+            await self.begin()
+            self.check_going_on()
+            result = await self.agent.function(self.run, *args, **kwargs)
+            await self.root.quiet()
+            self.check_going_on()
+            self.root.made.check("the agent", self.store.url)
+            unresolved.ask_about_all(self, self.root)
+            self.live.check_unchanged("when the agent returned")
+            return result
+        except BaseException as error:
+            failed = failing.record_of(self.root, error)
+            is_replayed = failing.is_replayed(failed, error)
+            self.is_closing = not is_replayed
+            self.root.abandon()
+            await self.root.quiet()
+            if failed is not None and failed.calls:
+                self.journal.add(replace(failed, uncounted=True))
+                self.journal.flush()
+            if is_replayed:
+                raise failing.Replayed from error
+            raise
+        finally:
+            self.root.ended = True
+            current_scope.reset(tokens[0])
+            current_call.reset(tokens[1])
+
+    @property
+    def state(self) -> Any:
+        """The user's own object. AgentError for a task of the agent beside the scope at work: what it changed would be
+        committed with that scope, or undone with it."""
+        if self.scope is not None and current_scope.get() is self.root:
+            raise AgentError(
+                f"run.state was used beside the scope {self.scope.title!r}",
+                why="what is changed there would be committed with that scope, or undone with it",
+                remedy="use it in that scope's function, or await the task before the scope begins",
+            )
+        return self.live.value
+
+    def rollback(self) -> None:
+        """The state as of the last commit, in a new object of the user's type."""
+        self.live.restore(self.recorded.data, f"{self.recorded.folder}state.json")
+
+    def refresh(self) -> None:
+        self.rollback()
+        self.plan = self.recorded.plan.copy()
+
+    def open_scope(self, what: str) -> ScopeRun:
+        """The scope at work. AgentError if the caller is not in it."""
+        check_outside_steps(f"{what} was called")
+        scope = self.scope
+        is_here = current_scope.get() is scope
+        if scope is not None and is_here:
+            return scope
+        raise AgentError(
+            f"{what} was called outside a scope",
+            why="what is not part of a commit would be done again at every start",
+            remedy="call it in an item's function, or in one called with run.scope(...)",
+        )
+
+    # The plan
+
+    @property
+    def planned(self) -> str:
+        """The hash of what the agent has written as its plan; empty if it has not."""
+        return self._planned or self.recorded.planned
+
+    async def replan(self, edit: Callable[[Plan], list[Splice]], why: str, planned: str = "") -> None:
+        """Change the plan: at once outside a scope, with its commit inside one. `planned`: see there."""
+        self.check_going_on()
+        check_outside_steps("the plan was changed")
+        if current_scope.get() is not (self.scope or self.root):
+            beside = f"the scope {self.scope.title!r}" if self.scope else "its agent"
+            raise AgentError(
+                f"the plan was changed beside {beside}", why="one scope at a time commits",
+                remedy="change it in that scope's function, or when it has ended",
+            )  # fmt: skip
+        splices = edit(self.plan)
+        splices += self.plan.identify(self.recorded.highest_id)
+        if not splices:
+            return
+        if self.scope is not None:
+            self._splices += splices
+            self._planned = planned or self._planned
+            return
+        outline = self.plan.outline_after(splices)
+        changed = PlanChanged(agent=self.path, plan=(*splices,), outline=outline, by="agent", why=why, planned=planned)
+        if outline:
+            self.plan = Plan()  # of a large one the record is enough, until it is applied
+        try:
+            self.journal.add(changed)
+        finally:
+            self.plan = self.recorded.plan.copy() if outline else self.plan
+        self.journal.flush()
+        self.projector.mark(self.files.todo)
+
+    async def run_item(
+        self, task: Task, make: Callable[[str], ItemFace], work: Callable[..., Any], *, follows: bool
+    ) -> bool:  # fmt: skip
+        """Do one item, `make(id)` to the agent: its function is a scope, and its commit ticks it. One that fails is
+        tried again, its finished steps being answered; when it has failed three times, the run is paused. Returns
+        whether it has committed. `follows`: no code of the agent has run since one before it has."""
+        text, watch = task.text, self.context.watch
+        while True:
+            self._check_may_begin(text, follows=follows)
+            splices = self.plan.begin(task, self.recorded.highest_id)
+            key = self.plan.now(task).id
+            assert key is not None, "a begun item has an id"
+            if watch:
+                watch.item_begun(self.path, text, *self.plan.progress)
+            try:
+                await self._run_item(key, text, splices, make(key), work)
+                follows = True
+                break
+            except Exception as error:
+                if not Retry().is_worth_it(error):
+                    raise  # a mistake, which is there at the next attempt too
+                await self.wait_to_try_again(key, error)
+                found, follows = self.plan.task(key), False
+                if found is None or found.is_finished:
+                    break  # a person has taken it out meanwhile
+                task = found
+        if watch:
+            watch.item_ended(self.path, text, *self.plan.progress)
+        return follows
+
+    async def run_task(
+        self, id: str, title: str, work: Callable[..., Any], task: Any, dropped: str | None = None
+    ) -> None:  # fmt: skip
+        """Try once to do a task of the inbox, whose commit is its end, and says why it was `dropped` if it was."""
+        self._check_may_begin(title)
+        key = scope_of_task(id)
+        await self._run_scope(key, title, [], work, (self.run, task), lambda: ([], dropped), tasks=(id,))
+
+    async def wait_to_try_again(self, key: str, error: Exception, way_out: str = "") -> None:
+        """After an item or a task has failed. When it has too often since it was begun, the run is paused, and the
+        reason ends with a `way_out`."""
+        failures = self.recorded.scopes[key].failures
+        if failures >= FAILURES and of_storage(error) is None:
+            title = self.recorded.scopes[key].title
+            reason = f"stuck: {title!r} has failed {failures} times, the last time with {said(error)}{way_out}"
+            self.context.pause(PauseRequested(reason=reason, by="satchel"), describe(error, self.store.url))
+            raise Suspended from error
+        await asyncio.sleep(_WAITS[min(failures, len(_WAITS)) - 1])
+
+    async def _run_item(
+        self, key: str, text: str, splices: Sequence[Splice], item: ItemFace, work: Callable[..., Any]
+    ) -> None:
+        def finish() -> tuple[list[Splice], str | None]:
+            found = self.plan.task(key)
+            if found is None or found.mark == "cancelled":
+                return [], item.skipped
+            edit = self.plan.tick if item.skipped is None else self.plan.cancel
+            return edit(found), item.skipped
+
+        await self._run_scope(key, text, splices, work, (self.run, item), finish)
+
+    # Scopes
+
+    async def run_scope(self, name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        """A scope by name: answered with its recorded result once it has committed."""
+        if not isinstance(name, str) or not name:
+            raise UsageError("run.scope() takes a name and a function", why=f"got {name!r}")
+        key = f"_{name}"
+        if key == CANCEL:
+            raise UsageError(f"run.scope() got the name {name!r}", why="the calls of on_cancel have it")
+        codec = result_codec(function)
+        if key in self.recorded.results:
+            self.context.answered += 1
+            return codec.decode(blobs.fetch(self.store, self.recorded.results[key]))
+        self._check_may_begin(name)
+        answer = await self._run_scope(key, name, [], function, args, lambda: ([], None), codec)
+        self.live.handed_over()
+        return answer
+
+    def _check_may_begin(self, title: str, *, follows: bool = False) -> None:
+        self.context.limits.look()
+        self.check_going_on()
+        check_outside_steps(f"the scope {title!r} would begin")
+        if self.scope is not None:
+            raise AgentError(
+                f"the scope {title!r} would begin inside {self.scope.title!r}",
+                why="one scope at a time commits",
+                remedy="call a step instead, or await one scope after the other",
+            )
+        if current_scope.get() is not self.root:
+            raise AgentError(
+                f"the scope {title!r} was called with another agent's run", why="its commit would be that agent's",
+                remedy="use the `run` that was handed to this agent",
+            )  # fmt: skip
+        if not follows:
+            self.live.check_unchanged(f"when {title!r} began")
+
+    async def _run_scope(
+        self, key: str, title: str, splices: Sequence[Splice], function: Callable[..., Any], args: tuple[Any, ...],
+        finish: Callable[[], tuple[list[Splice], str | None]], codec: Codec = ANY, tasks: Sequence[str] = (),
+    ) -> Any:  # fmt: skip
+        if key not in self.recorded.scopes or splices:
+            self.journal.add(ScopeBegun(agent=self.path, scope=key, title=title, plan=tuple(splices)))
+            self.projector.want(self.files.todo)
+            self.projector.want(self.files.state)
+            self.context.pace.flush_later()
+        attempt = bind(self._try_scope, key, title, function, args, finish, codec, tasks)
+        return await failing.until_fresh(attempt)
+
+    async def _try_scope(
+        self, key: str, title: str, function: Callable[..., Any], args: tuple[Any, ...],
+        finish: Callable[[], tuple[list[Splice], str | None]], codec: Codec, tasks: Sequence[str],
+    ) -> Any:  # fmt: skip
+        scope = self.scope = ScopeRun(self, key, title, self.recorded.scope(key, title))
+        scope.tasks += tasks
+        token = current_scope.set(scope)
+        try:
+            result = function(*args)
+            if inspect.isawaitable(result):
+                result = await result
+            await scope.quiet()
+            scope.made.check(repr(title), self.store.url)
+            answer = self._commit(scope, result, finish, codec)
+        except BaseException as error:
+            failed = failing.record_of(scope, error)
+            scope.abandon()
+            is_failure = isinstance(error, Exception) and of_storage(error) is None
+            was_stopped = scope.was_stopped  # it has failed for that
+            try:
+                await scope.quiet()
+            finally:  # cancelled once more, it is rolled back all the same
+                if failed is not None and not was_stopped and key in self.recorded.scopes:
+                    self.journal.add(failed)
+                    self.journal.flush()  # failures are counted, however many processes they end
+                self.rollback()
+                self.plan = self.recorded.plan.copy()
+            if is_failure and was_stopped:
+                raise self.stopped() from error
+            if failing.is_replayed(failed, error):
+                raise failing.Replayed from error
+            raise
+        else:
+            self._follow_commit(scope)
+            return answer
+        finally:
+            scope.ended = True
+            self.scope = None
+            self._splices, self._planned = [], ""
+            current_scope.reset(token)
+            self.context.at_boundary()
+
+    def _commit(
+        self, scope: ScopeRun, result: Any, finish: Callable[[], tuple[list[Splice], str | None]],
+        codec: Codec,
+    ) -> Any:  # fmt: skip
+        """The end of a scope, as one record. Returns its result as an answer from the record would be. Once it has
+        returned the scope has committed, whatever happens next; if it raises, nothing has."""
+        self.check_may_commit()
+        unresolved.ask_about(self, scope)
+        data = encode(result, f"the result of {scope.title!r}")
+        answer = codec.decode(data)  # refused here, not at every start after it has committed
+        change = self.live.change()
+        splices, cancelled = finish()
+        kept = blobs.keep(self.store, data, self.journal.epoch) if data != b"null" else Kept()
+        left = [] if self.path else inbox.released(self.context.moment, scope.key, scope.tasks)
+        for message in scope.messages:
+            self.journal.add(message)
+        for task in left:
+            self.journal.add(task)
+        self.journal.add(
+            ScopeCommitted(
+                agent=self.path, scope=scope.key, patch=change.patch, plan=(*self._splices, *splices),
+                result=kept.result, blob=kept.blob, outputs=scope.outputs, cancelled=cancelled, planned=self._planned,
+            )
+        )  # fmt: skip
+        for done in inbox.done_with(scope.key, [id for id in scope.tasks if id in self.context.moment.tasks]):
+            self.journal.add(done)
+        self.live.committed(change)
+        self._splices += splices
+        return answer
+
+    def _follow_commit(self, scope: ScopeRun) -> None:
+        """What comes of it. The scope has committed: what goes wrong here ends the run, and is no failure of the
+        scope's."""
+        workspace, files = self.context.workspace, self.files
+        try:
+            self.context.pace.flush_later()
+            if scope.tasks:
+                self.journal.flush()
+                archive.put_away(self.store, self.context.moment)
+            also = [files.todo] if self._splices else []
+            self.projector.mark(files.state, files.steps, *also, *([files.messages] if scope.messages else []))
+            name = bind(folder_of, scope.key, scope.title)
+            if self.plan.is_milestone(scope.key):
+                workspace.checkpoint("milestone", name())
+            else:
+                workspace.checkpoint_if_due(item=name)
+        except SatchelError as error:
+            self.context.failed = error
+            raise Suspended from error

@@ -1,0 +1,102 @@
+"""One attempt at a streamed step: it goes on from what earlier ones have left, and leaves what it has come to."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial as bind
+from typing import Any, Protocol
+
+from ...workspace.journal.records import Key, now
+from ...workspace.state import Scope
+from ...workspace.views import PartialHead
+from ...workspace.views import partial_files as partial_file
+from ..agent import said
+from ..steps import Partial, Step, recover
+from .context import AgentContext, Context, Suspended
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What an earlier attempt has left is the result."""
+
+    text: str
+
+
+class StreamingScope(Protocol):
+    """What this needs of the scope at work (scope.py)."""
+
+    agent: AgentContext
+    context: Context
+    key: str
+    title: str
+    recorded: Scope
+
+    async def invoke(self, call: Any, injected: dict[str, Any]) -> Any: ...
+
+
+class StreamedCall(Protocol):
+    """What this needs of a call (scope.py)."""
+
+    step: Step[Any]
+    key: Key
+    no: int
+    recovered: int
+
+    @property
+    def scope(self) -> StreamingScope: ...
+    def identity(self) -> dict[str, Any]: ...
+
+
+async def once(call: StreamedCall) -> Any:
+    """One attempt. What it leaves when it fails is promoted, for the next to see."""
+    scope, step, context = call.scope, call.step, call.scope.context
+    context.journal.flush()  # a partial of a scope that the journal does not know could not be promoted
+    promoted = scope.recorded.promoted.get(call.key, [])
+    recovered, marker = recover(context.store, promoted, step.on_partial)
+    if recovered and step.on_partial == "accept":
+        return Accepted(f"{recovered}\n\n{marker}")
+    call.recovered = len(recovered or "")
+    name, args, n = call.key
+    head = PartialHead(
+        run_id=context.moment.run_id, agent=scope.agent.path, scope=scope.key, no=call.no, step=name, args=args, n=n,
+        attempt=promoted[-1].attempt + 1 if promoted else 1, at=now(), call=call.identity()["call"],
+    )  # fmt: skip
+    watch = bind(context.watch.streamed, scope.agent.path, name) if context.watch else None
+    out = Partial(
+        context.store, context.workspace.behind, context.projector, path(call), head, recovered, marker, watch
+    )
+    try:
+        return await scope.invoke(call, {str(step.shape.partial): out})
+    except BaseException as error:
+        out.file.write()
+        if isinstance(error, Suspended) or not isinstance(error, Exception | asyncio.CancelledError):
+            raise
+        if context.drain.forced:
+            raise  # stopped in the middle; the next opening promotes it
+        if out.has_new:
+            _promote(scope, out, said(error))
+        else:  # refused before it began, by a rate limit say: what there was before is still the latest
+            out.file.remove()
+        raise
+    finally:
+        out.ended = True
+        context.projector.drop(out.file)
+
+
+def path(call: StreamedCall) -> str:
+    """Where the answer of a call is while it is streamed."""
+    scope = call.scope
+    return partial_file.partial_path(scope.agent.folder, scope.key, scope.title, call.no, call.step.name)
+
+
+def _promote(scope: StreamingScope, out: Partial, by: str) -> None:
+    head, store = out.file.head, scope.context.store
+    recovered = partial_file.recovered_path(
+        scope.agent.folder, scope.key, scope.title, head.no, head.step, head.attempt
+    )  # fmt: skip
+    data, record = partial_file.promotion(head, out.text, False, by, recovered)
+    store.replace(recovered, data)
+    scope.context.journal.add(record)
+    scope.context.journal.flush()
+    out.file.remove()

@@ -1,0 +1,58 @@
+"""What asks about effects of which it is not known how they ended, before anything commits or returns over them.
+
+It stops its caller itself: a part that must not be interrupted goes on past questions, but may not commit over its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from ...workspace.journal.records import OfCall, StepStarted
+from .context import AgentContext, Suspended
+from .scope import ScopeRun
+
+
+class _Left(NamedTuple):
+    started: StepStarted
+    why: Literal["unknown_outcome", "unreached"]
+
+
+def ask_about(agent: AgentContext, scope: ScopeRun) -> None:
+    """Of one scope, and of the agents it has spawned. Suspended if there is something to ask."""
+    _ask(agent, [*_in_scope(agent, scope), *_in_agents(agent, scope.key)])
+
+
+def ask_about_all(agent: AgentContext, root: ScopeRun) -> None:
+    """Nor does an agent end over one, even if its item was removed or ticked meanwhile."""
+    scopes = {key: scope for key, scope in agent.recorded.scopes.items() if key != root.key}
+    others = [_Left(started, "unreached") for scope in scopes.values() for started in scope.started.values()]
+    _ask(agent, [*_in_scope(agent, root), *others, *_in_agents(agent, None)])
+
+
+def _in_scope(agent: AgentContext, scope: ScopeRun) -> Iterator[_Left]:
+    recorded = agent.recorded.scopes.get(scope.key)
+    if recorded is not None and recorded.started:
+        for key, started in recorded.started.items():
+            yield _Left(started, "unknown_outcome" if scope.claims.is_claimed(key) else "unreached")
+
+
+def _in_agents(agent: AgentContext, spawned_in: str | None) -> Iterator[_Left]:
+    """Nor over one of a sub-agent that was not spawned again, or has raised before it came to it. Of those spawned in
+    one scope, or of all."""
+    agents, below = agent.context.moment.agents, f"{agent.path}/" if agent.path else ""
+    for path in agent.context.left_in_doubt:
+        if not path.startswith(below) or path == agent.path:
+            continue
+        child = below + path[len(below) :].partition("/")[0]
+        if spawned_in is None or agents[child].spawned_in == spawned_in:
+            for scope in agents[path].scopes.values():
+                yield from (_Left(started, "unreached") for started in scope.started.values())
+
+
+def _ask(agent: AgentContext, left: list[_Left]) -> None:
+    for started, why in left:
+        identity = {name: getattr(started, name) for name in OfCall.__struct_fields__}
+        agent.context.ask(identity, why)
+    if left:
+        raise Suspended

@@ -1,0 +1,106 @@
+"""What a supervised process tells its supervisor: that its event loop turns, and its last word, which is its exit code
+and the error that it ends with. A process that leaves no last word has died, whatever its exit code is: agents may end
+it with any.
+
+All of it goes through one pipe: dots, then the last word. In a process that is not supervised nothing is told.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
+
+_LIMIT = 4096  # what a pipe takes at once
+_EVERY = 2.0
+_BEAT = b"."
+
+_fd, _pid = -1, 0
+_shares_slots = False
+
+
+class Word(NamedTuple):
+    code: int
+    text: str
+
+
+class Heard(NamedTuple):
+    is_alive: bool  # its loop has turned since the last look
+    word: Word | None
+
+
+# In the process that is supervised
+
+
+def hold(fd: int, *, shares_slots: bool) -> None:
+    """Tell it through `fd`, which is kept from the programs that this process starts. From now on what can't be printed
+    is lost in silence: the log may lie on the disk that is full. `shares_slots`: other runs wait for this one's end."""
+    global _fd, _pid, _shares_slots
+    os.set_inheritable(fd, False)
+    os.set_blocking(fd, False)
+    _fd, _pid, _shares_slots = fd, os.getpid(), shares_slots
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        old = getattr(sys, name)
+        file = io.BufferedWriter(_Lossy(number, "wb", closefd=False))
+        setattr(sys, name, io.TextIOWrapper(file, old.encoding, old.errors, line_buffering=True))
+
+
+def shares_slots() -> bool:
+    """Whether this process is one of several that take turns, so that it must not stay for what may take long."""
+    return _shares_slots
+
+
+@contextmanager
+def beating() -> Iterator[None]:
+    """While the body runs, tell every few seconds that the running event loop turns."""
+    import asyncio  # a supervisor listens here, and needs no loop
+
+    loop = asyncio.get_running_loop()
+    timer: asyncio.Handle
+
+    def beat() -> None:
+        nonlocal timer
+        _write(_BEAT)
+        timer = loop.call_later(_EVERY, beat)
+
+    timer = loop.call_soon(beat)
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def leave(code: int, text: str = "") -> None:
+    """Leave the last word, at the very end."""
+    _write(f"{code}\n{text}\n".encode("utf-8", "replace")[:_LIMIT])
+
+
+def _write(data: bytes) -> None:
+    if _fd >= 0 and os.getpid() == _pid:  # not in a fork of it
+        with suppress(OSError):  # the supervisor is gone, or does not read
+            os.write(_fd, data)
+
+
+class _Lossy(io.FileIO):
+    def write(self, data: object) -> int:
+        try:
+            return super().write(data)  # type: ignore[arg-type]
+        except OSError:
+            return memoryview(data).nbytes  # type: ignore[arg-type]
+
+
+# In its supervisor
+
+
+def read(fd: int) -> Heard:
+    """What was told since the last time, from the other end, which does not block."""
+    data = b""
+    with suppress(BlockingIOError):  # a program that it has left behind may hold its end
+        while more := os.read(fd, _LIMIT):
+            data += more
+    beats = len(data) - len(data.lstrip(_BEAT))
+    code, _, text = data[beats:].decode("utf-8", "replace").partition("\n")
+    return Heard(bool(data), Word(int(code), text.removesuffix("\n")) if code.isdecimal() else None)

@@ -1,0 +1,69 @@
+"""What an effect is known by outside: its idempotency key, and what its `verify` finds out about it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from functools import partial as bind
+from hashlib import blake2b
+from typing import Any, cast
+
+from ..agent import Apart
+from ..steps import declared, key_parameter, run_parameter
+from .scope import Call
+
+Verify = Callable[..., Any]
+
+
+def idempotency_key(call: Call) -> str:
+    """The same at every attempt, different for every call of every run, be they copies of one folder."""
+    scope, moment = call.scope, call.scope.context.moment
+    recorded = scope.agent.recorded.scopes.get(scope.key)
+    if recorded is not None and (started := recorded.started.get(call.key)):
+        return started.idempotency_key
+    identity = "\0".join((moment.run_nonce or moment.run_id, scope.key, *map(str, call.key)))
+    if scope.agent.path:
+        identity += f"\0{scope.agent.path}"
+    if again := scope.recorded.again.get(call.key):  # a person wants it done once more, and the receiver to do it
+        identity += f"\0again {again}"
+    return blake2b(identity.encode(), digest_size=16).hexdigest()
+
+
+async def verify(function: Verify, call: Call) -> Any:
+    """What has come of an effect. NotDone if it has not happened."""
+    args, kwargs = _arguments(function, call)
+    with call.scope.context.drain.working(f"the verification of {call.words}"):
+        if declared.is_async(function):
+            return await cast(Awaitable[Any], function(*args, **kwargs))
+        return await call.scope.in_thread(bind(function, *args, **kwargs))
+
+
+async def verify_within(function: Verify, call: Call, seconds: float) -> None:
+    """The same, for so long. A verification that takes longer is left behind: neither the scope nor the process waits
+    for it."""
+    args, kwargs = _arguments(function, call)
+    apart = Apart("satchel-verify")
+    try:
+        with call.scope.context.drain.working(f"the verification of {call.words}"):
+            async with asyncio.timeout(seconds) as limit:
+                if declared.is_async(function):
+                    await cast(Awaitable[Any], function(*args, **kwargs))
+                else:
+                    await apart.call(bind(function, *args, **kwargs))
+    except TimeoutError:
+        if limit.expired():
+            raise TimeoutError(f"no answer within {seconds:.0f} s") from None
+        raise
+    finally:
+        apart.end()
+
+
+def _arguments(function: Verify, call: Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    args, kwargs = call.step.shape.unbind(call.arguments, {})
+    hints = declared.hints_of(function)
+    if key := key_parameter(hints, inspect.signature(function).parameters):
+        kwargs = {**kwargs, key: idempotency_key(call)}
+    if of_run := run_parameter(hints):
+        kwargs = {**kwargs, of_run: call.scope.agent.run}
+    return args, kwargs

@@ -1,0 +1,311 @@
+"""Enters an agent over an opened workspace, and brings it to its stop: once, or again after a short pause."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+from ...workspace.base import DEFINITION, SatchelError, StorageFailed
+from ...workspace.journal.records import EndStatus, Failure, PauseLate, PauseRequested
+from ...workspace.lifecycle import pausing
+from ...workspace.people.inbox import inbox
+from ...workspace.state import CANCEL, ROOT
+from ...workspace.views import SIGNAL, stable_read
+from ...workspace.views import pause_file as pausefile
+from ..agent import Agent, describe, of_storage, said
+from ..engine import Context, Session, Suspension
+from ..run import Pool, Run
+from ..steps import runs_going
+from . import preflight
+from .live_edits import started
+
+_LISTED = 3
+
+_GIVE_UP = 5.0
+"""Seconds that an agent has to notice that it was cancelled, once it is not waited for any more."""
+
+
+@dataclass(slots=True)
+class Ended:
+    """How it came to its stop."""
+
+    context: Context
+    status: EndStatus | Literal["edited"] = "completed"
+    reason: str = ""
+    until: str = ""
+    result: Any = None
+    error: BaseException | None = None
+    skipped: int = 0  # items that were finished before
+    late: frozenset[str] = frozenset()  # what has come after the last looks
+
+
+class Entering:
+    """One opening of a workspace, from the agent's call to the close."""
+
+    def __init__(
+        self, context: Context, agent: Agent, drain_timeout: float | None = None, *, accepts_drift: bool = False
+    ):
+        self._context, self._agent, self._accepts_drift = context, agent, accepts_drift
+        self._drain_timeout = drain_timeout
+        self._pool = Pool(context, agent.resources)
+        self._loop = asyncio.get_running_loop()
+        self._was_cancelled = False  # the task that this runs in
+        self._timer: asyncio.TimerHandle | None = None
+        context.make_run = lambda session: Run(session, self._pool)
+        context.on_pause = self._pausing
+
+    async def run(self) -> Ended:
+        runs_going.add(self)
+        try:
+            return await self._run()
+        finally:
+            runs_going.discard(self)
+
+    async def _run(self) -> Ended:
+        context = self._context
+        skipped = context.moment.root.plan.progress.settled
+        self._attention, watching = started(context)
+        context.at_boundary = self._attention.at_boundary
+        context.interruption.heard = lambda: self._loop.call_soon_threadsafe(self._obey)
+        try:
+            ended = await self._come_to_a_stop()
+            context.pace.end()
+            self._settle(ended)
+        finally:
+            watching.cancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([watching])
+            context.interruption.heard = None
+            context.pace.end()
+            context.limits.stop()
+            context.threads.shutdown(wait=False, cancel_futures=True)
+            await self._pool.release()
+        ended.skipped = skipped
+        self._close(ended)
+        if self._was_cancelled:
+            raise asyncio.CancelledError  # whoever cancelled this task waits for that
+        if ended.status == "completed":
+            with suppress(SatchelError):  # it has completed, whatever the storage does now
+                ended.late = await self._attention.after_close()
+        return ended
+
+    async def _come_to_a_stop(self) -> Ended:
+        context, agent = self._context, self._agent
+        if not self._is_to_be_cancelled:
+            ended = await self._enter(agent)
+            while await self._goes_on(ended):
+                ended = await self._enter(agent)
+            if not self._is_to_be_cancelled or ended.status != "paused":
+                return ended
+        if agent.on_cancel is None:
+            return Ended(context, "cancelled", self._reason)
+        ended = await self._enter(replace(agent, function=agent.on_cancel), CANCEL)
+        return Ended(context, "cancelled", self._reason) if ended.status == "completed" else ended
+
+    async def _goes_on(self, ended: Ended) -> bool:
+        """Whether the agent is to be entered again at once, since a file was edited. Never while a pause is in force:
+        nothing would stop the agent any more."""
+        context, attention = self._context, self._attention
+        if ended.status in ("edited", "completed"):
+            has_work = await attention.at_end() if ended.status == "completed" else attention.at_rest()
+            self._stop_timer()  # the agent has come to its end already
+            if (suspension := context.suspension) is None or suspension.status != "paused":
+                return has_work
+            ended.status, ended.reason = "paused", suspension.reason  # what was saved contradicts the run
+        return False
+
+    @property
+    def _is_to_be_cancelled(self) -> bool:
+        pause = self._context.moment.pause
+        return pause is not None and pause.mode == "cancel"
+
+    @property
+    def _reason(self) -> str:
+        pause = self._context.moment.pause
+        return pause.reason if pause else ""
+
+    async def _enter(self, agent: Agent, root: str = ROOT) -> Ended:
+        """Call the agent, and wait until nothing of it is at work. `root` is the scope of its own calls."""
+        context = self._context
+        session = Session(context, agent, root=root)
+        session.publish_schemas()
+        context.agents = {"": session}
+        context.offered, context.has_opened_inbox = inbox.offered(context.store, context.moment), False
+        begun = asyncio.Event()
+        main = asyncio.create_task(self._call(session, begun), name=session.recorded.path or "agent")
+        context.begin(main)
+        begun.set()
+        context.pace.begin()  # behind the agent, which waits for none of that
+        self._clear_lifted()
+        context.limits.start()
+        self._obey()
+        try:
+            await self._rest(main)
+            await context.stop_all()
+        finally:
+            self._stop_timer()
+        return self._judge(main)
+
+    def _clear_lifted(self) -> None:
+        try:
+            pausing.clear_lifted(self._context.workspace)
+        except SatchelError as error:
+            self._context.failed = error
+
+    async def _call(self, session: Session, begun: asyncio.Event) -> Any:
+        """The agent, with all that it needs, once it has `begun`: an eager task runs before its maker goes on."""
+        await begun.wait()
+        context = self._context
+        gone = await preflight.check_references(context, accepts=self._accepts_drift)
+        preflight.record_config(context, self._agent, gone)
+        await self._pool.open(context.make_run(session))
+        return await session.call()
+
+    async def _rest(self, main: asyncio.Task[Any]) -> None:
+        """Return when the agent has come to its end, or is not waited for any more."""
+        context = self._context
+        while not main.done():
+            try:
+                await asyncio.wait([main], timeout=_GIVE_UP if context.drain.forced else None)
+            except asyncio.CancelledError:
+                if main.done():
+                    break  # it has ended the loop
+                self._was_cancelled = True
+                context.pause(PauseRequested(reason=SIGNAL, by="its own program"))
+                context.force()
+            else:
+                if context.drain.forced and not main.done():
+                    break
+
+    def _obey(self) -> None:
+        """On the loop: what signals ask for."""
+        try:
+            if self._context.interruption.count:
+                self._context.obey_signals()
+        except SatchelError as error:
+            self._context.failed = error
+
+    def _pausing(self) -> None:
+        """A pause was asked for: say so, and see to it that it does not take for ever."""
+        context = self._context
+        pause = context.moment.pause
+        if context.failed or pause is None:
+            return
+        try:
+            context.workspace.behind.do(pausefile.PATH, partial(pausing.announce, context.store, pause))
+        except SatchelError as error:
+            context.failed = error
+        if self._timer is None:
+            under_way = context.drain.under_way
+            after = f", after {listed(under_way)}" if under_way else ""
+            self._say("stopping", f"{pause.reason}, by {pause.by}{after}")
+            self._timer = self._loop.call_later(self._patience, self._time_is_up)
+
+    def _stop_timer(self) -> None:
+        """The next pause gets a time limit of its own."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    @property
+    def _patience(self) -> float:
+        """Seconds that a stop waits for what is under way."""
+        told = self._drain_timeout
+        return self._context.workspace.definition.drain_timeout if told is None else told
+
+    def _say(self, kind: str, text: str) -> None:
+        if self._context.watch:
+            self._context.watch.noticed(kind, text)
+
+    def _time_is_up(self) -> None:
+        definition = self._context.workspace.definition
+        still = listed(self._context.drain.under_way) or "the agent"
+        if definition.drain_then == "force" or self._drain_timeout is not None:
+            self._say("forced", f"{still} is not waited for any longer")
+            self._context.force()
+        else:
+            self._say("stopping", f"{still} is waited for {self._patience:.0f} s more")
+            self._timer = self._loop.call_later(self._patience, self._time_is_up)
+
+    def _judge(self, main: asyncio.Task[Any]) -> Ended:
+        """What it means how the agent's function ended. Raises what it raised if nothing may be written any more, or if
+        it is nobody's here. An agent that made something of its own of a `Suspended` is still suspended."""
+        context = self._context
+        raised = None if not main.done() else asyncio.CancelledError() if main.cancelled() else main.exception()
+        if (failed := of_storage(raised)) is not None:
+            raise failed
+        if context.failed:
+            raise context.failed
+        if raised is None and main.done():
+            return Ended(context, result=main.result())
+        if (suspension := context.suspension) is not None:
+            return _suspended(context, suspension)
+        if isinstance(raised, asyncio.CancelledError):
+            return Ended(context, "failed", "CancelledError", error=raised)
+        if isinstance(raised, Exception):
+            if context.store.version(DEFINITION) is None:  # then it may be for that that it has failed
+                raise StorageFailed(
+                    "is not here any more", path=DEFINITION, why="the workspace was renamed, moved or removed while it "
+                    "was running", remedy="start it where it lies now",
+                ) from raised  # fmt: skip
+            return Ended(context, "failed", said(raised), error=raised)
+        assert raised is not None
+        raise raised
+
+    def _failure(self, ended: Ended) -> Failure | None:
+        context = self._context
+        if ended.status in ("waiting", "paused", "sleeping") and context.suspension:
+            return context.suspension.error
+        return describe(ended.error, context.store.url) if ended.error else None
+
+    def _settle(self, ended: Ended) -> None:
+        """Of a pause: before anything is released, what going on depends on is written and read back."""
+        context = self._context
+        context.journal.check()  # an agent may have caught it; nothing that depends on what was lost is put away
+        pause = context.moment.pause
+        if ended.status in ("paused", "failed") and pause is not None and not pause.paused_at:
+            pausing.settle(context.workspace, forced=context.drain.forced, error=self._failure(ended))
+
+    def _close(self, ended: Ended) -> None:
+        context = self._context
+        report = context.workspace.report
+        for text in (*context.rechecks.told(), *self._pool.unreleased):
+            report.add_late("found", text)
+        if report.late:
+            context.workspace.save_report()
+        assert ended.status != "edited"
+        offered = context.offered if ended.status == "completed" else {}
+        if not context.has_opened_inbox:
+            inbox.settle_fired(context.store, context.moment, context.journal, offered)
+        context.workspace.behind.wait()  # pause.yaml may still be written
+        pause_file = context.store.version(pausefile.PATH)
+        if ended.status == "completed":
+            self._tell_of_a_late_stop()
+        context.workspace.close(ended.status, ended.reason, self._failure(ended), ended.until, offered)
+        if ended.status in ("completed", "cancelled"):
+            stable_read.remove(context.store, pausefile.PATH, pause_file)  # what was saved since is for the next start
+        context.announcer.ended(ended.status)
+
+    def _tell_of_a_late_stop(self) -> None:
+        """Put a stop on record that nothing has noticed before the end, since the agent's code blocked the loop."""
+        context = self._context
+        store = context.store
+        file = pausefile.seen(store) if store.version(pausefile.PATH) is not None else None
+        if file is None or file.lets_go_on or file.is_of(context.moment.lifted):
+            return
+        request = file.request(store.trace(pausefile.PATH).by)
+        context.journal.add(PauseLate(reason=request.reason, by=request.by, mode=request.mode))
+        self._say("too late", f"{pausing.said(request)}: the run completed before it could stop")
+
+
+def listed(under_way: tuple[str, ...]) -> str:
+    """The first of what is at work."""
+    more = len(under_way) - _LISTED
+    return ", ".join(under_way[:_LISTED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _suspended(context: Context, suspension: Suspension) -> Ended:
+    return Ended(context, suspension.status, suspension.reason, suspension.until)

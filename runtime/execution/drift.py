@@ -1,0 +1,148 @@
+"""What a run works with, and what has become different since it last ran."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import os
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ...workspace.base import Refused, SatchelError, version
+from ...workspace.formats import Definition
+from ...workspace.store import Store
+from ..agent import Agent, dependencies
+from ..steps import FOLDER, Step, canonical
+
+SETTINGS = "the settings have changed"
+
+_MODEL_KEYS = ("model", "models")
+_SHOWN = 8
+"""Digits of a hash that are told."""
+
+
+def config(
+    store: Store, definition: Definition, agent: Agent, code: dependencies.Code, references: Sequence[str] = ()
+) -> dict[str, Any]:  # fmt: skip
+    """What the run works with now, as it is recorded. `code` is `code_of` the agent, `references` are those that it has
+    named itself.
+
+    Not seen: code that is imported by a computed name or lies in other folders, what installed packages import in
+    their turn, a model behind a name, and models that are neither a step's `fallback` nor under `model` or `models`
+    in the settings.
+    """
+    found: dict[str, Any] = {
+        "satchel": version(),
+        "python": platform.python_version(),
+        "agent": definition.agent,
+        "agent_sha256": _sha(code.modules),
+        "code": code.modules,
+        "packages": code.packages,
+        "settings_sha256": _sha(definition.settings),
+        "prompts": dict(_prompts(store, FOLDER)),
+        "models": _models(agent, definition.settings),
+        "state_version": agent.version,
+        "on_cancel": agent.on_cancel is not None,
+    }
+    return found | ({"references": list(references)} if references else {})
+
+
+def differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
+    """What has changed between two configurations, item by item, in words. What an older one does not tell has not."""
+    if not was:
+        return ()
+    told: list[str] = []
+    for key, name in (("satchel", "satchel"), ("python", "python"), ("agent", "agent"), ("state_version", None)):
+        if key in was and was[key] != now.get(key):
+            told.append(f"{name or 'state version'} {was[key]} -> {now.get(key)}")
+    told += _items(was, now, "code", "{}")
+    told += _items(was, now, "packages", "{}", is_version=True)
+    told += _items(was, now, "prompts", "prompt {}")
+    for key, (before, after) in _changed(was, now, "models"):
+        told.append(f"model {key} was {_plain(before)}, is {_plain(after)}")
+    if "settings_sha256" in was and was["settings_sha256"] != now["settings_sha256"]:
+        told.append(f"{SETTINGS} ({was['settings_sha256'][:_SHOWN]} -> {now['settings_sha256'][:_SHOWN]})")
+    return tuple(told)
+
+
+def refuse(found: Sequence[str]) -> None:
+    """Raise what `on_drift: refuse` means."""
+    raise Refused(
+        "the run is not gone on with, since on_drift is refuse and this has changed:\n  " + "\n  ".join(found) + "\n ",
+        path="workspace.yaml", remedy="put it back as it was, or accept it: `satchel resume --accept-drift`",
+    )  # fmt: skip
+
+
+def _items(
+    was: Mapping[str, Any], now: Mapping[str, Any], section: str, name: str, *, is_version: bool = False
+) -> Iterator[str]:
+    for key, (before, after) in _changed(was, now, section):
+        what = name.format(key)
+        if before is None:
+            yield f"{what} {after} is new" if is_version else f"{what} is new"
+        elif after is None:
+            yield f"{what} {before} is not there any more" if is_version else f"{what} is not there any more"
+        elif is_version:
+            yield f"{what} {before} -> {after}"
+        elif section == "code":
+            yield f"{what} has changed ({before[:_SHOWN]} -> {after[:_SHOWN]})"
+        else:
+            yield f"{what} was {before[:_SHOWN]}, is {after[:_SHOWN]}"
+
+
+def _changed(was: Mapping[str, Any], now: Mapping[str, Any], section: str) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    if section not in was:
+        return
+    before, after = was[section], now.get(section, {})
+    for key in sorted({*before, *after}):
+        if before.get(key) != after.get(key):
+            yield key, (before.get(key), after.get(key))
+
+
+def code_of(agent: Agent) -> dependencies.Code:
+    """Of an agent that was defined nowhere, at a prompt say, nothing is known."""
+    try:
+        file = inspect.getsourcefile(inspect.unwrap(agent.function))
+    except TypeError:
+        file = None
+    return dependencies.of(file) if file and os.path.isfile(file) else dependencies.Code()
+
+
+def _prompts(store: Store, folder: str) -> Iterator[tuple[str, str]]:
+    for entry in store.list(folder):
+        if entry.path.endswith(".md"):
+            try:
+                data = store.read(entry.path).data
+            except (OSError, SatchelError):
+                continue  # told when it is used
+            yield entry.path.removeprefix(f"{FOLDER}/").removesuffix(".md"), dependencies.short(data)
+    for inner in store.folders(folder):
+        yield from _prompts(store, inner)
+
+
+def _models(agent: Agent, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the settings, by where they stand, and the fallbacks of the steps that the agent's module knows."""
+    found = dict(_in_settings("settings", settings))
+    for value in list(getattr(agent.function, "__globals__", {}).values()):
+        if isinstance(value, Step) and value.fallback:
+            found[f"{value.name}.fallback"] = list(value.fallback)
+    return dict(sorted(found.items()))
+
+
+def _in_settings(place: str, value: Any) -> Iterator[tuple[str, Any]]:
+    for key, inner in value.items() if isinstance(value, dict) else ():
+        if key in _MODEL_KEYS:
+            yield f"{place}.{key}", inner
+        else:
+            yield from _in_settings(f"{place}.{key}", inner)
+
+
+def _plain(value: Any) -> str:
+    return "not given" if value is None else value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _sha(value: Any) -> str:
+    return hashlib.sha256(canonical(value, "the configuration")).hexdigest()

@@ -1,0 +1,369 @@
+"""Looks at what people do to the files while the run is going, and sees to it that it is obeyed at a safe point.
+
+pause.yaml is obeyed at once: the run drains. An edit waits until no scope of the agents is open; if it is about what is
+at work, or several agents are, they are stopped between two steps and entered again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from contextlib import suppress
+from typing import Any
+
+from ...workspace.base import DEFINITION, InvalidFile, SatchelError
+from ...workspace.formats import parse
+from ...workspace.journal.records import PauseRequested
+from ...workspace.people.edits import Noticed, notice, rejected
+from ...workspace.people.inbox import inbox
+from ...workspace.state import folder_of_agent
+from ...workspace.store import Content, Version
+from ...workspace.views import STATE, TODO, PauseFile, Settling, Stage, pause_file
+from ..engine import Context, Suspension
+from ..limits import windows
+
+_RESCAN = 0.5
+"""Seconds between two looks, if nothing hints at a change before."""
+
+_REMOTE_RESCAN = 4.0
+"""Where every look is a request: each is paid for."""
+
+_SHARE = 20
+_SETTLE = 0.05
+_LAST_LOOKS = 8.0
+"""Seconds that the end of a run waits for a file that is being saved."""
+
+_LAST_OPEN_LOOKS = 60.0
+"""The same for one that a program has open for writing."""
+
+
+class Attention:
+    """Of one run, on its loop."""
+
+    def __init__(self, context: Context):
+        self._context = context
+        self._store, self._guard = context.store, context.workspace.guard
+        self._is_remote, self._refresh_due = self._store.abilities.remote, 0.0
+        self._hint = asyncio.Event()
+        self._settling = Settling(self._store)
+        self._stages: dict[str, Stage] = {}  # of changed files
+        self._pause_changes = False  # pause.yaml has not settled
+        self._pause: Version | None = None  # of pause.yaml as it was last looked at
+        self._definition = self._store.version(DEFINITION)
+        self._told: set[tuple[str, Version]] = set()
+        self._left: dict[str, Version] = {}  # what can't be taken, and is left where it is
+        self._waits = False  # for a moment in which no scope is open
+        self._taken: list[Noticed] = []  # since the agent was entered
+        self._decided: dict[str, Version] = {}  # what it waits with
+
+    async def watch(self) -> None:
+        """Look now and then, and whenever the system hints at a change, until cancelled."""
+        loop = asyncio.get_running_loop()
+
+        def hint() -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self._hint.set)
+
+        try:
+            with self._store.watch(("", "approvals", "inbox"), hint):
+                while True:
+                    await self._look_at_pause()
+                    began = time.monotonic()
+                    if self._changed():
+                        self.obey()
+                    took = time.monotonic() - began
+                    await asyncio.sleep(min(_SHARE * took, _RESCAN))
+                    moving = self._waits or self._pause_changes or {*self._stages.values()} - {"open"}
+                    with suppress(TimeoutError):  # not wait_for, which loses a cancellation that comes with a hint
+                        async with asyncio.timeout(_SETTLE if moving else _RESCAN):
+                            await self._hint.wait()
+                    self._hint.clear()
+                    await self._refresh()  # not at once: there was an opening just now
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        """Nobody could stop the run any more, so it stops now."""
+        why = f"{type(error).__name__}: {error}"
+        failed = error if isinstance(error, SatchelError) else SatchelError("can't look at the files", why=why)
+        self._context.failed = failed
+        self._context.suspend(Suspension("paused", "the files can't be looked at"))
+
+    async def _refresh(self, *, at_once: bool = False) -> None:
+        """Where a look is a request, take one every few seconds, and let the run go on meanwhile."""
+        if self._is_remote and (at_once or time.monotonic() >= self._refresh_due):
+            await asyncio.to_thread(self._store.refresh)
+            self._refresh_due = time.monotonic() + _REMOTE_RESCAN
+
+    # pause.yaml
+
+    async def _look_at_pause(self) -> None:
+        self._pause_changes = False
+        there = self._store.version(pause_file.PATH)
+        if there in (None, self._pause):
+            return
+        self._settling.stage(pause_file.PATH, there)
+        await asyncio.sleep(_SETTLE)
+        stage = self._settling.stage(pause_file.PATH, there)
+        try:
+            content = self._store.read(pause_file.PATH, limit=pause_file.LIMIT)
+            file = pause_file.parse(content.data)
+            if not content.version == there == self._store.version(pause_file.PATH):
+                stage = "changing"
+        except FileNotFoundError:
+            return
+        except InvalidFile as error:
+            if stage == "settled":
+                self._say("pause.yaml", f"{error}; the run is paused all the same")
+            file = pause_file.seen(self._store) or PauseFile()
+        if stage != "settled" and not (file.mode == "emergency" and file.status != "resume"):
+            self._pause_changes = stage == "changing"
+            return
+        self._pause = there
+        self._obey_pause(file)
+
+    def _obey_pause(self, file: PauseFile) -> None:
+        context, known = self._context, self._context.moment.pause
+        if known is None and file.is_of(context.moment.lifted):
+            return  # it is over, and is about to be removed
+        if file.mode == "emergency" and file.status != "resume":
+            os.kill(os.getpid(), signal.SIGKILL)  # what is not durable by now does not count
+        if file.status != "resume" and (known is None or file.mode == "cancel" != known.mode):
+            context.pause(file.request(self._store.trace(pause_file.PATH).by))
+
+    # The files that the run writes, too
+
+    def _changed(self) -> bool:
+        """Whether there is an edit that has settled."""
+        context, found = self._context, {}
+        for path in self._guard.look():
+            version = self._store.version(path)
+            if version is None:
+                self._restore(path)
+            elif self._left.get(path) != version:
+                found[path] = version
+        if (version := self._store.version(DEFINITION)) not in (None, self._definition):
+            found[DEFINITION] = version
+        self._find_new_plans(found)
+        self._stages = {path: self._settling.stage(path, version) for path, version in found.items()}
+        for path, version in found.items():
+            if (path, version) not in self._told and self._stages[path] == "settled":
+                self._told.add((path, version))
+                self._say("edited", f"{path} was saved; it is taken at the next safe point")
+        return context.suspension is None and "settled" in self._stages.values()
+
+    def _find_new_plans(self, found: dict[str, Version] | dict[str, Version | None]) -> None:
+        """A plan that a person writes for an agent that has none."""
+        for agent in self._context.moment.agents.values():
+            path = agent.folder + TODO
+            if not agent.has_plan and path not in found and (version := self._store.version(path)) is not None:
+                found[path] = version
+
+    def _restore(self, path: str) -> None:
+        """A file was removed. That is no instruction."""
+        self._guard.lose(path)
+        context = self._context
+        for agent, files in context.workspace.files.items():
+            folder = folder_of_agent(agent)
+            if path == folder + STATE:
+                context.projector.want(files.state)
+            elif path == folder + TODO:
+                context.projector.want(files.todo)
+            elif path.startswith(f"{folder}steps/"):
+                files.steps.forget(path)
+                context.projector.want(files.steps)
+
+    def obey(self) -> None:
+        """Take the edits that hold still, if this is a moment to do so; else see to it that there will be one."""
+        held = self._held()
+        versions = {path: content.version for path, content in held.items()}
+        if not held or (self._waits and versions == self._decided and not self._is_quiet):
+            return
+        self._decided = versions
+        noticed = self._notice(held)
+        if noticed is None or (self._turn_away(noticed, held) and not held):
+            return
+        if self._is_quiet or held.keys() == {DEFINITION}:
+            self._take(noticed, held)
+        elif len(self._context.agents) > 1 or self._is_about_what_is_open(noticed):
+            self._context.suspend(Suspension("edited", "a file was edited"))
+        else:
+            self._waits = True
+
+    def at_boundary(self) -> None:
+        """A scope has ended: if an edit waits for that, take it."""
+        if self._waits and self._is_quiet and self._context.suspension is None:
+            try:
+                self.obey()
+            except Exception as error:  # not the agent's to see: what has committed has committed
+                self._fail(error)
+
+    async def at_end(self) -> bool:
+        """The agent has come to its end: take what was saved meanwhile. Returns whether an edit leaves something to do,
+        also one that was taken after the agent had looked at its plan for the last time."""
+        if (suspension := self._context.suspension) is not None and suspension.status == "edited":
+            self._context.suspension = None  # it has come to its end all the same
+        await self._refresh(at_once=True)
+        began = time.monotonic()
+        while True:
+            if self._changed():
+                self.obey()
+            patience = _LAST_OPEN_LOOKS if "open" in self._stages.values() else _LAST_LOOKS
+            is_over = not self._stages or self._context.suspension is not None
+            if is_over or time.monotonic() - began >= patience:
+                break
+            await asyncio.sleep(_SETTLE)
+        taken, self._taken = self._taken, []
+        return any(map(self._leaves_work, taken))
+
+    def _leaves_work(self, noticed: Noticed) -> bool:
+        agents, records = self._context.moment.agents, [edit.record for edit in noticed.edits]
+        replanned = {*noticed.plans, *(edit.record.agent for edit in noticed.edits if edit.after is not None)}
+        plans = (agents[path].plan.progress for path in replanned)
+        return (
+            any(settled < leaves for settled, leaves in plans)
+            or any(each.step is not None and each.step.scope in agents[each.agent].scopes for each in records)
+            or any(
+                key.startswith("_") and key not in agents[each.agent].results for each in records for key in each.redone
+            )
+        )
+
+    async def after_close(self) -> frozenset[str]:
+        """What has come since the last looks of a completed run: files that people have saved, with their versions, and
+        new tasks. It is for the next opening."""
+        await self._refresh(at_once=True)
+        found: dict[str, Version | None] = {path: self._store.version(path) for path in self._guard.look()}
+        self._find_new_plans(found)
+        saved = {f"{path} {version}" for path, version in found.items() if version not in (None, self._left.get(path))}
+        tasks = inbox.new_tasks(self._store, self._context.moment)
+        return frozenset((*saved, *tasks, *(("a displaced file",) if self._guard.has_left else ())))
+
+    def at_rest(self) -> bool:
+        """The agents have been stopped for an edit: take it. Returns whether there is something to do: there is."""
+        self.obey()
+        self._taken.clear()
+        return True
+
+    @property
+    def _is_quiet(self) -> bool:
+        """No agent has a scope open whose changes are not recorded yet."""
+        return all(getattr(agent, "scope", None) is None for agent in self._context.agents.values())
+
+    def _is_about_what_is_open(self, noticed: Noticed) -> bool:
+        if noticed.questions:
+            return True
+        agents = self._context.moment.agents
+        return any(
+            edit.record.step is not None
+            or any(key in agents[edit.record.agent].scopes for key in (*edit.record.redone, *edit.record.dropped))
+            for edit in noticed.edits
+        )
+
+    def _held(self) -> dict[str, Content]:
+        held: dict[str, Content] = {}
+        for path in self._stages:
+            version = self._store.version(path)
+            try:
+                if (content := self._settling.read(path)) is not None:
+                    held[path] = content
+            except FileNotFoundError:
+                continue
+            except InvalidFile as error:  # no file at all, or far too large
+                if version is not None:
+                    self._leave(path, version, error)
+        return held
+
+    def _leave(self, path: str, version: Version, error: SatchelError) -> None:
+        """What can't even be kept aside stays where it is, and the run goes on without it."""
+        self._left[path] = version
+        self._say("refused", f"{rejected.said(error)}; it is left as it is")
+
+    def _notice(self, held: dict[str, Content]) -> Noticed | None:
+        context = self._context
+        context.journal.flush()  # what they are merged with is what is on record
+        definition = context.workspace.definition
+        if DEFINITION in held:
+            try:
+                definition = parse(held[DEFINITION].data)
+                windows.check(self._store, definition)
+            except SatchelError as error:
+                self._definition = held[DEFINITION].version
+                self._say("refused", f"{error}; the run goes on with what it said before")
+                return None
+        noticed = notice(self._store, context.moment, definition, check_data=context.check_data, held=held)
+        noticed.refusals[:] = [refusal for refusal in noticed.refusals if refusal.path in held]
+        return noticed
+
+    def _take(self, noticed: Noticed, held: dict[str, Content]) -> None:
+        """Record what was edited, keep what can't be taken, and let the files show it."""
+        context = self._context
+        workspace = context.workspace
+        self._waits = False
+        asked = {question.path for question in noticed.questions}
+        reported = len(workspace.report.remarks)
+        self._taken.append(noticed)
+        for finding in noticed.findings:
+            if finding.path in held:
+                workspace.report.add("done", str(finding))
+        workspace.record_edits(noticed)
+        workspace.save_report()
+        for remark in workspace.report.remarks[reported:]:
+            self._say("edited", remark.text)
+        if DEFINITION in held:
+            self._definition = held[DEFINITION].version
+            workspace.definition = parse(held[DEFINITION].data)
+            workspace.definition_version = held[DEFINITION].version
+            context.definition_changed()
+        for path, content in held.items():
+            if path not in asked and path != DEFINITION:
+                self._let_go(path, content.version)
+        for agent in context.agents.values() if self._is_quiet else ():
+            agent.refresh()
+        for question in noticed.questions:
+            rejected.put_question(self._store, context.moment, question)
+            if question.path in held:
+                context.pause(
+                    PauseRequested(
+                        by="an edit",
+                        reason=f"conflict: {question.path} and the run contradict each other; "
+                        "`satchel merge` settles it",
+                    )
+                )  # fmt: skip
+        workspace.mark_all()
+
+    def _turn_away(self, noticed: Noticed, held: dict[str, Content]) -> bool:
+        """Keep what is refused, and let the files be written anew: that disturbs nobody, so it need not wait. Returns
+        whether there was anything of the kind."""
+        refusals, noticed.refusals = noticed.refusals, []
+        for refusal in refusals:
+            version = held.pop(refusal.path).version
+            if refusal.data is None:
+                self._leave(refusal.path, version, refusal.error)
+                continue
+            kept = rejected.reject(self._store, refusal)
+            self._say("refused", f"{rejected.said(refusal.error)}; your version is kept as {kept}")
+            self._let_go(refusal.path, version)
+        if refusals:
+            self._context.workspace.mark_all()
+        return bool(refusals)
+
+    def _let_go(self, path: str, version: Version) -> None:
+        """From here on the file is the run's to write again."""
+        self._guard.take(path, version)
+        self._stages.pop(path, None)
+        for files in self._context.workspace.files.values():
+            files.steps.forget(path)
+
+    def _say(self, kind: str, text: str) -> None:
+        context = self._context
+        context.noticed.append(text)
+        if context.watch:
+            context.watch.noticed(kind, text)
+
+
+def started(context: Context) -> tuple[Attention, asyncio.Task[Any]]:
+    """An attention at work."""
+    attention = Attention(context)
+    return attention, asyncio.create_task(attention.watch(), name="satchel-attention")

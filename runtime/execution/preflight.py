@@ -1,0 +1,137 @@
+"""What is looked at before a run goes on: drift, the version of its data, and references."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ...workspace.base import DEFINITION
+from ...workspace.inspect import Look, Report
+from ...workspace.journal.records import Configured, PauseRequested
+from ...workspace.lifecycle import Workspace, rewind
+from ...workspace.state import Moment
+from ...workspace.store import Store
+from ..agent import Agent, Code, load, migrate
+from ..engine import Context, Suspended, reverify
+from ..steps import Codec
+from . import drift, references
+
+_REMEDY = "put back what was not changed on purpose, or untick its item in todo.md to have it made again"
+
+Stop = Literal["", "pause", "unclean"]
+"""How the run has stopped last: no pause, or one that is over with this start; a clean one, or by force."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What there is to say before a run goes on."""
+
+    drift: tuple[str, ...]
+    complaints: tuple[str, ...]  # of its outputs; a person is to say what becomes of them
+    rechecks: reverify.Rechecks
+    offer: str = ""  # after an unclean stop: what it can go back to
+    code: Code | None = None  # of the agent, if that was looked at
+    is_refused: bool = False  # it had completed, and is not to be gone on with if edits have given it new work
+
+    @property
+    def says(self) -> tuple[str, ...]:
+        return (*self.drift, *self.complaints)
+
+    def tell(self, workspace: Workspace, *, is_offered: bool = True) -> None:
+        """Put it into its report; what an edit of workspace.yaml has been reported as is not told twice."""
+        report = workspace.report
+        edited = any(each.kind == "edited" and each.text.startswith(f"{DEFINITION}: ") for each in report.remarks)
+        told = [each for each in self.drift if not (edited and each.startswith(drift.SETTINGS))]
+        told += [self.offer] if self.offer and is_offered else []
+        for text in told:
+            report.add("found", text)
+        ask_about(report, self.complaints)
+        if told or self.complaints:
+            workspace.save_report()
+
+
+def check(store: Store, seen: Look, agent: Agent | None, *, accepts: bool, stop: Stop) -> Found:
+    """What has changed since the run was last run, and what has become of its outputs. After a `stop` that was a pause
+    also which effects are to be verified again.
+
+    Raises Refused if the run must not go on with the agent as it is now. Nothing is touched yet: what is refused here
+    leaves the workspace as it was. An agent that can't be imported is told of when it is to be called.
+    """
+    moment, definition = seen.moment, seen.definition
+    is_unclean = stop == "unclean"
+    complaints: tuple[str, ...] = ()
+    up_to = ""
+    if is_unclean or definition.recheck == "always":
+        complaints = changed_outputs(store, seen, stop)
+        up_to = reverify.ALL if stop else moment.resumed_at
+    rechecks = reverify.Rechecks(moment, up_to=up_to)
+    offer = _offer(store, moment) if is_unclean else ""
+    if moment.is_new:
+        return Found((), complaints, rechecks, offer)
+    try:
+        found = agent or load(store, definition.agent)
+    except Exception:
+        return Found((), complaints, rechecks, offer)
+    code = drift.code_of(found)
+    differences = drift.differences(moment.config, drift.config(store, definition, found, code))
+    is_refused = bool(differences) and definition.on_drift == "refuse" and not accepts
+    if moment.is_finished:
+        return Found(differences, complaints, rechecks, offer, code, is_refused)
+    if is_refused:
+        drift.refuse(differences)
+    root = moment.root
+    if root.has_data and root.data_version != found.version:
+        migrate(root.data, root.data_version, found.migrations, Codec(found.state, "the state"))
+    return Found(differences, complaints, rechecks, offer, code)
+
+
+def changed_outputs(store: Store, seen: Look, stop: Stop = "") -> tuple[str, ...]:
+    """What is wrong with the outputs, in words."""
+    if stop:
+        return tuple(reverify.outputs(store, seen.moment.outputs, reads_all=stop == "unclean"))
+    return tuple(reverify.outputs(store, reverify.at_rest(seen.moment), seconds=reverify.BRIEF))
+
+
+def ask_about(report: Report, complaints: Sequence[str]) -> None:
+    """Let a person say what becomes of outputs that are not what the run had made."""
+    for text in (*complaints, _REMEDY) if complaints else ():
+        report.add("wanted", text)
+
+
+def _offer(store: Store, moment: Moment) -> str:
+    """After a stop that was not clean: what the run can go back to, if somebody does not trust what came after."""
+    point = rewind.last_good(store, moment)
+    if point is None:
+        return ""
+    return (
+        f"the last known-good checkpoint is of record {point.moment.seq}{f' ({point.at})' if point.at else ''}; "
+        "`satchel resume --from-checkpoint` goes back to it"
+    )
+
+
+def record_config(context: Context, agent: Agent, dropped: Sequence[str] = ()) -> None:
+    """Put on record what the run works with from here on, if that is anything else than before."""
+    moment = context.moment
+    named = [each for each in moment.config.get("references", ()) if each not in dropped]
+    code = context.code or drift.code_of(agent)
+    now = drift.config(context.store, context.workspace.definition, agent, code, named)
+    if now != moment.config:
+        context.journal.add(Configured(config=now))
+
+
+async def check_references(context: Context, *, accepts: bool) -> list[str]:
+    """Pause the run and raise Suspended if something it refers to is gone; only if it had been run before. Those that
+    are gone and may be, if that `accepts`, are returned and told."""
+    moment = context.moment
+    known = [*context.workspace.definition.references, *moment.config.get("references", ())]
+    if moment.attempt < 2 or not known:
+        return []
+    gone = await references.missing(known, context.store.url)
+    if gone and not accepts:
+        context.pause(PauseRequested(reason="; ".join(map(str, gone)), by="satchel"))
+        raise Suspended
+    for each in gone:
+        context.workspace.report.add_late("found", str(each))
+    shown = {each.reference for each in gone}
+    return [each for each in known if references.shown(each) in shown]

@@ -1,0 +1,44 @@
+"""What a run is started with, and what can't start one."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from ...workspace.base import UsageError
+from ...workspace.store import Store
+from ..agent import Agent
+from ..engine import Interruption, Watch
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a run is started with. UsageError if `agent` is none."""
+
+    store: Store
+    agent: Agent | None
+    watch: Watch | None
+    interruption: Interruption
+    wake: bool
+    accept_drift: bool
+    drain_timeout: float | None
+    from_checkpoint: bool
+    take_over: bool
+    adopt: bool
+
+    def __post_init__(self) -> None:
+        if self.agent is not None and not isinstance(self.agent, Agent):
+            name = getattr(self.agent, "__name__", None) or repr(self.agent)
+            raise UsageError(f"{name} is not an agent", remedy="decorate it with @agent")
+
+
+def check_no_loop() -> None:
+    """UsageError where an event loop is running: it would stand still until the run ends."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise UsageError(
+        "run() can't be called where an event loop is running", why="the loop would stand still until the run ends",
+        remedy="call `await run_async(...)` there, with the same arguments",
+    )  # fmt: skip

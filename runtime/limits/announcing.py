@@ -1,0 +1,86 @@
+"""What people are told of a run while they may not be looking: a line for who watches, a notice for the others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Protocol
+
+from ...workspace.base import SatchelError
+from ...workspace.inspect import report
+from ...workspace.journal.records import EndStatus
+from ...workspace.lifecycle import Workspace
+from ...workspace.people.approvals import open_questions
+from ...workspace.state import Moment
+from .budget import BY
+from .notices import Event, Notices
+
+
+class Watching(Protocol):
+    """Who looks at the run while it goes."""
+
+    def noticed(self, kind: str, text: str) -> None: ...
+
+
+class Announcer:
+    """Of one opening of a run."""
+
+    def __init__(self, workspace: Workspace, watch: Watching | None):
+        self._workspace, self._watch = workspace, watch
+        self._notices = Notices(lambda: workspace.definition.notify)
+
+    def tell(self, event: Event, text: str) -> None:
+        """Something that a person should know while it goes on."""
+        moment = self._workspace.moment
+        if self._watch:
+            self._watch.noticed(event, text)
+        self._notices.send(event, f"{moment.run_id}: {text}", f"{text}\n\n{self._workspace.store.url}")
+
+    def ended(self, status: EndStatus) -> None:
+        """It has come to a stop, durably. Whoever ran it is told by its outcome; this is for the others."""
+        moment, url = self._workspace.moment, self._workspace.store.url
+        if status != "sleeping":
+            self._notices.send(status, f"{moment.run_id}: {status}", "\n".join(told(status, moment, url)))
+
+    def say_problems(self) -> None:
+        """Tell which notices were not sent."""
+        for problem in self._notices.problems():
+            self._workspace.report.add("done", problem)
+            if self._watch:
+                self._watch.noticed("notice", problem)
+
+    async def finish(self) -> None:
+        """Give the last notices a few seconds. The workspace may have another owner by now."""
+        if self._notices.is_sending:
+            await asyncio.to_thread(self._notices.wait)
+        known = len(self._workspace.report.remarks)
+        self.say_problems()
+        if len(self._workspace.report.remarks) > known:
+            with suppress(SatchelError):  # only its words for `status` are lost
+                report.amend(self._workspace.store, self._workspace.report)
+
+
+def told(status: EndStatus, moment: Moment, url: str) -> Iterator[str]:
+    """What a notice says of a stop, and of how to go on."""
+    settled, leaves = moment.root.plan.progress
+    match status:
+        case "paused" if moment.pause is not None:
+            until = f", until {moment.pause.until}" if moment.pause.until else ""
+            yield f"Paused: {moment.pause.reason}, by {moment.pause.by}{until}."
+            if moment.pause.by == BY:
+                yield "Raise the budget in workspace.yaml first."
+            yield f"To go on: satchel resume {url}"
+        case "waiting":
+            yield "Waiting for a person:"
+            for question in open_questions(moment):
+                choices = f" ({', '.join(question.choices)})" if question.choices else ""
+                yield f"{question.id}: {question.text}{choices}\n    answer in {url}/{question.path}"
+        case "failed":
+            why = f"{moment.error.kind}: {moment.error.message}" if moment.error else moment.reason
+            yield f"Failed: {why}"
+            yield f"To try again: satchel resume {url}"
+        case _:
+            yield f"{status.capitalize()}{f': {moment.reason}' if moment.reason else ''}."
+    if leaves:
+        yield f"{settled} of {leaves} items done."

@@ -1,0 +1,105 @@
+"""What a run has used of what it may use, in numbers and in words. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from ...workspace.base import DEFINITION, Refused, UsageError
+from ...workspace.formats import Budget
+from ...workspace.state import Moment
+
+BY = "the budget"
+"""Who has asked for a pause because something is used up."""
+
+NEARLY = 0.8
+"""The share of a budget from which on a person is warned."""
+
+Kind = Literal["steps", "tokens", "usd", "time"]
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """How much of one limit is used. `time` in seconds."""
+
+    kind: Kind
+    used: float
+    limit: float
+
+    @property
+    def is_used_up(self) -> bool:
+        return self.used >= self.limit
+
+    @property
+    def is_nearly(self) -> bool:
+        """A person should know, and can still do something about it."""
+        return NEARLY * self.limit <= self.used < self.limit
+
+    @property
+    def reason(self) -> str:
+        """Of the pause: `cost: the budget of 5 usd is used up (5.02)`."""
+        return f"cost: the budget of {self._said(self.limit)} is used up ({_number(self.used)}{self._unit()})"
+
+    @property
+    def words(self) -> str:
+        """`4.1 of 5 usd`."""
+        return f"{_number(self.used)}{self._unit()} of {self._said(self.limit)}"
+
+    def _said(self, value: float) -> str:
+        return f"{_number(value)} s" if self.kind == "time" else f"{_number(value)} {self.kind}"
+
+    def _unit(self) -> str:
+        return " s" if self.kind == "time" else ""
+
+
+def shares(budget: Budget, steps: int, tokens: int, usd: float, seconds: float) -> Iterator[Share]:
+    """What these are of each limit that there is."""
+    used: tuple[tuple[Kind, float, float | None], ...] = (
+        ("steps", steps, budget.steps), ("tokens", tokens, budget.tokens), ("usd", usd, budget.usd),
+        ("time", seconds, budget.time),
+    )  # fmt: skip
+    for kind, so_much, limit in used:
+        if limit is not None:
+            yield Share(kind, so_much, limit)
+
+
+def shares_of(budget: Budget, moment: Moment, now: datetime) -> list[Share]:
+    """What a run has used by `now`, as far as it is durable."""
+    usage = moment.usage
+    return list(shares(budget, usage.steps, usage.tokens, usage.usd, at_work(moment, now)))
+
+
+def at_work(moment: Moment, now: datetime) -> float:
+    """Seconds in which a process had the run, the one that has it now included."""
+    since = datetime.fromisoformat(moment.opened_at) if moment.opened_at and not moment.clean else now
+    return moment.usage.seconds + max(0.0, (now - since).total_seconds())
+
+
+def check(budget: Budget, moment: Moment) -> None:
+    """Refused if what a run at rest was paused for is still used up."""
+    if moment.pause is None or moment.pause.by != BY:
+        return
+    for share in shares_of(budget, moment, datetime.fromisoformat(moment.last_at)):
+        if share.is_used_up:
+            raise Refused(
+                f"the run can't go on: {share.reason}", path=DEFINITION,
+                remedy=f"raise `budget: {share.kind}:` in {DEFINITION}, and go on with `satchel resume`",
+            )  # fmt: skip
+
+
+def checked(tokens: Any, usd: Any) -> tuple[int, float]:
+    """What `run.spend` was given. UsageError if it can't be an expense."""
+    if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 0:
+        raise UsageError(f"run.spend() got tokens={tokens!r}", remedy="give how many were used: a whole number from 0")
+    if isinstance(usd, bool) or not isinstance(usd, int | float) or not math.isfinite(usd) or usd < 0:
+        raise UsageError(f"run.spend() got usd={usd!r}", remedy="give what was paid: a number from 0")
+    return tokens, float(usd)
+
+
+def _number(value: float) -> str:
+    if value >= 1e15:  # a stranger's: it may be too large for a float
+        return "a very large number"
+    return f"{value:.10g}" if value >= 1e6 else f"{value:.4g}" if value < 1000 else f"{value:.1f}".removesuffix(".0")

@@ -1,0 +1,201 @@
+"""What stops a run by itself: a window that opens, and a budget that is used up.
+
+A budget is looked at where a step or an item would begin, or more would be spent, so a run whose last step has used it
+up still completes. The clock is looked at every few seconds, and by the steps of an agent that never waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+
+from msgspec.structs import replace
+
+from ...workspace.base import AgentError
+from ...workspace.formats import Budget, Window
+from ...workspace.journal.records import PauseRequested, Spent, time_text
+from ...workspace.lifecycle import Workspace
+from . import budget, windows
+from .announcing import Announcer
+from .budget import Share
+from .windows import Open
+
+WINDOW = "a window"
+"""Who has asked for a pause because a window is open."""
+
+TICK = 2.0
+"""Seconds between two looks at the clock: a timer that is set for hours would oversleep with a laptop."""
+
+
+_NO_BUDGET = Budget()
+
+_Opening = tuple[Window, datetime]
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+def pause_for(opened: Open) -> PauseRequested:
+    """What an open window asks for."""
+    return PauseRequested(reason=opened.window.reason, by=WINDOW, until=time_text(opened.end))
+
+
+class Limits:
+    """Of one opening of a run. Used from its loop, `spend` from any thread.
+
+    `pause` asks the run to stop at its next safe point.
+    """
+
+    def __init__(self, workspace: Workspace, pause: Callable[[PauseRequested], None], announcer: Announcer):
+        self._workspace, self._moment, self._pause, self._announcer = workspace, workspace.moment, pause, announcer
+        self._loop: asyncio.AbstractEventLoop | None = None  # while the agent is at work
+        self._thread = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0  # when the clock is to be looked at, by time.monotonic
+        self._steps = 0  # there are no more than so many: those recorded, and those begun since
+        self._warned: set[str] = set()
+        self._over: set[_Opening] = set()  # those that were obeyed, or that somebody has gone on in
+        self._announced: set[_Opening] = set()
+
+    def overrule(self) -> None:
+        """Somebody wants the run to go on although a window is open."""
+        now = utc_now()
+        found = [windows.current([window], now) for window in self._workspace.definition.windows]
+        self._over |= {(opened.window, opened.begin) for opened in found if opened}
+
+    def start(self) -> None:
+        """The agent is being entered; perhaps once more. What this asks for stops it."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+        self._steps = self._moment.usage.steps
+        self._warned = {share.kind for share in self._shares(utc_now()) if share.is_nearly}  # somebody was told before
+        self._look_on_time()
+
+    def stop(self) -> None:
+        """Nothing of the agent is at work any more."""
+        self._loop = None
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # What is spent
+
+    def spend(self, agent: str, scope: str, tokens: int, usd: float, count: dict[str, int] | None) -> None:
+        """Put it on record. `count` is how often this attempt at a scope has spent the same, outside its steps: what an
+        earlier attempt has put down there already does not count twice. Durable with the result of the step."""
+        if self._loop is None:
+            raise AgentError(
+                "run.spend() was called after the run had stopped", why="nothing can be recorded any more",
+                remedy="wait for what spends before the step, or the agent, returns",
+            )  # fmt: skip
+        if threading.get_ident() != self._thread:
+            self._loop.call_soon_threadsafe(self._spend, agent, scope, tokens, usd, count)
+        else:
+            self._spend(agent, scope, tokens, usd, count)
+
+    def _spend(self, agent: str, scope: str, tokens: int, usd: float, count: dict[str, int] | None) -> None:
+        spent = Spent(agent=agent, scope=scope, tokens=tokens, usd=usd)
+        if count is not None:
+            n = count.get(spent.kind, 0)
+            count[spent.kind] = n + 1
+            recorded = self._moment.agents[agent].scopes.get(scope)
+            if recorded is not None and n < recorded.spent.get(spent.kind, 0):
+                return
+            spent = replace(spent, n=n)
+        self.look()  # an agent that only spends comes to no step
+        self._workspace.journal.add(spent)
+        self._warn()
+
+    # Whether it may go on
+
+    def step_begins(self, under_way: int) -> None:
+        """A step is about to begin beside `under_way` others; now is the time to ask for a pause."""
+        if self._loop is not None and time.monotonic() >= self._due:
+            self._look_at_clock()
+        limit = self._workspace.definition.budget.steps
+        if limit is not None:
+            if self._steps >= limit:  # of them some may have failed
+                self._steps = self._moment.usage.steps + under_way
+            if self._steps >= limit:
+                self._ask(Share("steps", self._steps, limit))
+            self._steps += 1
+        self.look()
+
+    def look(self) -> None:
+        """Compare what is used with the budget: ask for a pause, or warn."""
+        if self._workspace.definition.budget == _NO_BUDGET:
+            return
+        for share in self._shares(utc_now()):
+            if share.is_used_up:
+                self._ask(share)
+        self._warn()
+
+    def _warn(self) -> None:
+        if self._workspace.definition.budget == _NO_BUDGET:
+            return
+        for share in self._shares(utc_now()):
+            if share.is_nearly and share.kind not in self._warned:
+                self._warned.add(share.kind)
+                self._workspace.journal.flush()  # a crash would take back what people have been told
+                self._announcer.tell("budget", f"{share.words} used")
+
+    def _ask(self, share: Share) -> None:
+        if self._moment.pause is None:
+            self._pause(PauseRequested(reason=share.reason, by=budget.BY))
+
+    def _shares(self, now: datetime) -> Iterator[Share]:
+        usage, seconds = self._moment.usage, budget.at_work(self._moment, now)
+        return budget.shares(self._workspace.definition.budget, usage.steps, usage.tokens, usage.usd, seconds)
+
+    # The clock
+
+    def _look_on_time(self) -> None:
+        """Look at the clock now, and again in a moment."""
+        if self._loop is None:
+            return
+        self._look_at_clock()
+        self._timer = self._loop.call_later(max(0.0, self._due - time.monotonic()), self._look_on_time)
+
+    def _look_at_clock(self) -> None:
+        """Obey the windows that are open, announce the next ones, and look at the budget's time."""
+        now = utc_now()
+        self._due = time.monotonic() + TICK
+        self._announcer.say_problems()
+        self._warn()
+        definition = self._workspace.definition
+        if definition.budget.time is not None:
+            spent = Share("time", budget.at_work(self._moment, now), definition.budget.time)
+            self._wake_in(spent.limit - spent.used)
+            if spent.is_used_up:
+                self._ask(spent)
+        for window in definition.windows:
+            self._obey(windows.current([window], now))
+            if (coming := windows.next_opening([window], now)) is not None:
+                self._announce(coming, now)
+
+    def _obey(self, opened: Open | None) -> None:
+        if opened is None or self._moment.pause is not None or (opened.window, opened.begin) in self._over:
+            return
+        self._over.add((opened.window, opened.begin))
+        if not windows.is_overruled(opened, self._moment):
+            self._pause(pause_for(opened))
+
+    def _announce(self, coming: Open, now: datetime) -> None:
+        window, left = coming.window, (coming.begin - now).total_seconds()
+        self._wake_in(left)
+        if not window.notify_before or (window, coming.begin) in self._announced:
+            return
+        if left > window.notify_before:
+            self._wake_in(left - window.notify_before)
+            return
+        self._announced.add((window, coming.begin))
+        at, until = coming.begin.isoformat(" ", "minutes"), coming.end.isoformat(" ", "minutes")
+        self._announcer.tell("window", f"the run pauses at {at}, until {until} ({window.reason})")
+
+    def _wake_in(self, seconds: float) -> None:
+        if seconds > 0:
+            self._due = min(self._due, time.monotonic() + seconds)

@@ -1,0 +1,25 @@
+"""What an agent sees of its run."""
+
+from typing import TYPE_CHECKING
+
+from ...workspace.base.lazy import lazily
+
+if TYPE_CHECKING:
+    from .answer import Answer
+    from .inbox import InboxTask
+    from .plan import Item
+    from .resources import Pool
+    from .run import Run
+else:
+    __getattr__, __dir__ = lazily(
+        __name__,
+        {
+            "answer": ("Answer",),
+            "inbox": ("InboxTask",),
+            "plan": ("Item",),
+            "resources": ("Pool",),
+            "run": ("Run",),
+        },
+    )
+
+__all__ = ["Answer", "InboxTask", "Item", "Pool", "Run"]

@@ -1,0 +1,41 @@
+"""What `run.ask` returns: a person's answer, made so that it can't be read as another one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, NoReturn
+
+from ...workspace.base import UsageError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answer:
+    """A person's answer. `decision` is the choice, the text, or the value that the schema describes.
+
+    `answer == "approve"` compares the decision. If there were choices, comparing with a text that is none of them is a
+    UsageError: a typo must not make an approval of a denial. An answer is neither true nor false by itself.
+    """
+
+    decision: Any
+    by: str  # who gave it, as far as is known; "nobody" if the question had expired
+    note: str
+    at: datetime  # when it was recorded
+    how: Literal["file", "command", "expired"]
+    choices: tuple[str, ...] = ()
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Answer):
+            return (self.decision, self.by, self.note, self.at) == (other.decision, other.by, other.note, other.at)
+        if self.choices and other not in self.choices:
+            raise UsageError(
+                f"an answer was compared with {other!r}", why=f"it can only be one of {', '.join(self.choices)}",
+                remedy="compare it with one of them",
+            )  # fmt: skip
+        return bool(self.decision == other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __bool__(self) -> NoReturn:
+        example = self.choices[0] if self.choices else "..."
+        raise TypeError(f"an answer is neither true nor false, a denial least of all: write `answer == {example!r}`")

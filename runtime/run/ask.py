@@ -1,0 +1,257 @@
+"""`run.ask`: a question to a person. To its scope it is a step, whose result is the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from ...schemas import against
+from ...workspace.base import InvalidFile, UsageError, decoder
+from ...workspace.journal.records import NOTHING, ApprovalAsked, now, time_text
+from ...workspace.people.approvals import Question, blank, fit, read
+from ...workspace.state import blobs
+from ..engine import Call, Context, ScopeRun, Suspended, Suspension, check_outside_steps, uplink
+from ..steps import Step, canonical, encode
+from .answer import Answer
+
+POLL = 0.2
+"""Seconds between two looks at the files while a question waits."""
+
+_TURNS = 20
+_LONGEST = 64 << 10
+"""Bytes of a context: a person is to read it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """What an agent asks, as it was given."""
+
+    question: str
+    choices: Sequence[str] | None
+    schema: dict[str, Any] | bool | None
+    context: Any
+    expires: float | timedelta | datetime | None
+    default: Any
+    wait_for: float
+
+
+async def ask(scope: ScopeRun, asking: Asking) -> Answer:
+    """Return when there is an answer on record. UsageError for a question that nobody could answer."""
+    check_outside_steps("run.ask() was called")
+    choices, expires = _choices(asking), _expires(asking)
+    context = Raw(encode(asking.context, "context")) if asking.context is not None else NOTHING
+    default = Raw(encode(asking.default, "default")) if asking.default is not None else NOTHING
+    schema = None
+    if asking.schema is not None:
+        schema = msgspec.json.decode(canonical(asking.schema, "schema"))
+    step = _Ask(
+        choices, schema, context, expires, default, _seconds(asking.wait_for, "wait_for")
+    )  # fmt: skip
+    _check(asking, step)
+    said = await scope.call(step, (asking.question, list(choices), schema, asking.context), {})
+    return _answer(said, choices)
+
+
+def look_for_answers(context: Context) -> bool:
+    """Record what people have answered in approvals/, and say beside what can't be taken why. Returns whether anything
+    was found. Quick; to be called on the loop. A file that was saved this moment is taken by a call a little later."""
+    found = context.workspace.desk.look(context.journal, may_wait=False)
+    for each in found:
+        context.noticed.append(each.text)
+    if found:
+        for files in context.workspace.files.values():
+            context.projector.want(files.state)
+    return bool(found)
+
+
+class _Ask(Step[Any]):
+    def __init__(
+        self, choices: tuple[str, ...], schema: dict[str, Any] | bool | None, context: Raw, expires: str, default: Raw,
+        wait_for: float,
+    ):  # fmt: skip
+        super().__init__(_question, name="ask", retry=None, on_partial="restart")
+        self.choices, self.answer_schema, self.context = choices, schema, context
+        self.expires, self.default, self._wait_for = expires, default, wait_for
+
+    def as_record(self, question: str, id: str, identity: dict[str, Any], withdraws: tuple[str, ...]) -> ApprovalAsked:
+        return ApprovalAsked(
+            **identity, id=id, question=question, choices=self.choices, answer_schema=self.answer_schema,
+            context=self.context, expires=self.expires, default=self.default, withdraws=withdraws,
+        )  # fmt: skip
+
+    async def perform(self, call: Any) -> Any:
+        """Ask, unless the question is open already, and wait for the answer: here for a while, then with no process. If
+        other runs wait for this process to end, it stays only as long as something else is at work."""
+        assert isinstance(call, Call)
+        scope, context = call.scope, call.scope.context
+        id = _known(call) or await self._put(call)
+        scope.asked.add(id)
+        until, quiet_looks = time.monotonic() + self._wait_for, 0
+        while True:
+            look_for_answers(context)
+            done = scope.agent.recorded.scopes[scope.key].done.get(call.key)
+            if done is not None:
+                return msgspec.json.decode(blobs.fetch(context.store, done))
+            left = until - time.monotonic()
+            quiet_looks = 0 if context.drain.under_way else quiet_looks + 1
+            if uplink.shares_slots() and quiet_looks > 1:  # one alone may be the moment between two steps
+                left = 0.0
+            if left <= 0 or id not in context.moment.approvals:
+                context.suspend(Suspension("waiting", "a person is asked"))
+                raise Suspended
+            await asyncio.sleep(min(POLL, left))
+            scope.agent.check_going_on()
+            if scope.abandoned:
+                raise asyncio.CancelledError  # its scope has failed, and waits for this to end
+
+    async def _put(self, call: Call) -> str:
+        """Record the question, with all before it, and lay its file out. Questions of the scope that an earlier attempt
+        has asked and this one does not are withdrawn; tasks beside this one may be about to ask them."""
+        scope, context = call.scope, call.scope.context
+        for _ in range(_TURNS):
+            if not _stale(scope):
+                break
+            await asyncio.sleep(0)
+        scope.agent.check_going_on()
+        id = context.workspace.desk.free_id("a")
+        context.journal.add(self.as_record(call.arguments["question"], id, call.identity(), _stale(scope)))
+        context.journal.flush()
+        context.put_question(id)
+        return id
+
+
+def _question(question: str, choices: list[str], schema: Any, context: Any) -> Any:
+    """What identifies a question."""
+
+
+def _known(call: Call) -> str | None:
+    """The question, if an earlier attempt has asked it and nobody has answered."""
+    scope = call.scope
+    for id, asked in scope.context.moment.approvals.items():
+        if (asked.agent, asked.scope, asked.key) == (scope.agent.path, scope.key, call.key):
+            return id
+    return None
+
+
+def _stale(scope: ScopeRun) -> tuple[str, ...]:
+    return tuple(
+        id for id, asked in scope.context.moment.approvals.items()
+        if (asked.agent, asked.scope) == (scope.agent.path, scope.key) and id not in scope.asked
+    )  # fmt: skip
+
+
+class _Recorded(msgspec.Struct):
+    decision: Any
+    by: str
+    note: str
+    at: datetime
+    how: Any
+
+
+_recorded = decoder(_Recorded)
+
+
+def _answer(said: Any, choices: tuple[str, ...]) -> Answer:
+    try:
+        found = _recorded.decode(msgspec.json.encode(said))
+    except msgspec.ValidationError as error:
+        raise UsageError("what is recorded is not an answer", why=str(error), remedy="have it asked again") from None
+    if choices and found.decision not in choices:
+        raise UsageError(f"the recorded answer {found.decision!r} is none of the choices", remedy="have it asked again")
+    return Answer(found.decision, found.by, found.note, found.at, found.how, choices)
+
+
+# What can be asked
+
+
+def _check(asking: Asking, step: _Ask) -> None:
+    question = asking.question
+    if not isinstance(question, str) or not question.strip():
+        raise UsageError("run.ask() takes a question", why=f"got {question!r}")
+    if len(step.context) > _LONGEST:
+        raise UsageError(
+            f"the context of a question has {len(step.context):,} bytes", why="a person is to read it",
+            remedy="put it into outputs/, and the file's name into the context",
+        )  # fmt: skip
+    if step.answer_schema is not None and (problems := _of_schema(step.answer_schema)):
+        raise UsageError("the schema of an answer can't be used", why=problems)
+    if (asking.expires is None) != (asking.default is None):
+        raise UsageError(
+            "run.ask() takes `expires` and `default` together",
+            why="what has expired needs an answer, and what does not expire has no use for one",
+        )
+    shown = Question(
+        "a1", question, step.as_record(question, "a1", _NOWHERE, ()), step.choices, step.answer_schema, "", "", now(),
+        step.expires, {} if not len(step.context) else {"context": msgspec.json.decode(step.context)},
+    )  # fmt: skip
+    if asking.default is not None:
+        try:
+            fit(shown, msgspec.json.decode(step.default), file="default")
+        except InvalidFile as error:
+            raise UsageError("the default is no answer to the question", why=str(error.problems[0])) from None
+    try:
+        read(shown, "run", blank(shown, "run"))  # so that what a person fills in is known for the same question
+    except (InvalidFile, UsageError) as error:
+        why, remedy = str(error), "use a simpler context"
+        raise UsageError("the question can't be shown in a file", why=why, remedy=remedy) from None
+
+
+_NOWHERE: dict[str, Any] = {"scope": "", "no": 0, "step": "ask", "args": "", "n": 0}
+
+
+def _choices(asking: Asking) -> tuple[str, ...]:
+    choices = asking.choices
+    if choices is None:
+        return ()
+    if asking.schema is not None:
+        raise UsageError("run.ask() takes `choices` or `schema`", why="both were given", remedy="leave one of them out")
+    if isinstance(choices, str) or not isinstance(choices, Sequence) or not choices:
+        remedy = "leave it out to let any text be an answer"
+        raise UsageError("`choices` is a list of texts", why=f"got {choices!r}", remedy=remedy)
+    for each in choices:
+        if not isinstance(each, str) or not each or each != each.strip() or len(each.splitlines()) != 1:
+            raise UsageError("a choice is a line of text", why=f"got {each!r}", remedy="without spaces around it")
+    if len(set(choices)) != len(choices):
+        raise UsageError("a choice is given twice", why=f"got {list(choices)!r}")
+    return tuple(choices)
+
+
+def _expires(asking: Asking) -> str:
+    expires = asking.expires
+    if expires is None:
+        return ""
+    if isinstance(expires, datetime):
+        if expires.tzinfo is None:
+            raise UsageError(
+                f"run.ask() got {expires} without a time zone", why="it may be answered on another machine",
+                remedy="use an aware datetime, as datetime.now(timezone.utc) gives",
+            )  # fmt: skip
+        return time_text(expires)
+    try:
+        return time_text(datetime.now(UTC) + timedelta(seconds=_seconds(expires, "expires")))
+    except OverflowError:
+        raise UsageError("`expires` is too far away", why=f"got {expires!r}") from None
+
+
+def _seconds(given: Any, name: str) -> float:
+    seconds = given.total_seconds() if isinstance(given, timedelta) else given
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds) or seconds < 0:
+        kinds = "seconds, a timedelta or a datetime" if name == "expires" else "seconds"
+        raise UsageError(f"`{name}` of run.ask() is {kinds}", why=f"got {given!r}")
+    return float(seconds)
+
+
+def _of_schema(schema: Any) -> str:
+    """Why it can't be used, or nothing: it is tried on a value."""
+    if not isinstance(schema, dict | bool):
+        return f"it is a {type(schema).__name__}"
+    found = against(schema, None)
+    return "" if not found or found[0].place != "the schema of the answer" else found[0].found

@@ -1,0 +1,99 @@
+"""The conversation of an agent, as it sees it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from ...workspace.base import UsageError
+from ...workspace.journal.records import Message
+from ...workspace.views import Row
+from ..engine import Session
+from ..steps import encode
+
+
+class Messages:
+    """The conversation, messages.jsonl: only added to, inside a scope, and kept with its commit.
+
+    Adding a message costs the same however long the conversation is, and reading a slice what is in the slice.
+    """
+
+    def __init__(self, session: Session):
+        self._session = session
+        self._loop = asyncio.get_running_loop()
+
+    def add(self, role: str, content: Any) -> None:
+        """Add one message; `content` is text or any JSON."""
+        scope = self._session.open_scope("run.messages.add()")
+        scope.messages.append(
+            Message(agent=self._session.path, scope=scope.key, role=role, content=Raw(encode(content, "the message")))
+        )
+
+    def slice(
+        self, last: int | None = None, tokens: int | None = None, count: Callable[[str], int] | None = None
+    ) -> list[dict[str, Any]]:
+        """The newest messages as `{"role": ..., "content": ...}`, oldest first: for a prompt. Those that the scope at
+        work has added are among them.
+
+        At most `last` messages, and no more than fit into `tokens`, but the newest one even if it doesn't. What a
+        message takes is `count(text)`, `text` being the content, or its JSON if it is not text. Without `count` it is
+        estimated: a token for 4 bytes of UTF-8 (of English, 4 characters), and 4 for each message.
+        """
+        for name, value in (("last", last), ("tokens", tokens)):
+            if value is not None and value < 0:
+                raise UsageError(f"run.messages.slice() got {name}={value!r}", remedy="it is 0 or more, or left out")
+        if self._is_elsewhere():
+            return asyncio.run_coroutine_threadsafe(self._slice_here(last, tokens, count), self._loop).result()
+        return self._slice(last, tokens, count or _estimate)
+
+    def all(self) -> list[dict[str, Any]]:
+        """The whole conversation, as `slice` gives it."""
+        return self.slice()
+
+    def __len__(self) -> int:
+        fresh = self._session.scope.messages if self._session.scope else []
+        return self._session.recorded.messages + len(fresh)
+
+    def _slice(self, last: int | None, tokens: int | None, count: Callable[[str], int]) -> list[dict[str, Any]]:
+        chosen: list[dict[str, Any]] = []
+        taken = 0
+        for message in islice(self._newest_first(), last):
+            content = msgspec.json.decode(message.content)
+            if tokens is not None:
+                taken += count(content if isinstance(content, str) else bytes(message.content).decode())
+                if chosen and taken > tokens:
+                    break
+            chosen.append({"role": message.role, "content": content})
+        return chosen[::-1]
+
+    def _newest_first(self) -> Iterator[Message | Row]:
+        """A message goes from the scope that adds it to what is committed, and from there to the file."""
+        session = self._session
+        if session.scope:
+            yield from reversed(session.scope.messages)
+        for line in reversed(session.recorded.new_messages):
+            assert isinstance(line.record, Message)
+            yield line.record
+        yield from session.files.messages.file.newest_first()
+
+    def _is_elsewhere(self) -> bool:
+        """Whether this is another thread, a step's for example: the file is written on the loop, and must not be
+        written while it is read."""
+        try:
+            return asyncio.get_running_loop() is not self._loop
+        except RuntimeError:
+            return self._loop.is_running()
+
+    async def _slice_here(
+        self, last: int | None, tokens: int | None, count: Callable[[str], int] | None
+    ) -> list[dict[str, Any]]:
+        return self._slice(last, tokens, count or _estimate)
+
+
+def _estimate(text: str) -> int:
+    return 4 + -(-len(text.encode()) // 4)

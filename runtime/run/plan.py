@@ -1,0 +1,168 @@
+"""The plan and its items, as an agent sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, overload
+
+import msgspec
+
+from ...workspace.base import AgentError, UsageError
+from ..steps import canonical
+
+if TYPE_CHECKING:
+    from ...workspace.todo import Plan, Splice, Task
+    from ..engine import Session
+
+
+class Item:
+    """One task of the plan, as it is now."""
+
+    def __init__(self, session: Session, id: str):
+        self._session, self.id = session, id
+        self.skipped: str | None = None
+
+    def _task(self) -> Task:
+        task = self._session.plan.task(self.id)
+        if task is None:
+            raise UsageError(f"the item ^{self.id} is not in todo.md any more")
+        return task
+
+    @property
+    def text(self) -> str:
+        return self._task().text
+
+    @property
+    def done(self) -> bool:
+        return self._task().mark == "done"
+
+    def skip(self, reason: str) -> None:
+        """Cancel the item: when its function returns, it is marked `[-]` instead of ticked."""
+        self.skipped = reason
+
+    @property
+    def result(self) -> Any:
+        """What the item's function returned, once it has committed; else None."""
+        from ...workspace.state import blobs
+
+        kept = self._session.recorded.results.get(self.id)
+        return None if kept is None else msgspec.json.decode(blobs.fetch(self._session.store, kept))
+
+    def __repr__(self) -> str:
+        return f"<item {self.text!r} ^{self.id}>"
+
+
+class Todo:
+    """The plan, todo.md. Changes are kept at once outside a scope, and with its commit inside one."""
+
+    def __init__(self, session: Session):
+        self._session = session
+
+    @property
+    def items(self) -> Sequence[Task]:
+        """All tasks in the order of the file; they have `text`, `mark`, `id`, `children`."""
+        return _Items(self._session)
+
+    def __iter__(self) -> Iterator[Task]:
+        return iter(self._session.plan.tasks)
+
+    def result(self, item: Task | str) -> Any:
+        """What the function of a finished item returned, or None."""
+        found = self._find(item)
+        return Item(self._session, found.id).result if found.id else None
+
+    def remaining(self) -> str:
+        """The rest of the plan as Markdown, for a prompt."""
+        return self._session.plan.remaining()
+
+    async def each(self, work: Callable[[Any, Item], Any]) -> None:
+        """Do `work(run, item)` for every open leaf, in order. The plan is looked at again after each."""
+        plan = self._session.plan
+        if not plan.progress.leaves:
+            raise AgentError(
+                "todo.md has no items", why="a plan without items is not a finished plan",
+                remedy="add lines like `- [ ] the task`, or call run.plan(...) first",
+            )  # fmt: skip
+        follows = False
+        while (task := self._session.plan.next_leaf()) is not None:
+            follows = await self._session.run_item(task, lambda id: Item(self._session, id), work, follows=follows)
+
+    async def add(self, text: str, *, after: Task | str | None = None, under: Task | str | None = None) -> None:
+        """Add an open item: after another and what belongs to it, as the last below another, or at the end."""
+
+        def edit(plan: Plan) -> list[Splice]:
+            return plan.add([text], after=self._near(after), under=self._near(under))
+
+        await self._session.replan(edit, "added")
+
+    async def cancel(self, item: Task | str) -> None:
+        """Mark an item, and what is open below it, as cancelled."""
+        await self._session.replan(lambda plan: plan.cancel(self._find(item)), "cancelled")
+
+    async def note(self, item: Task | str, text: str) -> None:
+        """Write a remark below an item."""
+        await self._session.replan(lambda plan: plan.note(self._find(item), text), "noted")
+
+    def _near(self, item: Task | str | None) -> Task | None:
+        return None if item is None else self._find(item)
+
+    def _find(self, item: Task | str | Item) -> Task:
+        """By sticky id, or by text: what a person would point at."""
+        from ...workspace.todo import Task
+
+        plan = self._session.plan
+        if isinstance(item, Task) and item.id is None:
+            return item
+        word = item if isinstance(item, str) else str(item.id)
+        if found := plan.task(word):
+            return found
+        by_text = [task for task in plan.tasks if task.text == word]
+        if len(by_text) == 1:
+            return by_text[0]
+        raise UsageError(
+            f"no item {word!r} in todo.md" if not by_text else f"several items read {word!r}",
+            remedy="name it by its id, without the ^",
+        )
+
+
+async def write(session: Session, title: str | None, items: Sequence[str]) -> None:
+    """Write the plan, once: an equal call at a re-entry does nothing. AgentError if there is another plan."""
+    texts = list(items)
+    planned = blake2b(canonical([title, texts], "the plan"), digest_size=8).hexdigest()
+
+    def edit(plan: Plan) -> list[Splice]:
+        if planned == session.planned:
+            return []
+        if len(plan):
+            raise AgentError(
+                "run.plan() would write a second plan", why="todo.md has items, the agent's or a person's",
+                remedy="call it behind `if not run.todo.items:`, and add to a plan with `await run.todo.add(text)`",
+            )  # fmt: skip
+        return plan.write(title, texts)
+
+    await session.replan(edit, "planned", planned)
+
+
+class _Items(Sequence["Task"]):
+    """The tasks of a plan as it is now, made one by one: to ask whether there are any must not cost 10,000 of them."""
+
+    def __init__(self, session: Session):
+        self._session = session
+
+    def __len__(self) -> int:
+        return len(self._session.plan)
+
+    @overload
+    def __getitem__(self, index: int) -> Task: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Task]: ...
+    def __getitem__(self, index: int | slice) -> Task | Sequence[Task]:
+        plan = self._session.plan
+        return plan.tasks[index] if isinstance(index, slice) else plan.at(index)
+
+    def __iter__(self) -> Iterator[Task]:
+        return iter(self._session.plan.tasks)
+
+    def __repr__(self) -> str:
+        return repr(self._session.plan.tasks)

@@ -1,0 +1,151 @@
+"""The resources of a run: opened before the agent is called, released after it, tier by tier, each with its outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import partial as bind
+from typing import Any
+
+from ...workspace.base import SatchelError, UsageError
+from ...workspace.journal import records
+from ...workspace.journal.records import PauseRequested
+from ..agent import TIERS, Event, Held, Resource, Tier, describe, runs_on_loop, takes_run, unhindered
+from ..engine import AgentContext, Context, Suspended, check_outside_steps
+
+
+class Pool:
+    """Those that are open. One per run; released in the order of the tiers, and within one the last opened first."""
+
+    def __init__(self, context: Context, declared: Iterable[Resource] = ()):
+        self._context = context
+        self._declared = tuple(declared)
+        self._held: dict[str, Held] = {}  # in the order in which they were opened
+        self._names: set[str] = set()  # theirs, and those of the ones that are being opened
+        self._is_released = False
+        self.unreleased: list[str] = []  # what has gone wrong with a release, in words
+
+    def find(self, name: str) -> Held | None:
+        return self._held.get(name)
+
+    def names(self) -> list[str]:
+        return list(self._held)
+
+    async def open(self, run: Any) -> None:
+        """Open what the agent has declared and is not open yet, process first and application last. If one is not
+        available, the others are released, a pause is asked for, and Suspended is raised. Whatever is raised, nothing
+        is left open."""
+        missing = [declared for declared in self._declared if declared.name not in self._held]
+        try:
+            for declared in sorted(missing, key=lambda each: TIERS.index(each.tier), reverse=True):
+                await self.add(declared, run)
+        except BaseException:
+            await unhindered(self._release_all())
+            raise
+        if missing:
+            self._context.journal.flush()
+
+    async def add(self, declared: Resource, run: Any) -> Any:
+        """Open one more and return the object."""
+        if self._is_released:
+            raise UsageError(f"the resource {declared.name!r} was entered after the run had ended")
+        if declared.name in self._names:
+            raise UsageError(
+                f"there is a resource {declared.name!r} already",
+                remedy="give each its own name, or pass a function: it is called only if there is none of that name",
+            )  # fmt: skip
+        factory = declared.factory
+        make = bind(factory, run) if takes_run(factory) else factory
+        held = Held(declared, make, on_loop=runs_on_loop(factory))
+        self._names.add(declared.name)
+        try:
+            with self._context.drain.working(f"opening {declared.name}"):
+                event = await held.open()
+        except BaseException:
+            self._names.discard(declared.name)
+            raise
+        self._context.journal.add(_record(held, "opened", event))
+        if event.outcome == "ok":
+            self._held[held.name] = held
+            return held.object
+        self._names.discard(declared.name)
+        if held.is_open:
+            await self._release(held)
+        error = describe(event.error, self._context.store.url) if event.error else None
+        reason = f"resource {held.name} is not available: {event.why}"
+        self._context.pause(PauseRequested(reason=reason, by="satchel"), error)
+        raise Suspended from event.error
+
+    async def release(self) -> None:
+        """Release all that are open, one after the other. Raises nothing: what goes wrong is recorded, and told in
+        `unreleased`. A cancellation meanwhile does not cut it short, since every release has its time limit."""
+        self._is_released = True
+        await unhindered(self._release_all())
+
+    async def _release_all(self) -> None:
+        held, self._held = list(self._held.values()), {}
+        self._names.difference_update(each.name for each in held)
+        for tier in TIERS:
+            for each in reversed(held):
+                if each.tier == tier:
+                    await self._release(each)
+
+    async def _release(self, held: Held) -> None:
+        event = await held.release()
+        if event.outcome != "ok":
+            self.unreleased.append(f"resource {held.name} was not released properly: {event.why}")
+        with suppress(SatchelError):  # the journal may be what has failed
+            self._context.journal.add(_record(held, "released", event))
+
+
+class Resources:
+    """What an agent sees of them. Those of a run are its whole tree's: `run.resources["db"]` is the opened object."""
+
+    def __init__(self, agent: AgentContext, pool: Pool):
+        self._agent, self._pool = agent, pool
+
+    def __getitem__(self, name: str) -> Any:
+        held = self._pool.find(name)
+        if held is None:
+            there = ", ".join(self._pool.names())
+            raise UsageError(
+                f"there is no resource {name!r}", why=f"there are: {there}" if there else None,
+                remedy="declare it with @agent(resources=[...]) at the run's own agent, or enter it",
+            )  # fmt: skip
+        return held.object
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self._pool.find(name) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._pool.names())
+
+    async def enter(
+        self, what: Any, *, name: str, tier: Tier = "application", check: Callable[[Any], Any] | None = None,
+        timeout: float = 10.0,  # noqa: ASYNC109 - it is also the time limit of the check and the release
+    ) -> Any:  # fmt: skip
+        """Open one more, and return the object. It stays open until the run stops, even if it was entered in an item,
+        and every start enters it anew.
+
+        `what` is a context manager, an object with `aclose()` or `close()`, or a function that makes one, as of a
+        `Resource`. Of a function the answer is what is open under that name, if anything is; anything else under a name
+        that is taken is a UsageError. If it is not available the run pauses. Not inside a step, which may be answered
+        without being run.
+        """
+        check_outside_steps("run.resources.enter() was called")
+        self._agent.check_going_on()
+        is_function = callable(what) and (isinstance(what, type) or not _is_manager(what))
+        if is_function and name in self:
+            return self[name]
+        factory = what if is_function else (lambda: what)
+        return await self._pool.add(Resource(name, factory, tier, check, timeout), self._agent.run)
+
+
+def _is_manager(what: Any) -> bool:
+    return hasattr(type(what), "__enter__") or hasattr(type(what), "__aenter__")
+
+
+def _record(held: Held, event: Any, came: Event) -> records.Resource:
+    return records.Resource(
+        name=held.name, tier=held.tier, event=event, outcome=came.outcome, why=came.why, ms=came.ms
+    )  # fmt: skip

@@ -1,0 +1,107 @@
+"""`run.sleep`: a wait that survives the process. To its scope it is a step, whose result is that the time is over."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ...workspace.base import UsageError, decoder
+from ...workspace.journal.records import StepProgress, time_text
+from ...workspace.state import SLEEP
+from ..engine import Call, ScopeRun, Suspended, Suspension
+from ..steps import Step
+
+_IN_PROCESS = 10.0
+"""Seconds that a process stays for."""
+
+
+_CLOSE = 1.0
+"""Seconds by which the lengths of two waits until a time may differ for them to be the same one."""
+
+
+class _Kept(Struct, omit_defaults=True):
+    """What is on record of a wait: as its progress, and, once it is over, as its result."""
+
+    until: str  # UTC, ISO 8601
+    wait: str  # its identity
+    seconds: float | None = None  # of a wait until a time: how far away that was when it began
+
+
+_kept = decoder(_Kept)
+
+
+async def sleep(scope: ScopeRun, duration: float | timedelta | datetime) -> None:
+    """Return when the time is over. A wait is known by its scope, its length or end, and how many equal ones came
+    before it. One until a time is also the same if that is as far away as it was: `datetime.now() + hour` is another
+    time at each start, and a run that waited for each would never end."""
+    end = _end(duration)
+    kept = _Kept(time_text(end), str(duration))
+    if isinstance(duration, datetime):
+        kept.seconds = (end - datetime.now(UTC)).total_seconds()
+        kept.wait = _known(scope, kept.wait, kept.seconds)
+    await scope.call(_Sleep(kept), (kept.wait,), {})
+
+
+def _known(scope: ScopeRun, wait: str, seconds: float) -> str:
+    """The identity of the wait that an earlier attempt has begun and this one has not called, if it is the same."""
+    recorded = scope.recorded
+    found = {key: value for key, value in recorded.progress.items() if key[0] == SLEEP}
+    found |= {key: done.result for key, done in recorded.done.items() if key[0] == SLEEP}
+    close = ""
+    for key in sorted(filter(scope.is_unclaimed, found), key=recorded.numbers.__getitem__):
+        with suppress(msgspec.ValidationError):  # a person has edited it
+            kept: _Kept = _kept.decode(found[key])
+            if kept.wait == wait:
+                return wait
+            if not close and kept.seconds is not None and abs(kept.seconds - seconds) < _CLOSE:
+                close = kept.wait
+    return close or wait
+
+
+class _Sleep(Step[Any]):
+    def __init__(self, kept: _Kept):
+        super().__init__(_wait, name=SLEEP, retry=None, on_partial="restart")
+        self._kept = kept
+
+    async def perform(self, call: Any) -> Any:
+        """Wait for what is left of it: here if that is not long, else with no process."""
+        assert isinstance(call, Call)
+        scope, context = call.scope, call.scope.context
+        saved = scope.recorded.progress.get(call.key)
+        if saved is not None:
+            self._kept = _kept.decode(saved)
+        else:
+            context.journal.add(StepProgress(**call.identity(), value=Raw(msgspec.json.encode(self._kept))))
+            context.journal.flush()
+        until = self._kept.until
+        left = (datetime.fromisoformat(until) - datetime.now(UTC)).total_seconds()
+        if left > _IN_PROCESS:
+            context.suspend(Suspension("sleeping", "the agent sleeps", until))
+            raise Suspended
+        await asyncio.sleep(max(0.0, left))
+        scope.agent.check_going_on()
+        return await scope.keep(call, msgspec.json.encode(self._kept))
+
+
+def _wait(duration: str) -> Any:
+    """What identifies a wait."""
+
+
+def _end(duration: float | timedelta | datetime) -> datetime:
+    if isinstance(duration, datetime):
+        if duration.tzinfo is None:
+            raise UsageError(
+                f"run.sleep() got {duration} without a time zone", why="it may be resumed on another machine",
+                remedy="use an aware datetime, as datetime.now(timezone.utc) gives",
+            )  # fmt: skip
+        return duration
+    seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds):
+        raise UsageError("run.sleep() takes seconds, a timedelta or a datetime", why=f"got {duration!r}")
+    return datetime.now(UTC) + timedelta(seconds=seconds)

@@ -1,0 +1,157 @@
+"""Sub-agents: each with a plan, a state and a folder of its own, in the journal of the whole tree."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+from hashlib import blake2b
+from typing import Any
+
+from ...workspace.base import AgentError, StorageFailed, UsageError
+from ...workspace.journal.records import AgentBegun, AgentEnded
+from ...workspace.state import Kept, blobs
+from ..agent import Agent, describe
+from ..engine import PREVIEW, ScopeRun, Session, Suspended, check_outside_steps
+from ..steps import Codec, canonical, current_scope, encode, result_codec
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
+
+
+async def spawn(session: Session, agent: Agent, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run `agent` as the sub-agent `name` of `session`'s, or answer with its recorded result."""
+    if not isinstance(agent, Agent):
+        raise UsageError(f"run.spawn() takes an agent, not {agent!r}", remedy="decorate the function with @agent")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise UsageError(
+            f"{name!r} can't be a sub-agent's name", why="its folder is called so",
+            remedy="use up to 40 lower-case letters, digits, - and _, with a letter or digit first",
+        )  # fmt: skip
+    scope = _scope_of(session, name)
+    context = session.context
+    path = f"{session.path}/{name}" if session.path else name
+    if path in context.names:
+        raise AgentError(f"the agent {path!r} is already at work", remedy="give each sub-agent a name of its own")
+    session.check_going_on()
+    encoded = canonical(_bound(agent, name, args, kwargs), f"an argument of the agent {name}")
+    digest = blake2b(encoded, digest_size=8).hexdigest()
+    codec = result_codec(agent.function, f"the agent {path}")
+    known = context.moment.agents.get(path)
+    if known is not None and known.result is not None and known.args == digest:
+        context.answered += 1
+        return codec.decode(blobs.fetch(session.store, known.result))
+    begun: AgentBegun | None = None
+    if known is None or known.has_ended or (known.args, known.spawned_in) != (digest, scope.key):
+        preview = encoded[1:-1][:PREVIEW].decode(errors="ignore")
+        begun = AgentBegun(agent=path, scope=scope.key, args=digest, call=f"({preview})")
+    context.names.add(path)
+    try:
+        with scope.busy():
+            data = await _run(session, scope, agent, begun, path, args, kwargs, codec)
+    finally:
+        context.names.remove(path)
+    return codec.decode(data)
+
+
+async def _run(
+    session: Session, scope: ScopeRun, agent: Agent, begun: AgentBegun | None, path: str,
+    args: tuple[Any, ...], kwargs: dict[str, Any], codec: Codec,
+) -> bytes:  # fmt: skip
+    """Enter the agent; what it returns, as it is recorded."""
+    context = session.context
+    for needed in agent.resources:
+        if needed.name not in session.run.resources:
+            raise UsageError(
+                f"the agent {path!r} needs the resource {needed.name!r}, which is not open",
+                remedy="declare it at the agent that the run begins with: they are the whole tree's",
+            )
+    if begun is not None:
+        session.journal.add(begun)
+        await scope.durable()
+        session.projector.want(session.files.state)
+    if path not in context.workspace.files:
+        context.workspace.join(path)
+    if context.watch:
+        context.watch.agent_begun(path)
+    try:
+        child = context.agents[path] = Session(context, agent, path, scope)
+        child.publish_schemas()
+        result = await _outcome(child, args, kwargs)
+        data = encode(result, f"the result of the agent {path}")
+        codec.decode(data)  # refused here, not at every start after it has been recorded
+        kept = blobs.keep(session.store, data, session.journal.epoch) if data != b"null" else Kept()
+        session.journal.add(AgentEnded(agent=path, result=kept.result, blob=kept.blob))
+        await scope.durable()
+    except StorageFailed:
+        raise
+    except asyncio.CancelledError as error:
+        if context.suspension:
+            raise Suspended from error  # the caller's scope is stopped, too, whatever it makes of that
+        raise
+    except Exception as error:
+        if context.suspension:
+            raise Suspended from error  # it has made something of its own of it
+        session.journal.add(AgentEnded(agent=path, error=describe(error, session.store.url)))
+        session.journal.flush()
+        raise
+    finally:
+        context.agents.pop(path, None)
+        for files in (session.files, context.workspace.files[path]):
+            session.projector.want(files.state)
+        if context.watch:
+            context.watch.agent_ended(path)
+    return data
+
+
+async def _outcome(child: Session, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What the agent returns or raises, in a task of its own. If the wait for it is cancelled, it is abandoned, and
+    cancelled itself if that is a person's wish or comes twice."""
+    begun = asyncio.Event()
+
+    async def call() -> Any:
+        await begun.wait()  # an eager task would run before anybody could cancel it
+        return await child.call(*args, **kwargs)
+
+    task = child.task = asyncio.create_task(call(), name=child.path)
+    begun.set()
+    try:
+        await asyncio.wait([task])
+    except asyncio.CancelledError:
+        child.abandon()
+        if child.context.suspension:
+            task.cancel()
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            task.cancel()
+            await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # it has been seen
+        raise
+    return task.result()
+
+
+def _scope_of(session: Session, name: str) -> ScopeRun:
+    """The scope of `session` that the call is made in."""
+    check_outside_steps(f"the agent {name!r} was spawned")
+    scope = session.scope or session.root
+    if current_scope.get() is not scope:
+        raise AgentError(
+            f"the agent {name!r} was spawned beside the scope {scope.title!r}", why="one scope at a time commits",
+            remedy="spawn it in that scope's function, with the `run` that was handed to it",
+        )  # fmt: skip
+    if scope.ended:
+        raise AgentError(f"the agent {name!r} was spawned after its scope had ended", remedy="await it before")
+    return scope
+
+
+def _bound(agent: Agent, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments by parameter, the run apart: a default that is spelled out is not another argument."""
+    signature = inspect.signature(agent.function)
+    try:
+        bound = signature.bind(None, *args, **kwargs)
+    except TypeError as error:
+        raise TypeError(f"the agent {name}: {error}") from None
+    bound.apply_defaults()
+    del bound.arguments[next(iter(signature.parameters))]
+    return dict(bound.arguments)

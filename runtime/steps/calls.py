@@ -1,0 +1,242 @@
+"""`@step`: functions whose results are kept.
+
+Inside a run a call goes to the scope at work (engine/scope.py); outside it is the plain function.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Awaitable, Callable, Container, Coroutine, Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any, Generic, NewType, Protocol, TypeVar, overload
+
+import msgspec
+
+from ...workspace.base import UsageError
+from . import declared
+from .codec import Codec
+from .partial import OnPartial, Partial
+from .retry import Retry
+
+R = TypeVar("R")
+
+
+class Scope(Protocol):
+    """What a step needs of the scope it is called in (engine/scope.py)."""
+
+    was_stopped: bool  # one of its calls has raised because the agent is to stop
+
+    def stop(self) -> None: ...
+
+    def call(
+        self, step: Step[Any], args: tuple[Any, ...], kwargs: dict[str, Any], named: str | None = None
+    ) -> Coroutine[Any, Any, Any]: ...
+    async def perform(self, call: Any) -> Any: ...
+
+
+class RunParameter:
+    """The base of `Run`: a parameter of a step that is annotated with it receives the run."""
+
+
+current_scope: ContextVar[Scope | None] = ContextVar("current_scope", default=None)
+"""The scope that calls made here belong to; None outside a run. Tasks and threads inherit it."""
+
+runs_going: set[object] = set()
+"""The runs of this process that have not ended. Changed by adding and discarding only, since each has its thread."""
+
+MODEL = "model"
+"""The parameter of a step that receives the name of a fallback model."""
+
+Key = NewType("Key", str)
+"""The type of a parameter of an effect that receives the idempotency key, whatever it is called and wherever it is."""
+
+KEY = "key"
+"""The same of a parameter without that type, by its name."""
+
+
+class Step(Generic[R]):
+    """A function whose result is kept: an equal call after a crash is answered from there.
+
+    May be repeated until its result is durable, so it should change nothing outside; that is what an effect is for.
+    """
+
+    is_effect = False
+    verify: Callable[..., Any] | None = None
+    not_done: tuple[type[BaseException], ...] = ()
+    idempotent = False
+
+    @property
+    def needs_person(self) -> bool:
+        """Only a person can say whether an effect in doubt has happened: a start can neither verify nor repeat it."""
+        return self.verify is None and not self.idempotent
+
+    def __init__(
+        self, function: Callable[..., Any], *, name: str | None, retry: Retry | None, on_partial: OnPartial,
+        fallback: Sequence[str] = (),
+    ):  # fmt: skip
+        self.function = function
+        self.name = str(name or getattr(function, "__name__", "step"))
+        self.retry, self.on_partial, self.fallback = retry, on_partial, tuple(fallback)
+        self.is_async = declared.is_async(function)
+        # Equal for a closure, a partial or an object that is made anew.
+        self.code = getattr(inspect.unwrap(declared.function_of(function)), "__code__", function)
+        self.__wrapped__, self.__doc__, self.__name__ = function, function.__doc__, self.name
+        self.__module__ = function.__module__
+        self._shape: _Shape | None = None
+
+    @property
+    def shape(self) -> _Shape:
+        """What the signature says. Looked at only at the first call, when all names in annotations are defined."""
+        if self._shape is None:
+            self._shape = _Shape(self)
+        return self._shape
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, R]:
+        # A coroutine, and not any awaitable, so that type checkers name a call without `await`.
+        scope = current_scope.get()
+        return self.outside(args, kwargs) if scope is None else scope.call(self, args, kwargs)
+
+    def outside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call where nothing is known of a run."""
+        return self.function(*args, **kwargs)
+
+    async def perform(self, call: Any) -> Any:
+        """Do what a call of this asks for, when it is not answered from the record."""
+        scope: Scope = call.scope
+        return await scope.perform(call)
+
+    async def recheck(self, call: Any, done: Any) -> None:
+        """Find out whether what is on record is so. Only effects can."""
+
+    def ask_again(self, call: Any, error: UsageError) -> None:
+        """A recorded answer of a person can't be used. Only effects have such answers."""
+        raise error
+
+    def __repr__(self) -> str:
+        return f"<{'effect' if self.is_effect else 'step'} {self.name}>"
+
+
+class _Shape:
+    """A step's signature: which parameters identify a call, which the runtime fills in, what comes back."""
+
+    def __init__(self, step: Step[Any]):
+        function, name = step.function, step.name
+        try:
+            hints = declared.hints_of(function)
+        except NameError as error:
+            raise UsageError(
+                f"the annotations of {name} can't be resolved", why=str(error),
+                remedy="import the name where the step is defined, not only for type checking",
+            ) from error  # fmt: skip
+        self._hints = hints
+        signature = inspect.signature(function)
+        self.partial = next((p for p, hint in hints.items() if hint is Partial and p != "return"), None)
+        self.run = run_parameter(hints)
+        self.key = key_parameter(hints, signature.parameters) if step.is_effect else None
+        if not step.is_effect and Key in hints.values():
+            raise UsageError(f"{name} has no idempotency key", why="it is a step", remedy="make it an @effect")
+        injected = {p for p in (self.partial, self.run, self.key) if p}
+        rest = [p for p in signature.parameters.values() if p.name not in injected]
+        self._whole, self.signature = signature, signature.replace(parameters=rest)
+        ordinary = all(p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for p in rest)
+        self.names = tuple(p.name for p in rest) if ordinary else None
+        self.defaults = {p.name: _default(p) for p in rest if _default(p) is not p.empty}
+        kind = hints.get("return", Any)
+        self.codec = Codec(kind, f"the result of {name}")
+        if self.partial and step.is_effect:
+            raise UsageError(f"the effect {name} can't be streamed", remedy="stream in a step, and act in an effect")
+        if self.partial and not step.is_async:
+            raise UsageError(f"the streamed step {name} must be `async def`", why="writing to a Partial is awaited")
+        if step.fallback and MODEL not in signature.parameters:
+            raise UsageError(
+                f"{name} has fallback models and can't be told which to ask",
+                remedy=f"give it a parameter called `{MODEL}`: it receives the fallback's name",
+            )
+        if step.on_partial == "accept" and kind not in (str, Any):
+            raise UsageError(f"{name} can't accept a partial", why=f"its result is {kind!r} and a partial is text")
+
+    def bind(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The arguments by parameter, defaults included: what identifies the call."""
+        if not kwargs and self.names is not None and len(args) == len(self.names):
+            return dict(zip(self.names, args, strict=True))
+        try:
+            bound = self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{name}(): {error}") from None
+        bound.apply_defaults()
+        return bound.arguments
+
+    def decode(self, encoded: bytes) -> dict[str, Any]:
+        """Recorded arguments, as the types they are annotated with. UsageError if they are not of this signature."""
+        try:
+            recorded = msgspec.json.decode(encoded, type=dict[str, msgspec.Raw])
+        except msgspec.ValidationError as error:
+            raise UsageError("the recorded arguments can't be read", why=str(error)) from error
+        known = self.signature.parameters.keys()
+        if not recorded.keys() <= known <= recorded.keys() | self.defaults.keys():
+            raise UsageError("the recorded arguments are those of another signature", why=", ".join(recorded))
+        found = {name: Codec(self._hints.get(name, Any), name).decode(bytes(raw)) for name, raw in recorded.items()}
+        return {name: found[name] if name in found else self.defaults[name] for name in known}
+
+    def unbind(self, arguments: dict[str, Any], injected: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What the function is called with. `injected` is what the runtime fills in."""
+        if self.names is not None:
+            return (), {**arguments, **injected}
+        signature, whole = self._whole if injected else self.signature, {**arguments, **injected}
+        bound = inspect.BoundArguments(signature, {name: whole[name] for name in signature.parameters})
+        return bound.args, bound.kwargs
+
+
+def _default(parameter: inspect.Parameter) -> Any:
+    """What it is if a call does not say; `Parameter.empty` if each has to."""
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        return ()
+    return {} if parameter.kind is parameter.VAR_KEYWORD else parameter.default
+
+
+def key_parameter(hints: Mapping[str, Any], parameters: Container[str]) -> str | None:
+    """The parameter that receives the idempotency key, if there is one."""
+    typed = next((name for name, hint in hints.items() if hint is Key and name != "return"), None)
+    return typed or (KEY if KEY in parameters else None)
+
+
+def run_parameter(hints: dict[str, Any]) -> str | None:
+    """The parameter that receives the run, by what `typing.get_type_hints` says of a function."""
+    return next((name for name, hint in hints.items() if _is_run(hint) and name != "return"), None)
+
+
+def _is_run(hint: Any) -> bool:
+    kind = typing.get_origin(hint) or hint
+    return isinstance(kind, type) and issubclass(kind, RunParameter)
+
+
+@overload
+def step(function: Callable[..., Awaitable[R]], /) -> Step[R]: ...
+@overload
+def step(function: Callable[..., R], /) -> Step[R]: ...
+@overload
+def step(
+    *,
+    name: str | None = None,
+    retry: Retry | None = None,
+    on_partial: OnPartial = "continue",
+    fallback: Sequence[str] = (),
+) -> Callable[[Callable[..., Any]], Step[Any]]: ...
+def step(
+    function: Callable[..., Any] | None = None, /, *,
+    name: str | None = None, retry: Retry | None = None, on_partial: OnPartial = "continue",
+    fallback: Sequence[str] = (),
+) -> Any:  # fmt: skip
+    """Make a function a step, sync or async: once it has returned, its result is on the storage.
+
+    A call is known by its scope, `name`, arguments, and how many equal calls came before it in that scope. Arguments
+    and result must be JSON-serialisable; the result comes back as the annotated type. A parameter annotated `Partial`
+    makes it a streamed step, one annotated `Run` receives the run. `on_partial`: what to do with an answer that was cut
+    off: `continue` from it, `restart`, or `accept` it, marker appended, as the result. `fallback` names models that are
+    asked in order, through the parameter `model`, when the call fails otherwise for good. Not guaranteed: that the
+    function runs only once.
+    """
+    if function is None:
+        return lambda function: step(function, name=name, retry=retry, on_partial=on_partial, fallback=fallback)  # type: ignore[call-overload]
+    return Step(function, name=name, retry=retry, on_partial=on_partial, fallback=fallback)

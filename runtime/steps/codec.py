@@ -1,0 +1,254 @@
+"""The user's values as JSON and back: arguments, results, and the agent's state.
+
+msgspec does the work; pydantic models (2.11 or newer) are recognised when the user's code has imported pydantic, and
+written by their fields' own names. What comes back has the annotated type, at the first call as at a re-entry, so that
+a type can't change only after a crash.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from ...workspace.base import NotSerializable, UsageError, decoder
+from .declared import hints_of
+
+_REMEDY = "use JSON values, dataclasses, TypedDicts, pydantic models, datetimes, bytes, enums, or convert it yourself"
+
+
+def _encode_other(value: Any) -> Any:
+    if isinstance(value, _pydantic("BaseModel")):
+        return value.model_dump(mode="json", round_trip=True, by_alias=False)
+    if isinstance(value, str):
+        return str(value)
+    raise NotImplementedError(type(value).__qualname__)
+
+
+def _decode_other(kind: type, value: Any) -> Any:
+    if issubclass(kind, _pydantic("BaseModel")):
+        return kind.model_validate(value, by_alias=False, by_name=True)  # type: ignore[attr-defined]
+    raise NotImplementedError(kind.__qualname__)
+
+
+_plain = msgspec.json.Encoder(enc_hook=_encode_other)
+_canonical = msgspec.json.Encoder(enc_hook=_encode_other, order="sorted")
+_packed = msgspec.msgpack.Encoder(enc_hook=_encode_other)
+_quick = msgspec.msgpack.Encoder()
+
+
+DEPTH = 90
+"""So many lists and objects may be inside each other: the files that show a value have a few around it, and what reads
+them back stops at 100, or where the stack of the process ends."""
+
+_TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
+_LISTS = bytes.maketrans(b"{}", b"[]")
+_OTHERS = bytes(each for each in range(256) if each not in b"[]{}")
+_NOT_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
+"""The beginning of such a number in msgpack. Other values may have these bytes, too."""
+
+_UNFIT = (TypeError, NotImplementedError, UnicodeEncodeError, ValueError, OverflowError, RecursionError)
+
+
+def canonical(value: Any, what: str) -> bytes:
+    """The one JSON text of a value: equal values have equal texts, whatever the order of their keys."""
+    return check_depth(_encode(_canonical, value, what), what)
+
+
+def encode(value: Any, what: str) -> bytes:
+    """JSON to keep. NotSerializable names the place, as in `what.items[3].when`."""
+    return check_depth(_encode(_plain, value, what), what)
+
+
+def encode_of_any_depth(value: Any, what: str) -> bytes:
+    """JSON to compare. What is kept of it is checked for its depth."""
+    return _encode(_plain, value, what)
+
+
+def unchecked(value: Any, what: str) -> bytes:
+    """JSON to compare. What is kept of it is checked by `check_depth`, and by `check_numbers` if it has a `null`."""
+    try:
+        return _plain.encode(value)
+    except _UNFIT as error:
+        raise _unkept(value, what, error) from error
+
+
+def fingerprint(value: Any) -> bytes | None:
+    """Bytes that are the same while the value is: msgpack, which costs a fifth of JSON where most of it is text. None
+    if msgspec does not know the value by itself: then it would cost as much."""
+    try:
+        return _quick.encode(value)
+    except _UNFIT:
+        return None
+
+
+def check_numbers(value: Any, what: str) -> None:
+    """NotSerializable if a number in it is not finite. JSON has `null` for that, msgpack the number itself."""
+    try:
+        is_suspect = _NOT_FINITE.search(_packed.encode(value)) is not None
+    except _UNFIT:  # an integer of more than 64 bits
+        is_suspect = True
+    if is_suspect:
+        for place, reason in _faults(value, what, 0):
+            raise NotSerializable(f"{place} can't be kept", why=reason, remedy=_REMEDY)
+
+
+def check_depth(data: bytes, what: str, *, around: int = 0) -> bytes:
+    """Returns the JSON. NotSerializable if with `around` levels around it it is nested too deep to be read back."""
+    if data.count(b"[") + data.count(b"{") + around <= DEPTH:
+        return data
+    left = _TEXT.sub(b"", data).translate(_LISTS, _OTHERS)
+    for _ in range(DEPTH - around):
+        left = left.replace(b"[]", b"")  # one level of it, the innermost
+        if not left:
+            return data
+    raise NotSerializable(f"{what} can't be kept", why=f"it is nested more than {DEPTH} deep", remedy="make it flatter")
+
+
+def _encode(encoder: msgspec.json.Encoder, value: Any, what: str) -> bytes:
+    try:
+        data = encoder.encode(value)
+    except _UNFIT as error:
+        raise _unkept(value, what, error) from error
+    if b"null" in data:  # which is also what msgspec makes of NaN
+        check_numbers(value, what)
+    return data
+
+
+def _unkept(value: Any, what: str, error: Exception) -> NotSerializable:
+    place, reason = next(_faults(value, what, 0), (what, str(error)))
+    return NotSerializable(f"{place} can't be kept", why=reason, remedy=_REMEDY)
+
+
+def _faults(value: Any, place: str, depth: int) -> Iterator[tuple[str, str]]:
+    """Where in `value` something is not JSON, and what."""
+    if depth > DEPTH:
+        yield place, f"it is nested more than {DEPTH} deep, or contains itself"
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            yield place, f"{value} is not JSON"
+    elif isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            yield place, "half of a surrogate pair is not text"
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            if not _is_leaf({key: 0}):
+                yield f"{place}.{key!r}", f"a {type(key).__qualname__} can't be a key"
+            yield from _faults(inner, f"{place}.{key}", depth + 1)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for index, inner in enumerate(value):
+            yield from _faults(inner, f"{place}[{index}]", depth + 1)
+    elif isinstance(value, _pydantic("BaseModel")):
+        yield from _faults(value.model_dump(mode="json", round_trip=True, by_alias=False), place, depth + 1)
+    elif (fields := _fields(value)) is not None:
+        for name in fields:
+            yield from _faults(getattr(value, name, None), f"{place}.{name}", depth + 1)
+    elif not _is_leaf(value):
+        yield place, f"a {type(value).__qualname__} is not JSON"
+
+
+def _fields(value: Any) -> tuple[str, ...] | None:
+    for attribute in ("__struct_fields__", "__dataclass_fields__", "__attrs_attrs__"):
+        if hasattr(type(value), attribute):
+            return tuple(getattr(field, "name", field) for field in getattr(type(value), attribute))
+    return None
+
+
+def _is_leaf(value: Any) -> bool:
+    try:
+        _plain.encode(value)
+    except (TypeError, NotImplementedError, UnicodeEncodeError, ValueError):
+        return False
+    return True
+
+
+def _pydantic(name: str) -> Any:
+    """A class of pydantic's, or no class at all: a program that has not imported it has no values of it."""
+    module = sys.modules.get("pydantic")
+    return getattr(module, name) if module else ()
+
+
+class Codec:
+    """JSON to one type. `Any`, or no annotation, means JSON's own types."""
+
+    def __init__(self, kind: Any, what: str):
+        kind = Any if kind is object else kind
+        self.kind, self._what = kind, what
+        self._adapter: Any = None
+        self.is_plain = kind is Any
+        if not self.is_plain and (foreign := _foreign(kind)) is not None:
+            raise UsageError(
+                f"{what} has a type that can't be read back", why=f"{foreign.__qualname__} is not JSON", remedy=_REMEDY
+            )
+        try:
+            self._decoder: msgspec.json.Decoder[Any] = decoder(kind, dec_hook=_decode_other)
+        except TypeError as error:  # a type msgspec can't build; pydantic may
+            if not (adapter := _pydantic("TypeAdapter")):
+                raise UsageError(f"{what} has a type that can't be read back", why=str(error)) from error
+            self._adapter = adapter(kind)
+
+    def decode(self, data: bytes) -> Any:
+        """The value in `data`. UsageError if it is not of the type."""
+        try:
+            if self._adapter:
+                return self._adapter.validate_json(data, by_alias=False, by_name=True)
+            return self._decoder.decode(data)
+        except (ValueError, NotImplementedError, TypeError) as error:  # msgspec's and pydantic's are ValueErrors
+            raise UsageError(f"{self._what} is not what its type says", why=str(error)) from error
+
+    def schema(self) -> dict[str, Any]:
+        """The type as a JSON Schema (draft 2020-12), for editors."""
+        if self.is_plain:
+            return {}
+        try:
+            if isinstance(self.kind, type) and issubclass(self.kind, _pydantic("BaseModel")):
+                found: dict[str, Any] = self.kind.model_json_schema(by_alias=False)  # type: ignore[attr-defined]
+            elif self._adapter:
+                found = self._adapter.json_schema(by_alias=False)
+            else:
+                found = msgspec.json.schema(self.kind)
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"{self._what} has a type that no schema can be made of", why=str(error)) from error
+        return found
+
+
+def _foreign(kind: Any) -> type | None:
+    """A class somewhere in a type that neither msgspec nor pydantic can make of JSON. Found before a step runs: an
+    effect that has happened and can't be read back would be in doubt for ever."""
+    from msgspec import inspect
+
+    try:
+        waiting: list[Any] = [inspect.type_info(kind)]
+    except TypeError:
+        return None  # for pydantic to judge
+    seen: set[int] = set()
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, inspect.CustomType) and not issubclass(node.cls, _pydantic("BaseModel")):
+            return node.cls
+        if isinstance(node, msgspec.Struct):
+            waiting += [getattr(node, name) for name in node.__struct_fields__]
+        elif isinstance(node, tuple):
+            waiting += node
+    return None
+
+
+ANY = Codec(Any, "the value")
+
+
+def result_codec(function: Callable[..., Any], name: str = "") -> Codec:
+    """What a scope or an agent returns comes back as the type its function is annotated with, as a step's does."""
+    try:
+        kind = hints_of(function).get("return", Any)
+    except (NameError, TypeError):
+        return ANY
+    return Codec(kind, f"the result of {name or getattr(function, '__name__', 'the scope')}")

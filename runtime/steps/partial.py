@@ -1,0 +1,118 @@
+"""`Partial`: what a streamed step writes its answer to, and where it finds what an earlier attempt had of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+from ...workspace.base import AgentError, NotSerializable
+
+if TYPE_CHECKING:
+    from ...workspace.journal.records import PartialPromoted
+    from ...workspace.store import Store
+    from ...workspace.views import Behind, Marker, PartialHead, Projector
+
+OnPartial = Literal["continue", "restart", "accept"]
+RECOVERIES = 2
+"""So often in a row an answer is continued; then it is begun anew, lest a bad beginning stays for ever."""
+
+_SYNC_SECONDS = 1.0
+
+
+class Partial:
+    """One streamed answer. Ask for it by annotating a parameter of a step with it.
+
+    `recovered` is the text an earlier attempt of an equal call had got, or None; it may be empty. `marker` says when
+    and by what that attempt was cut off, and its `str()` is made for a prompt. `text` is the whole answer so far, the
+    recovered text included. What is written is in a file in partials/ soon after, within the 5% rule: a kill loses
+    what came in the last moments. Not guaranteed: what a power failure leaves of it; it is told from what is whole.
+    """
+
+    def __init__(
+        self, store: Store, behind: Behind, projector: Projector, path: str, head: PartialHead,
+        recovered: str | None, marker: Marker | None, watch: Callable[[int], None] | None,
+    ):  # fmt: skip
+        self.recovered, self.marker = recovered, marker
+        self._projector, self._watch = projector, watch
+        self.ended = False
+        self._parts = [recovered] if recovered else []
+        self._length = len(recovered or "")
+        self.file = PartialFile(store, behind, path, head, lambda: self.text)
+
+    async def write(self, text: str) -> None:
+        """Add `text` to the answer; it is in the file before this returns, within the 5% rule."""
+        if not isinstance(text, str):
+            raise TypeError(f"a partial is text, not {type(text).__qualname__}")
+        if self.ended:
+            raise AgentError(
+                "written to a Partial whose step has ended",
+                remedy="await every task that writes before the step returns",
+            )
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise NotSerializable(f"{text!r} can't be streamed", why="half of a surrogate pair is not text") from error
+        self._parts.append(text)
+        self._length += len(text)
+        self._projector.mark(self.file)
+        if self._watch:
+            self._watch(self._length)
+
+    @property
+    def has_new(self) -> bool:
+        """Whether this attempt has written anything."""
+        return self._length > len(self.recovered or "")
+
+    @property
+    def text(self) -> str:
+        if len(self._parts) > 1:
+            self._parts = ["".join(self._parts)]
+        return self._parts[0] if self._parts else ""
+
+
+class PartialFile:
+    """The file of one partial, as the projector sees it."""
+
+    def __init__(self, store: Store, behind: Behind, path: str, head: PartialHead, text: Callable[[], str]):
+        self.path, self.head = path, head
+        self._store, self._behind, self._text = store, behind, text
+        self._synced = time.monotonic()
+        # The file is there from the start, so that an answer cut off before its first word is noticed too.
+        self.write()
+
+    def write(self) -> None:
+        """Without a sync, so that it can follow nearly every token; with one about every second."""
+        from ...workspace.journal.records import now
+        from ...workspace.views import partial_files as format
+
+        began = time.monotonic()
+        sync: Literal["no", "data"] = "no"
+        if began - self._synced >= _SYNC_SECONDS:
+            sync, self._synced = "data", began
+        self.head = replace(self.head, at=now())
+        data = format.encode_partial(self.head, self._text())
+        self._behind.do(self.path, lambda: self._store.replace(self.path, data, sync=sync))
+
+    def remove(self) -> None:
+        self._behind.do(self.path, lambda: self._store.remove(self.path))
+
+
+def recover(store: Store, promoted: list[PartialPromoted], on_partial: OnPartial) -> tuple[str | None, Marker | None]:
+    """What the next attempt may see of the earlier ones: text and marker. The text is None if it is to begin anew."""
+    from ...workspace.views import partial_files as format
+
+    if not promoted:
+        return None, None
+    last = promoted[-1]
+    marker = format.marker_of(last)
+    if on_partial == "restart" or len(promoted) % (RECOVERIES + 1) == 0:
+        return None, marker
+    try:
+        parsed = format.parse_recovered(store.read(last.file).data)
+    except FileNotFoundError:
+        parsed = None
+    if parsed is None:
+        return None, replace(marker, damaged=True, characters=0)
+    return parsed[1], marker

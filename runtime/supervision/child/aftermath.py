@@ -1,0 +1,154 @@
+"""What is put right in a workspace when its process was killed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+from typing import NamedTuple, TypeVar
+
+from ....workspace.base import InvalidFile, LeaseHeld, SatchelError
+from ....workspace.inspect import Report, look
+from ....workspace.journal.records import Failure, Forced, PauseRequested
+from ....workspace.lifecycle import Workspace, opened, pausing
+from ....workspace.state import ROOT, Moment, Status
+from ....workspace.store import Store
+from ....workspace.views import BRIEF, Unsettled, pause_file, stable_read
+
+T = TypeVar("T")
+
+_PATIENCE = 2.0  # seconds until the lock of a process that was killed must be free
+
+
+class Left(NamedTuple):
+    """How the workspace is left. `was_closed`: by the process itself, which has said so, too."""
+
+    status: Status = "paused"
+    was_closed: bool = False
+    error: SatchelError | OSError | None = None  # what prevented that it was put right
+
+
+def after_kill(store: Store, request: PauseRequested, waited: float, since: datetime) -> Left:
+    """Bring the files to one moment after a forced stop, and let them say what it was. `request` is the pause that the
+    process may not have come to record, `waited` how many seconds it had for it, `since` when it was started."""
+
+    def put_right() -> Left:
+        moment = look(store).moment
+        if moment.clean:
+            was_closed = bool(moment.opened_at) and datetime.fromisoformat(moment.opened_at) >= since
+            return Left(moment.status, was_closed) if was_closed else Left()
+        with opened(store, "forced", Report()) as workspace:
+            _describe(workspace, request, waited)
+        return Left(workspace.moment.status)
+
+    try:
+        return _once_it_is_free(store, put_right)
+    except (SatchelError, OSError) as error:
+        return Left(error=error)
+
+
+def after_crashes(store: Store, why: str) -> SatchelError | OSError | None:
+    """Let the workspace say that its run is not started again, and why. Returns what prevented that. A run that was
+    paused, and died before it had opened the workspace, stays paused."""
+
+    def put_right() -> None:
+        moment = look(store).moment
+        if moment.clean and moment.pause is not None:
+            return
+        with opened(store, "recover", Report()) as workspace:
+            if workspace.was_finished:
+                workspace.close()
+            else:
+                workspace.close("failed", why, Failure("Crashed", why))
+
+    try:
+        _once_it_is_free(store, put_right)
+    except (SatchelError, OSError) as error:
+        return error
+    return None
+
+
+def _once_it_is_free(store: Store, put_right: Callable[[], T]) -> T:
+    """What this returns, tried again while the lock of the process that has died is still held."""
+    give_up = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            store.refresh()
+            return put_right()
+        except LeaseHeld:
+            if time.monotonic() > give_up:
+                raise
+            time.sleep(0.02)
+
+
+def stop_wanted(store: Store, since: datetime) -> PauseRequested | None:
+    """The stop that is wanted of a run whose process, started at `since`, has just died; None if it may be started
+    again. A pause.yaml that can't be understood is a plain pause, and so is one of a workspace that can't be looked at.
+    A pause that was over when the process was started does not come back because the process died before it said so."""
+    file = pause_file.seen(store)
+    try:
+        wanted = pausing.wish(store, look(store).moment)
+    except SatchelError:
+        return None if file is None else file.request("")
+    if wanted is None or wanted.is_overruling:
+        return None
+    pause = wanted.recorded
+    if pause is not None and pause.paused_at and wanted.is_lifted and datetime.fromisoformat(pause.paused_at) < since:
+        return None
+    if wanted.file is not None:
+        return wanted.file.request(wanted.by)
+    return wanted.recorded.request if wanted.recorded else None
+
+
+def after_stop(store: Store) -> None:
+    """Let the files of a run that was stopped in an emergency say so. Nothing runs it any more. What is in the way is
+    left to the next start: that the run stays stopped is durable already."""
+    with suppress(SatchelError, OSError):
+        seen = look(store)
+        if seen.moment.is_new:
+            return  # it has never run, and the wish in the file is all there is to say
+        with opened(store, "forced", Report(), seen=seen) as workspace:
+            wanted = pausing.wish(store, workspace.moment)
+            if workspace.was_finished or wanted is None:
+                workspace.close()
+                if workspace.was_finished:  # there is nothing left to stop
+                    stable_read.remove(store, pause_file.PATH, wanted.version if wanted else None)
+                return
+            if not wanted.in_force or pausing.requested(wanted) is not None:
+                pausing.stop(workspace, wanted)
+            workspace.close("paused", workspace.moment.reason)
+
+
+def _describe(workspace: Workspace, request: PauseRequested, waited: float) -> None:
+    store, moment, journal = workspace.store, workspace.moment, workspace.journal
+    if workspace.was_finished:
+        workspace.close()
+        return
+    wanted: pausing.Wish | None = None
+    with suppress(InvalidFile, Unsettled):  # it is kept aside when pause.yaml is filled in
+        wanted = pausing.wish(store, moment, BRIEF)
+        if wanted is not None and wanted.file is not None and not wanted.is_overruling:
+            request = wanted.file.request(wanted.by)
+    pause = moment.pause
+    if pause is None or (request.mode != pause.mode and request.mode != "drain"):
+        journal.add(request)
+    journal.add(Forced(under_way=_under_way(moment), waited=waited))
+    journal.flush()
+    if request.mode == "cancel" and not pausing.may_have_to_undo(moment):
+        workspace.close("cancelled", request.reason)
+        stable_read.remove(store, pause_file.PATH, wanted.version if wanted else None)
+        return
+    pausing.settle(workspace, forced=True)
+    workspace.close("paused", moment.reason)
+
+
+def _under_way(moment: Moment) -> tuple[str, ...]:
+    """What of it is on record, in words: effects that may have happened, and the scopes that were cut off."""
+    found = []
+    for path, agent in moment.agents.items():
+        of = f" of {path}" if path else ""
+        for key, scope in agent.scopes.items():
+            found += [f"{started.step}{started.call}{of}" for started in scope.started.values()]
+            found += [f"{scope.title!r}{of}"] if key != ROOT else []
+    return tuple(found)

@@ -1,0 +1,123 @@
+"""Starts a supervisor that outlives the terminal, and waits until its run is at work or over; and where its log is."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import IO
+
+from ....workspace.base import UsageError, slug
+from ....workspace.inspect import lease
+from ....workspace.store import Store
+from .child import interpreter
+
+LOG = ".satchel/run.log"
+_LOG_LIMIT = 8 << 20  # bytes of the log, and of what is kept of its past
+_PATIENCE = 60.0  # seconds; code that takes longer to import is none of ours
+_LOOK = 0.02
+_REMOTE_LOOK = 1.0
+_TOLD = 20  # lines
+
+
+@dataclass(frozen=True, slots=True)
+class Background:
+    """What became of it. `code` is None while it runs."""
+
+    pid: int
+    log: str
+    code: int | None = None
+    said: str = ""
+
+
+def detach(store: Store, words: list[str]) -> Background:
+    """Start `satchel WORDS` in a session of its own, which writes to the workspace's log."""
+    log = log_of(store)
+    with open_log(store) as output:
+        begin = output.tell()
+        process = subprocess.Popen(
+            [*interpreter(), *words], stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
+        )  # fmt: skip
+    give_up, looked_at = time.monotonic() + _PATIENCE, time.monotonic()
+    while time.monotonic() < give_up:
+        if (code := process.poll()) is not None:
+            return Background(process.pid, log, code, _said(log, begin))
+        if store.abilities.remote:
+            if time.monotonic() < looked_at + _REMOTE_LOOK:
+                time.sleep(_LOOK)
+                continue
+            store.refresh()
+            looked_at = time.monotonic()
+        held = lease.read(store)
+        if held and held.supervisor and held.supervisor.pid == process.pid:
+            break
+        time.sleep(_LOOK)
+    process.returncode = 0  # it is nobody's child any more once this process has ended; no warning is due
+    return Background(process.pid, log)
+
+
+def log_of(store: Store) -> str:
+    """In the workspace; of one in a bucket on this machine, where the person who reads it is."""
+    if not store.abilities.remote:
+        return os.path.join(store.url, LOG)
+    state = os.environ.get("XDG_STATE_HOME", "")
+    above = state if os.path.isabs(state) else os.path.expanduser("~/.local/state")
+    digest = hashlib.sha256(store.url.encode()).hexdigest()[:8]
+    return os.path.join(above, "satchel", "log", f"{slug(store.url)}-{digest}.log")
+
+
+def open_log(store: Store) -> IO[bytes]:
+    """The workspace's log, to append to."""
+    path = log_of(store)
+    if store.abilities.remote:
+        try:
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise UsageError("no log can be written", path=os.path.dirname(path), why=error.strerror,
+                             remedy="set XDG_STATE_HOME to a folder that can be written") from error  # fmt: skip
+    else:
+        store.append(LOG, b"")  # refuses what leads out of the workspace, and makes it for those whom it is for
+    bound_log(store)
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    file = os.fdopen(fd, "ab")
+    file.seek(0, os.SEEK_END)
+    return file
+
+
+def bound_log(store: Store) -> None:
+    """If the workspace's log has outgrown its limit, keep its end as `run.log.old` and let it begin again. Its writers
+    need not know: they append. Not guaranteed: a line that is written at this very moment may be lost."""
+    path = log_of(store)
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return  # there is none
+    with os.fdopen(fd, "r+b") as file, suppress(OSError):  # a full disk must not stop a run over its log
+        now = os.fstat(fd)
+        size = now.st_size
+        if size <= _LOG_LIMIT:
+            return
+        file.seek(size - _LOG_LIMIT)
+        with open(f"{path}.new", "wb", opener=_private) as old:
+            old.write(file.read())
+            with suppress(PermissionError):  # a log of another user, in a folder that several share
+                os.fchown(old.fileno(), now.st_uid, now.st_gid)
+            os.fchmod(old.fileno(), now.st_mode & 0o777)
+        os.replace(f"{path}.new", f"{path}.old")
+        file.truncate(0)
+
+
+def _private(path: str, flags: int) -> int:
+    with suppress(FileNotFoundError):
+        os.unlink(path)  # left by a crash, or a link
+    return os.open(path, flags | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
+def _said(log: str, begin: int) -> str:
+    with open(log, "rb") as file:
+        file.seek(begin)
+        lines = file.read().decode("utf-8", "replace").splitlines()
+    return "\n".join(lines[-_TOLD:])

@@ -1,0 +1,127 @@
+"""Starts one child process, hears how it ended, and tells it to stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import IO
+
+from ...engine import Word, uplink
+from ..emergency import processes
+from .signals import ASKED
+
+EXIT_CODES = {"completed": 0, "failed": 1, "paused": 3, "waiting": 4, "sleeping": 5, "cancelled": 7}
+"""By how the run has ended. 2: it was refused. 6: another process has it."""
+
+_IMPORTS = 60.0
+"""Seconds that a child may take to import its agent before it is expected to be heard."""
+
+FORCE_AFTER = 5.0
+"""Seconds that a child gets beyond its drain timeout: it forces by itself, if its loop lives."""
+
+
+class Child:
+    """A `satchel run` in a session of its own, with a lifeline that ends when this process does."""
+
+    def __init__(self, words: Sequence[str], *, is_only: bool, patience: float | None, output: IO[bytes] | None = None):
+        """`words` are those of the command line. `is_only`: this process is nobody else's supervisor, and may be
+        stopped with the child. `patience` (seconds): how long it may drain if this process dies; None: for ever.
+        `output` is where it writes; None: where this process does."""
+        reading, self._lifeline = os.pipe()
+        self._uplink, writing = os.pipe()
+        os.set_blocking(self._uplink, False)
+        held = signal.pthread_sigmask(signal.SIG_BLOCK, ASKED)  # the child begins so, until it can handle them
+        try:
+            supervised = f"{reading},{writing},{os.getpid() if is_only else 0},{'' if patience is None else patience}"
+            self._process = subprocess.Popen(
+                [*interpreter(), words[0], "--supervised", supervised, *words[1:]],
+                stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
+                pass_fds=(reading, writing),
+            )  # fmt: skip
+        except BaseException:
+            os.close(self._lifeline)
+            os.close(self._uplink)
+            raise
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, held)
+            os.close(reading)
+            os.close(writing)
+        self.pid = self._process.pid
+        self.last_word: Word | None = None
+        self._began = time.monotonic()
+        self._heard = 0.0  # when its loop has turned last; 0: not yet
+
+    @property
+    def age(self) -> float:
+        """Seconds since it was started."""
+        return time.monotonic() - self._began
+
+    def poll(self) -> int | None:
+        """None while it runs; then its exit code, negative for the signal that it died of."""
+        code = self._process.poll()
+        if self._lifeline >= 0:
+            self._listen()
+        if code is not None and self._lifeline >= 0:
+            os.close(self._uplink)
+            os.close(self._lifeline)
+            self._lifeline = -1
+        return code
+
+    def silent_for(self, now: float) -> float:
+        """Seconds since its event loop is known to have turned. Until it has, its code is being imported, and it is
+        silent only after a while."""
+        return now - (self._heard or self._began + _IMPORTS)
+
+    def _listen(self) -> None:
+        heard = uplink.read(self._uplink)
+        if heard.is_alive:
+            self._heard = time.monotonic()
+        self.last_word = heard.word or self.last_word
+
+    def ask(self, number: signal.Signals) -> None:
+        """Pass a signal on to it."""
+        with suppress(OSError):  # it has just ended
+            os.write(self._lifeline, b"!")  # so that it does not take our death for another signal
+        self._process.send_signal(number)
+
+    def freeze(self) -> None:
+        """Stop it, and what it has started in its group, until `thaw`. Not by SIGTSTP, which a process without a
+        terminal ignores."""
+        with suppress(OSError):  # it has just ended
+            os.killpg(self.pid, signal.SIGSTOP)
+
+    def thaw(self, seconds: float) -> None:
+        """Let it run again after so many seconds, in which it could not be heard."""
+        self._began += seconds
+        self._heard += seconds if self._heard else 0.0
+        with suppress(OSError):
+            os.killpg(self.pid, signal.SIGCONT)
+
+    def kill(self) -> None:
+        """Kill it and what it has started, unless that has left its session."""
+        processes.kill_sessions([self.pid])
+
+    def kill_rest(self) -> None:
+        """Of a child that has ended: kill what it has left behind in its session."""
+        processes.kill_sessions([self.pid])
+
+
+def interpreter() -> list[str]:
+    """What runs `satchel` as this process does. The current folder is importable there only if it is here."""
+    is_safe = not sys.path or sys.path[0] not in ("", os.getcwd())
+    return [sys.executable, *(["-P"] if is_safe else []), "-m", "satchel"]
+
+
+def how_it_died(code: int) -> str:
+    """`of SIGKILL`, `with exit code 86`."""
+    if code >= 0:
+        return f"with exit code {code}"
+    try:
+        return f"of {signal.Signals(-code).name}"
+    except ValueError:
+        return f"of signal {-code}"

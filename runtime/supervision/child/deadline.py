@@ -1,0 +1,212 @@
+"""When a child must have stopped, whatever has asked for that: pause.yaml, a window that opens, the budget's time.
+
+A child whose loop lives stops by itself in time. One that is blocked by its code, or frozen, does not even notice. So
+its supervisor glances at two versions and the clock, and looks at the journal only when the time for a stop is up.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, NamedTuple
+
+from ....workspace.base import DEFINITION, SatchelError
+from ....workspace.formats import Definition
+from ....workspace.inspect import define
+from ....workspace.store import Store, Version
+from ....workspace.views import pause_file
+from .pause_watch import Glance
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from ....workspace.journal.records import PauseRequested
+    from ....workspace.state import Moment
+
+_AGAIN = 5.0
+"""Seconds until the next look, if the workspace could not be read."""
+
+
+class Late(NamedTuple):
+    """A stop that should be over by now, and how many seconds ago it was asked for."""
+
+    request: PauseRequested
+    waited: float
+
+
+class _Seen(NamedTuple):
+    """What a look has told: the stop that is wanted, and when the clock may ask for the next one."""
+
+    wanted: Late | None
+    next_limit: datetime | None = None
+
+
+class Deadline:
+    """Of one child, from its start on. `now` is always time.monotonic; `clock` tells the time of day, in UTC."""
+
+    def __init__(
+        self, store: Store, pause: Glance, drain_timeout: float | None, grace: float, now: float,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ):  # fmt: skip
+        """`drain_timeout` takes the place of what workspace.yaml says, unless it is None; `grace` is how much longer a
+        child has to force its stop itself. Both in seconds. A pause.yaml that is there already is for the child's start
+        to judge."""
+        self._store, self._pause, self._clock = store, pause, clock
+        self._drain_timeout, self._grace = drain_timeout, grace
+        self.began = clock()
+        self._asked_at: float | None = None  # since when pause.yaml asks for a stop
+        self._asked_for = ""  # `requested_at` of that stop, once it is recorded
+        self._looks_at = float("inf")
+        self._looking: Future[_Seen] | None = None
+        self._next_limit: datetime | None = None
+        self._version: Version | None = None  # of workspace.yaml
+        self._definition: Definition | None = None
+        self._look_at_definition(now)
+
+    @property
+    def patience(self) -> float | None:
+        """Seconds from the wish for a stop to the kill. None: never, since a stop is to be extended."""
+        if self._drain_timeout is not None:
+            return self._drain_timeout + self._grace
+        definition = self._definition or Definition("", "")
+        return None if definition.drain_then == "extend" else definition.drain_timeout + self._grace
+
+    @property
+    def extended(self) -> float | None:
+        """Seconds after which a stop is late that nothing enforces. None: this one is enforced."""
+        return None if self.patience is not None else (self._definition or Definition("", "")).drain_timeout
+
+    def waited(self, now: float) -> float:
+        """Seconds since pause.yaml asks for a stop; 0 if it does not."""
+        return 0.0 if self._asked_at is None else now - self._asked_at
+
+    def prolong(self, seconds: float) -> None:
+        """Child and supervisor were frozen for so long."""
+        self._looks_at += seconds
+        if self._asked_at is not None:
+            self._asked_at += seconds
+
+    def pause_has_changed(self, now: float) -> None:
+        """The `Glance` has seen another version of pause.yaml."""
+        file = self._pause.file
+        self._look_in_time(now)  # also if it is gone: the wish may be on record, and what the clock wants is due again
+        if file is None or file.lets_go_on:
+            self._asked_at, self._asked_for = None, ""
+            return
+        is_another = self._asked_for and file.requested_at and file.requested_at != self._asked_for
+        if self._asked_at is None or is_another:
+            self._asked_at = now
+        self._asked_for = file.requested_at
+
+    def overdue(self, now: float) -> Late | None:
+        """The stop that should be over by now, if there is one. Where a look takes its time, it is answered later."""
+        self._look_at_definition(now)
+        if self._next_limit is not None and self._clock() >= self._next_limit:
+            self._next_limit = None
+            self._look_in_time(now)
+        if self._looking is None:
+            if now < self._looks_at:
+                return None
+            self._looks_at = float("inf")
+            self._looking = self._begin_look(now)
+        if not self._looking.done():
+            return None
+        looking, self._looking = self._looking, None
+        try:
+            wanted, self._next_limit = looking.result()
+        except (SatchelError, OSError):  # the storage does not answer; a child that needs it stops by itself
+            self._looks_at = now + _AGAIN
+            return None
+        if wanted is None or self.patience is None:
+            return None
+        if (left := self.patience - wanted.waited) > 0:
+            self._looks_at = min(self._looks_at, now + left)
+            return None
+        return wanted
+
+    def _look_in_time(self, asked_at: float) -> None:
+        """Look when a stop that was asked for then should be over."""
+        if self.patience is not None:
+            self._looks_at = min(self._looks_at, asked_at + self.patience)
+
+    def _look_at_definition(self, now: float) -> None:
+        version = self._store.version(DEFINITION)
+        if version == self._version:
+            return
+        is_another, self._version = self._version is not None, version
+        try:
+            self._definition = define(self._store)
+        except SatchelError:
+            return  # the child says what is wrong with it, and goes on with what it said before
+        if is_another or self._definition.windows or self._definition.budget.time is not None:
+            self._look_in_time(now if self._asked_at is None else self._asked_at)  # it may be less patient than before
+
+    def _begin_look(self, now: float) -> Future[_Seen]:
+        """Over a network in a thread of its own, so that signals are heard meanwhile."""
+        from concurrent.futures import Future
+
+        future: Future[_Seen] = Future()
+
+        def work() -> None:
+            try:
+                future.set_result(self._look(now))
+            except Exception as error:
+                future.set_exception(error)
+
+        if self._store.abilities.remote:
+            threading.Thread(target=work, name="satchel-deadline", daemon=True).start()
+        else:
+            work()
+        return future
+
+    def _look(self, now: float) -> _Seen:
+        from ....workspace.inspect import look
+        from ....workspace.lifecycle import Wish
+
+        seen = look(self._store, described=self._definition)  # the last one that could be understood
+        moment, file, at = seen.moment, self._pause.file, self._clock()
+        is_file_wish = file is not None and not file.lets_go_on and not file.is_of(moment.lifted)
+        if (pause := moment.pause) is not None:
+            is_short = Wish(pause, file).is_short(seen.definition.idle_below)
+            stays = bool(pause.paused_at) and moment.clean and is_short
+            if stays or (file is not None and file.lets_go_on):
+                return _Seen(None)
+            since_recorded = (at - datetime.fromisoformat(pause.requested_at)).total_seconds()
+            return _Seen(Late(pause.request, self.waited(now) if is_file_wish else since_recorded))
+        if file is not None and is_file_wish:
+            by = self._store.trace(pause_file.PATH).by
+            return _Seen(Late(file.request(by), self.waited(now)))
+        return self._look_at_limits(moment, self._checked(seen.definition), at)
+
+    def _checked(self, definition: Definition) -> Definition:
+        """Without windows that are no times: the child has refused them, and goes on with those from before."""
+        from ...limits import windows
+
+        try:
+            windows.check(self._store, definition)
+        except SatchelError:
+            return replace(definition, windows=())
+        return definition
+
+    def _look_at_limits(self, moment: Moment, definition: Definition, at: datetime) -> _Seen:
+        """What the clock wants of a child that has not asked for a pause itself. A window that was open when it started
+        was overruled by a person."""
+        from ....workspace.journal.records import PauseRequested
+        from ...limits import Share, budget, pause_for, windows
+
+        limits = []
+        # One by one, as the child does: one that was overruled may last longer than one that opens in it.
+        for window in definition.windows:
+            opened = windows.current([window], at)
+            if opened is not None and opened.begin > self.began and not windows.is_overruled(opened, moment):
+                return _Seen(Late(pause_for(opened), (at - opened.begin).total_seconds()))
+        if (following := windows.next_opening(definition.windows, at)) is not None:
+            limits.append(following.begin)
+        if definition.budget.time is not None:
+            spent = Share("time", budget.at_work(moment, at), definition.budget.time)
+            if spent.is_used_up:
+                return _Seen(Late(PauseRequested(reason=spent.reason, by=budget.BY), spent.used - spent.limit))
+            limits.append(at + timedelta(seconds=spent.limit - spent.used))
+        return _Seen(None, min(limits, default=None))

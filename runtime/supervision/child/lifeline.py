@@ -1,0 +1,51 @@
+"""The child's end of its lifeline: a pipe that ends when the supervisor does, however it ends."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+
+from ....workspace.inspect import lease
+
+_PR_SET_PDEATHSIG = 1
+
+
+def hold(fd: int, patience: float | None) -> None:
+    """Stop this process, as SIGTERM does, when the last writer of `fd` is gone; kill its group if that takes longer
+    than `patience` (seconds; None: never).
+
+    `fd` is kept from the programs that this process starts. A byte in it says that the supervisor has asked for a
+    stop already: a second signal would force it.
+    """
+    os.set_inheritable(fd, False)
+    _wake_at_its_death()
+    threading.Thread(target=_listen, args=(fd, patience), name="satchel-lifeline", daemon=True).start()
+
+
+def name_supervisor(pid: int) -> None:
+    """Let the lease say who would start this process again."""
+    lease.supervised_by(pid)
+
+
+def _wake_at_its_death() -> None:
+    """If the supervisor dies while Ctrl-Z has stopped both, the system continues this process, which then sees it."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
+
+
+def _listen(fd: int, patience: float | None) -> None:
+    was_asked = False
+    while os.read(fd, 64):
+        was_asked = True
+    if os.getpgrp() == os.getpid():
+        os.killpg(os.getpid(), signal.SIGCONT)  # what this process has started was stopped with it
+    if not was_asked:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+    if patience is not None:
+        time.sleep(patience)
+        if os.getpgrp() == os.getpid():
+            os.killpg(os.getpid(), signal.SIGKILL)

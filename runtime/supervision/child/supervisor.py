@@ -1,0 +1,333 @@
+"""When one workspace's child is drained, killed, or started again.
+
+A machine of states that waits for nothing: `supervise` and `serve` turn it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Literal
+
+from ....workspace.base import SatchelError, StorageFailed
+from ....workspace.store import Store
+from ....workspace.views import PATH as PAUSE
+from ....workspace.views import SIGNAL
+from ..emergency import processes
+from .background import bound_log
+from .child import EXIT_CODES, FORCE_AFTER, Child, how_it_died
+from .deadline import Deadline
+from .pause_watch import Glance
+from .signals import ASKED, Bell, listening
+
+if TYPE_CHECKING:
+    from ....workspace.journal.records import PauseRequested
+
+PAUSED, FAILED, STORAGE = 3, 1, 8
+INTERRUPTED = 130
+
+_GLANCE = 0.5  # seconds between two glances at what may ask for a stop
+_ONE_PRESS = 0.2  # seconds in which two SIGINTs are one: some tools send it to a process and to its group
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How a crash is answered. Seconds."""
+
+    first_delay: float = 1.0  # doubled after each early death
+    longest_delay: float = 60.0
+    early: float = 10.0  # who lived longer did not die early
+    most_early: int = 5  # early deaths in a row, and no more starts
+    grace: float = FORCE_AFTER  # beyond the drain timeout
+    hard_after: float = 2.0  # after a second SIGINT
+    silent: float = 30.0  # who was not heard for so long is named
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What to run. `words` are those of the command line; a restart is a `run`, since what `resume` was told counts
+    once."""
+
+    words: Sequence[str]
+    restart: Sequence[str]
+    drain_timeout: float | None = None  # None: as workspace.yaml says
+    is_only: bool = True  # the supervisor's process has no other child
+    output: Callable[[], IO[bytes]] | None = None
+
+
+Phase = Literal["running", "draining", "resting", "over"]
+
+
+class Supervisor:
+    """Of one workspace. `poll` it when a signal came, a child ended, or `wake_at` is reached; once `code` is not None
+    it is over, and `why` says what the child itself could not say."""
+
+    def __init__(
+        self, store: Store, order: Order, say: Callable[[str], None], policy: Policy | None = None,
+        late: Callable[[str], None] | None = None,
+    ):  # fmt: skip
+        """`say` is told what becomes of the child, `late` that it does not do what it should by now."""
+        self.store, self.code, self.why = store, None, ""
+        self._order, self._say, self._policy = order, say, policy or Policy()
+        self._late, self._named = late or say, set[str]()
+        self._phase: Phase = "over"
+        self._child: Child | None = None
+        self._early_deaths = 0
+        self._due = 0.0  # when the phase is over by itself; inf: never
+        self._glance = 0.0
+        self._asked_at = 0.0
+        self._pause = Glance(store)
+        self._deadline: Deadline  # of the child
+        self._forced_by = ""
+        self._request: PauseRequested  # what the child is killed for
+        self._drains_since: float | None = None
+
+    code: int | None
+    why: str
+    error: str = ""  # what the child itself has said
+
+    @property
+    def wake_at(self) -> float:
+        """By time.monotonic."""
+        return min(self._due, self._glance)
+
+    def start(self) -> None:
+        """The first start is the child's own to refuse, in its own words."""
+        self._start(self._order.words)
+
+    def poll(self) -> None:
+        now = time.monotonic()
+        glances = now >= self._glance
+        if glances:
+            self._glance = now + _GLANCE  # also if it fails
+            bound_log(self.store)
+            if self._child is not None and self._child.age > self._policy.early:
+                _prepare()
+        try:
+            if self._child is not None and (code := self._child.poll()) is not None:
+                self._ended(self._child, code)
+            elif self._phase == "resting":
+                self._rest(now)
+        except (SatchelError, OSError) as error:
+            self._over(STORAGE if isinstance(error, StorageFailed | OSError) else FAILED, str(error))
+        if self._child is None:
+            return
+        if self._phase == "draining" and now >= self._due:
+            self._force("it did not stop in time")
+        elif glances and not self._forced_by:
+            self._glance_at_requests(now)
+        if glances:
+            self._name_if_late(self._child, now)
+
+    def _rest(self, now: float) -> None:
+        """Until it is time to start again."""
+        request = self._stop_wanted() if self._has_stop() else None
+        if request is not None:
+            self._request = request
+            self._put_right(0.0, f"not started again: {PAUSE} says that the run is to stay stopped")
+        elif now >= self._due:
+            self._start(self._order.restart)
+
+    def _stop_wanted(self) -> PauseRequested | None:
+        from .aftermath import stop_wanted
+
+        return stop_wanted(self.store, self._deadline.began)
+
+    def _has_stop(self) -> bool:
+        """Whether pause.yaml has come to ask for one since it was last looked at."""
+        return self._pause.has_changed() and self._pause.is_stopped()
+
+    def _name_if_late(self, child: Child, now: float) -> None:
+        silent, asked = child.silent_for(now), self._deadline.waited(now)
+        if self._phase == "draining":
+            asked = max(asked, now - (self._drains_since or now))
+        limit = self._deadline.extended
+        of = f"process {child.pid} was"
+        why = "its agent blocks it, or it is frozen, and it hears no pause"
+        self._name("silent", silent > self._policy.silent, f"{of} not heard for {silent:.0f} s: {why}")
+        is_late = limit is not None and asked > limit
+        self._name("draining", is_late, f"{of} asked to stop {asked:.0f} s ago and has not; `drain: then:` is extend")
+
+    def _name(self, kind: str, is_so: bool, text: str) -> None:
+        """Once, as long as it is so."""
+        if is_so and kind not in self._named:
+            self._late(text)
+        (self._named.add if is_so else self._named.discard)(kind)
+
+    def ask(self, number: signal.Signals) -> None:
+        """Drain the child, as `number` asks for. A second SIGINT stops it hard."""
+        if self._phase == "resting":
+            self._request = _asked_by(number)
+            self._put_right(0.0, "stopped while it waited to start the run again")
+        elif self._phase == "running":
+            self._drain(number)
+        elif self._phase == "draining" and number == signal.SIGINT and self._asked_at + _ONE_PRESS < time.monotonic():
+            self._say("stopping hard")
+            self._asked_at = float("inf")
+            self._due = time.monotonic() + self._policy.hard_after
+            self._forced_by = "a second signal"
+            self._the_child().ask(number)
+
+    def freeze(self) -> None:
+        """Stop the child until `thaw`."""
+        if self._child is not None:
+            self._child.freeze()
+
+    def thaw(self, seconds: float) -> None:
+        """Go on after so many seconds, which count for no time limit."""
+        self._due += seconds
+        if self._drains_since is not None:
+            self._drains_since += seconds
+        if self._child is not None:
+            self._deadline.prolong(seconds)
+            self._child.thaw(seconds)
+
+    def reap(self, pid: int) -> bool:
+        """If that is the child, which has ended, collect it."""
+        return self._child is not None and self._child.pid == pid and self._child.poll() is not None
+
+    def _glance_at_requests(self, now: float) -> None:
+        """A stop that was asked for in another way than by a signal to this process."""
+        if self._pause.has_changed():
+            file = self._pause.file
+            if file is not None and file.asks_for_emergency:
+                self._request = file.request("")
+                self._force("emergency stop")
+                return
+            self._deadline.pause_has_changed(now)
+        if (late := self._deadline.overdue(now)) is not None:
+            self._request, self._drains_since = late.request, now - late.waited
+            self._force("it did not stop in time")
+
+    def _start(self, words: Sequence[str]) -> None:
+        timeout, grace = self._order.drain_timeout, self._policy.grace
+        self._deadline = Deadline(self.store, self._pause, timeout, grace, time.monotonic())
+        output = self._order.output() if self._order.output else None
+        try:
+            self._child = Child(words, is_only=self._order.is_only, patience=self._deadline.patience, output=output)
+        finally:
+            if output:
+                output.close()
+        self._phase, self._due = "running", float("inf")
+
+    def _drain(self, number: signal.Signals) -> None:
+        self._phase, self._asked_at = "draining", time.monotonic()
+        self._request, self._drains_since = _asked_by(number), self._asked_at
+        patience = self._deadline.patience
+        self._due = float("inf") if patience is None else self._asked_at + patience
+        self._the_child().ask(number)
+
+    def _force(self, why: str) -> None:
+        self._late(f"{why}: process {self._the_child().pid} is killed")
+        self._forced_by = self._forced_by or why
+        self._phase, self._due = "draining", float("inf")
+        self._the_child().kill()
+
+    def _ended(self, child: Child, code: int) -> None:
+        self._child = None
+        if self.store.abilities.remote:
+            from ...agent import download
+
+            download.clear(child.pid)
+        child.kill_rest()  # as a shell's job or a service ends: nothing of it is left to the next one
+        word = child.last_word
+        if word is not None and not (word.code == INTERRUPTED and self._phase == "draining"):
+            self.error = word.text
+            self._over(word.code)
+        elif self._phase == "draining":
+            why = self._forced_by or f"it died {how_it_died(code)} while it was stopping"
+            waited = 0.0 if self._drains_since is None else time.monotonic() - self._drains_since
+            self._put_right(waited, f"stopped by force ({why})")
+        else:
+            self._crashed(child, code)
+
+    def _put_right(self, waited: float, why: str) -> None:
+        """The child was killed, or has died, on its way to the stop `self._request`."""
+        from .aftermath import after_kill
+
+        left = after_kill(self.store, self._request, round(waited, 3), self._deadline.began)
+        if left.error:
+            why += f"; {left.error}"
+        self._over(EXIT_CODES.get(left.status, PAUSED), "" if left.was_closed else why)
+
+    def _crashed(self, child: Child, code: int) -> None:
+        policy = self._policy
+        is_early = child.age < policy.early
+        self._early_deaths = self._early_deaths + 1 if is_early else 0
+        died = f"process {child.pid} died {how_it_died(code)} after {child.age:.1f} s"
+        request = None
+        with suppress(SatchelError, OSError):  # the next start looks at it again
+            self._pause.has_changed()  # from here on only a change counts
+            request = self._stop_wanted() if self._pause.is_stopped() else None
+        if request is not None:
+            self._request = request
+            waited = self._deadline.waited(time.monotonic())
+            self._put_right(waited, f"{died}; not started again: {PAUSE} says that the run is to stay stopped")
+        elif self._early_deaths >= policy.most_early:
+            why = f"giving up after {self._early_deaths} crashes shortly after start; {died}"
+            from .aftermath import after_crashes
+
+            error = after_crashes(self.store, why)
+            self._over(FAILED, f"{why}; {error}" if error else why)
+        else:
+            longest = min(policy.longest_delay, policy.first_delay * 2 ** max(0, self._early_deaths - 1))
+            delay = longest * random.uniform(0.75, 1.0)  # many that died together must not come back together
+            self._phase, self._due = "resting", time.monotonic() + delay
+            self._say(f"{died}; it is started again in {delay:.1f} s")
+
+    def _over(self, code: int, why: str = "") -> None:
+        self._phase, self._due, self.code, self.why = "over", float("inf"), code, why
+
+    def _the_child(self) -> Child:
+        assert self._child is not None
+        return self._child
+
+
+def _asked_by(number: signal.Signals) -> PauseRequested:
+    from ....workspace.journal.records import PauseRequested
+
+    return PauseRequested(reason=SIGNAL, by=number.name)
+
+
+def _prepare() -> None:
+    """Import what a stop or a crash takes, which a short run never needs. Not only then: by that time the files of this
+    program may be those of another version."""
+    from ...agent import download  # noqa: F401
+    from ...limits import limits  # noqa: F401
+    from . import aftermath  # noqa: F401
+
+
+def supervise(store: Store, order: Order, say: Callable[[str], None], policy: Policy | None = None) -> Supervisor:
+    """Run a workspace's child until it has come to its end, or is given up. In the main thread: handles signals."""
+    with listening() as bell:
+        supervisor = Supervisor(store, order, say, policy)
+        supervisor.start()
+        while supervisor.code is None:
+            for number in heard(bell, supervisor.wake_at, [supervisor]):
+                supervisor.ask(number)
+            try:
+                supervisor.poll()
+            except (SatchelError, OSError):
+                continue  # the child needs the storage, too, and stops by itself if that lasts
+        return supervisor
+
+
+def heard(bell: Bell, until: float, supervisors: Collection[Supervisor]) -> list[signal.Signals]:
+    """The signals that ask for a stop, waited for until a time of time.monotonic. Ctrl-Z stops this process and all
+    children until SIGCONT. The first process of a container collects orphans, which nothing else does there."""
+    numbers = bell.wait(until - time.monotonic())
+    if os.getpid() == 1:
+        processes.reap_orphans(lambda pid: any(supervisor.reap(pid) for supervisor in supervisors))
+    if signal.SIGTSTP in numbers:
+        began = time.monotonic()
+        for supervisor in supervisors:
+            supervisor.freeze()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        for supervisor in supervisors:
+            supervisor.thaw(time.monotonic() - began)
+    return [number for number in numbers if number in ASKED]

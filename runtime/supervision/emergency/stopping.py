@@ -1,0 +1,235 @@
+"""The emergency stop: written down first, then every process of a run is killed, and it is looked that none is left.
+
+Imports little: from the command to no process left there is a second.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Literal
+
+from ....workspace.base import InvalidFile, LeaseHeld, SatchelError, UsageError
+from ....workspace.inspect import Lease, Process, lease
+from ....workspace.journal.records import now
+from ....workspace.store import LOCK, FileChanged, Store
+from ....workspace.views import PATH as PAUSE
+from ....workspace.views import pause_file
+from ...agent import download
+from . import processes
+
+_PATIENCE = 5.0  # seconds until what was killed must be gone
+_LOOK = 0.002
+_REMOTE_LOOK = 1.0
+_HEARTBEAT = 12.0
+"""Seconds within which a process elsewhere obeys, or renews its lease at least once."""
+_AT_ONCE = 16  # workspaces
+
+How = Literal["stopped", "idle", "elsewhere", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """What became of one workspace. `how`: processes were killed, or saw pause.yaml first; there were none; they are
+    another machine's, which will see pause.yaml; or something stands in the way."""
+
+    url: str
+    how: How
+    killed: tuple[int, ...] = ()
+    said: str = ""
+
+
+def stop(stores: Sequence[Store], reason: str, by: str) -> list[Stopped]:
+    """Stop the runs of these workspaces at once, whatever they do. None of them starts again before a person lets it:
+    every start looks at pause.yaml, which is durable before the first process is killed."""
+    if not stores:
+        return []
+    with ThreadPoolExecutor(_AT_ONCE, "satchel-stop") as several:
+        running = list(several.map(_running, stores))
+        refused = list(several.map(lambda store: _ask(store, reason, by), stores))
+        killed = list(several.map(_kill, stores))
+        processes.kill_sessions({leader for found in killed for leader in found.leaders})
+        return list(several.map(_outcome, stores, running, refused, killed))
+
+
+def _running(store: Store) -> list[Process]:
+    """The processes of this machine that run it now. They may see pause.yaml, and end by themselves, before they are
+    killed: then they were stopped all the same."""
+    with suppress(SatchelError, OSError):
+        held = lease.read(store) if store.abilities.lock else None
+        if held is not None and held.host == socket.gethostname() and _names_the_owner(store, held):
+            return [each for each in _processes(held) if each is not None]
+    return []
+
+
+def _processes(held: Lease) -> tuple[Process, Process | None]:
+    """Who runs it, and its supervisor, if that is its parent."""
+    child, supervisor = Process(pid=held.pid, process_started=held.process_started), held.supervisor
+    if supervisor is not None and processes.parent(child.pid) not in (None, supervisor.pid):
+        supervisor = None
+    return child, supervisor
+
+
+def _ask(store: Store, reason: str, by: str) -> str:
+    """Write the emergency pause.yaml. Returns why that could not be done, or nothing."""
+    try:
+        while True:
+            with suppress(FileChanged):  # a person's save came between: it is looked at, too
+                _write(store, reason, by)
+                return ""
+            store.refresh()
+    except (SatchelError, OSError) as error:
+        return str(error)
+
+
+def _write(store: Store, reason: str, by: str) -> None:
+    pause = pause_file.seen(store)
+    if pause is not None and pause.asks_for_emergency:
+        return
+    values = {"status": "requested", "reason": reason, "by": by, "mode": "emergency", "expected_until": None}
+    values |= {"requested_at": now()}
+    try:
+        found = store.read(PAUSE)
+    except FileNotFoundError:
+        with suppress(FileExistsError):
+            store.create(PAUSE, pause_file.new(values))
+            return
+        raise FileChanged from None
+    try:
+        data = pause_file.filled(found.data, values)
+    except (InvalidFile, UsageError) as error:
+        from ....workspace.people.edits import Refusal, reject
+
+        reject(store, Refusal(PAUSE, error, found.data), pause_file.FATE)
+        data = pause_file.new(values)
+    store.replace(PAUSE, data, if_version=found.version)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Whom the lease names, and what was done about them."""
+
+    lease: Lease | None
+    killed: tuple[Process, ...] = ()
+    leaders: tuple[int, ...] = ()  # those of the killed that had a session of their own
+    refused: str = ""
+
+
+def _kill(store: Store) -> _Found:
+    """The supervisor is held still first: it would start the other again, and its end would make that write of a drain
+    into the file that says emergency."""
+    try:
+        held = lease.read(store)
+        if held is None or held.host != socket.gethostname() or not _names_the_owner(store, held):
+            return _Found(held)
+    except PermissionError:
+        return _Found(held, refused=f"process {held.pid} belongs to another user" if held else "")
+    except (SatchelError, OSError) as error:  # the others are stopped all the same
+        return _Found(None, refused=str(error))
+    child, supervisor = _processes(held)
+    killed: list[Process] = []
+    leaders: list[int] = []
+    refused = ""
+    if supervisor is not None:
+        with suppress(PermissionError):  # told when it is to be killed
+            processes.signal_if(signal.SIGSTOP, supervisor.pid, supervisor.process_started)
+    for process in (child, supervisor):
+        if process is None:
+            continue
+        leads = processes.leads_session(process.pid)
+        try:
+            if processes.signal_if(signal.SIGKILL, process.pid, process.process_started):
+                killed.append(process)
+                leaders += [process.pid] if leads else []
+        except PermissionError:
+            refused = f"process {process.pid} belongs to another user"
+    return _Found(held, tuple(killed), tuple(leaders), refused)
+
+
+def _names_the_owner(store: Store, held: Lease) -> bool:
+    """Whether the lease's process has this workspace. The lease alone proves nothing: it comes along with a copy of the
+    folder, and a stranger may have written it."""
+    if held.url != store.url:
+        return False
+    if not store.abilities.lock:
+        return True
+    with suppress(LeaseHeld), store.lock():
+        return False
+    return processes.has_open(held.pid, os.path.join(store.url, LOCK)) is not False
+
+
+def _outcome(store: Store, running: Sequence[Process], refused: str, found: _Found) -> Stopped:
+    pids = tuple(process.pid for process in found.killed)
+    if refused or found.refused:
+        return Stopped(store.url, "failed", pids, refused or found.refused)
+    if store.abilities.remote:
+        return _outcome_over_there(store, found, pids)
+    give_up = time.monotonic() + _PATIENCE
+    while (gone := _is_gone(store, {*running, *found.killed})) is not True:
+        if gone is not False:  # the others are stopped all the same
+            return Stopped(store.url, "failed", pids, str(gone))
+        if found.lease is not None and found.lease.host != socket.gethostname():
+            return Stopped(store.url, "elsewhere", (), f"{found.lease.process} has it")
+        if time.monotonic() > give_up:
+            return Stopped(store.url, "failed", pids, _who_is_left(found))
+        time.sleep(_LOOK)
+    from ..child.aftermath import (
+        after_stop,  # only now: it imports what opens a workspace, and the kill must not wait for that
+    )
+
+    after_stop(store)
+    return Stopped(store.url, "stopped" if pids or running else "idle", pids)
+
+
+def _outcome_over_there(store: Store, found: _Found, pids: tuple[int, ...]) -> Stopped:
+    """Of a workspace without a lock: what was killed here must be gone, and who may be elsewhere has a poll to obey."""
+    held, give_up = found.lease, time.monotonic() + _PATIENCE
+    while alive := [each.pid for each in found.killed if processes.is_alive(each.pid, each.process_started)]:
+        if time.monotonic() > give_up:
+            return Stopped(store.url, "failed", pids, f"process {alive[0]} does not end")
+        time.sleep(_LOOK)
+    for pid in pids:
+        download.clear(pid)
+    if held is None or pids or lease.has_died(held):
+        return Stopped(store.url, "stopped" if pids else "idle", pids)
+    who, renewed, before = held.process, False, store.version(lease.PATH)
+    give_up = time.monotonic() + _HEARTBEAT
+    while time.monotonic() < give_up:
+        time.sleep(_REMOTE_LOOK)
+        try:
+            store.refresh()
+            version, pause = store.version(lease.PATH), pause_file.seen(store)
+        except (SatchelError, OSError) as error:
+            return Stopped(store.url, "elsewhere", pids, f"{who} has it, and the storage can't be reached: {error}")
+        if version is None or (pause is not None and not pause.asks_for_emergency):
+            return Stopped(store.url, "stopped", pids, f"{who} has obeyed")
+        renewed = renewed or version != before
+    sign = "has it" if renewed else f"has given no sign of life for {_HEARTBEAT:.0f} s"
+    return Stopped(store.url, "elsewhere", pids, f"{who} {sign}")
+
+
+def _is_gone(store: Store, told: Collection[Process]) -> bool | Exception:
+    """None of those is there any more, and nobody holds the lock: no process whose lease we could not read,
+    none in a container whose numbers are others, none that has just begun. An error if the lock can't be tried."""
+    if any(processes.is_alive(process.pid, process.process_started) for process in told):
+        return False
+    try:
+        with store.lock():
+            return True
+    except LeaseHeld:
+        return False
+    except (SatchelError, OSError) as error:
+        return error
+
+
+def _who_is_left(found: _Found) -> str:
+    alive = [each.pid for each in found.killed if processes.is_alive(each.pid, each.process_started)]
+    if alive:
+        return f"process {alive[0]} does not end"
+    return "a process holds the lock that can't be found from here; it will see pause.yaml"

@@ -1,0 +1,153 @@
+"""Whether a workspace may be started, as its files stand. Runs nothing of it."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from ....workspace.base import DEFINITION, InvalidFile
+from ....workspace.inspect import Lease, Look, glance, lease
+from ....workspace.lifecycle import Wish, pausing
+from ....workspace.people.approvals import filled_in, open_questions
+from ....workspace.people.edits import Noticed, notice, untaken
+from ....workspace.people.inbox import archive, firing, inbox
+from ....workspace.store import Store
+from ....workspace.views import BRIEF, SIGNAL, Unsettled
+from ...limits import windows
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether it may be started, at once or from `at` on; if not, only what is changed in its files could."""
+
+    starts: bool
+    at: datetime | None = None
+    why: str = ""  # for people
+    passing: bool = False  # it may be otherwise in a moment, though no file has changed
+    is_open: bool = False  # likewise, and until then nobody knows what it was when `serve` began
+    by_clock: bool = False  # its schedule says so, whatever came of the last start
+    run_id: str = field(default="", compare=False)  # unless a process has it
+    rested: datetime | None = field(default=None, compare=False)  # since when no process has had it
+
+
+NEVER = Verdict(False)
+
+
+def judge(store: Store, now: datetime, *, tried: datetime | None = None, afresh: bool = False) -> Verdict:
+    """Whether the workspace may be started. SatchelError if it is damaged, or if its pause.yaml can't be read.
+
+    `tried` is when the last process that was started for it has ended: a failed run is started once for each time of
+    its schedule.
+    `afresh`: a pause that a signal asked for is over, as it is with every start that a person makes: a deploy must go
+    on by itself. Later it is not, since who stops a run with a signal must not see it come back.
+    """
+    held = lease.holder(store)
+    if held is not None and held.host == socket.gethostname():  # elsewhere it may be left over: the lock decides
+        return Verdict(False, passing=True, is_open=is_of_serve(held))
+    seen = glance(store)
+    rested = seen.moment.last_at or store.trace(DEFINITION).at
+    verdict = _judge(store, seen, now, tried, afresh)
+    return replace(verdict, run_id=seen.definition.run_id, rested=datetime.fromisoformat(rested) if rested else None)
+
+
+def is_of_serve(held: Lease) -> bool:
+    """Whether no supervisor of its own looks after that process. If it is of a `serve` that has ended, it is told to
+    stop by that, which is no person's wish."""
+    return held.supervisor is None
+
+
+def _judge(store: Store, seen: Look, now: datetime, tried: datetime | None, afresh: bool) -> Verdict:
+    status = seen.moment.status if seen.moment.clean else "running"
+    if status == "cancelled":
+        return NEVER
+    try:
+        wanted = pausing.wish(store, seen.moment, BRIEF)
+    except Unsettled:
+        return Verdict(False, passing=True, is_open=True)
+    if wanted is not None and not (afresh and wanted.is_lifted and _asked_by_signal(wanted)):
+        return _paused(wanted, now)
+    if seen.moment.is_new and not seen.definition.schedule:
+        return Verdict(True, why="new")
+    match status:
+        case "new" | "completed":
+            verdict = _with_tasks(inbox.new_tasks(store, seen.moment))
+            if not verdict.starts and status == "completed":
+                verdict = _edited(store, seen)
+            return replace(verdict, passing=archive.has_open(store))
+        case "failed":  # without a schedule a person has to look, and to say so
+            return _scheduled(seen, now, tried)
+        case "sleeping":
+            return _after(datetime.fromisoformat(seen.moment.until), now, Verdict(True, why="its sleep is over"))
+        case "waiting":
+            return _waiting(store, seen, now)
+        case "paused" if afresh:
+            return Verdict(True, why="it was stopped by a signal")
+        case "paused":
+            return NEVER  # as with one that has failed
+        case _:
+            return Verdict(True, why="interrupted")
+
+
+def _with_tasks(paths: list[str]) -> Verdict:
+    fired = [found.schedule for path in paths if (found := firing.of_file(path))]
+    why = f"its schedule {fired[0]}" if fired else "a task in its inbox"
+    return Verdict(True, why=why) if paths else NEVER
+
+
+def _edited(store: Store, seen: Look) -> Verdict:
+    """What a person has saved since it completed, if that gives it work. What is asked or refused is left to them."""
+    try:
+        held = {path: store.read(path) for path in untaken(store, seen.moment)}
+    except (FileNotFoundError, InvalidFile):
+        return NEVER
+    noticed = notice(store, seen.moment, seen.definition, held=held) if held else Noticed()
+    is_plain = noticed.reopens and not noticed.questions and not noticed.refusals
+    return Verdict(True, why=f"{next(iter(held))} was edited") if is_plain else NEVER
+
+
+def _scheduled(seen: Look, now: datetime, tried: datetime | None) -> Verdict:
+    """At once if a time of its schedule has come since it has failed, or at the next. Where the journal is gone, and
+    nothing says when it has failed, at the next."""
+    schedule, verdict = seen.definition.schedule, Verdict(True, why="its schedule", by_clock=True)
+    last = seen.moment.last_at
+    failed = None if windows.lies_ahead(last, now) else datetime.fromisoformat(last) if last else now
+    ends = [min(end, now) for end in (failed, tried) if end is not None]
+    at = windows.next_start(schedule, max(ends)) if ends else now
+    return _after(at if schedule else None, now, verdict)
+
+
+def _after(at: datetime | None, now: datetime, verdict: Verdict) -> Verdict:
+    """`verdict` from `at` on; never if that is None."""
+    return NEVER if at is None else verdict if at <= now else replace(verdict, at=at)
+
+
+def _asked_by_signal(wanted: Wish) -> bool:
+    return wanted.recorded is not None and wanted.recorded.reason == SIGNAL
+
+
+def _paused(wanted: Wish, now: datetime) -> Verdict:
+    if wanted.file is not None and wanted.file.status == "resume":
+        return Verdict(True, why="pause.yaml says resume")
+    if wanted.is_missing or wanted.mode != "drain" or not wanted.until:
+        return NEVER
+    return _after(datetime.fromisoformat(wanted.until), now, Verdict(True, why="its pause is over"))
+
+
+def _waiting(store: Store, seen: Look, now: datetime) -> Verdict:
+    """Answers are taken by the run itself; here it is only looked whether there is one."""
+    asked = open_questions(seen.moment)
+    if not asked:
+        return Verdict(True, why="nothing is asked any more")
+    if answered := filled_in(store, seen.moment):
+        return Verdict(True, why=f"{answered[0]} was answered")
+    expiring = (end for question in asked if (end := question.expires_at))
+    return _after(min(expiring, default=None), now, Verdict(True, why="a question has expired"))
+
+
+def questions(store: Store) -> list[str]:
+    """What a waiting run asks, by id and in the agent's words where there are some."""
+    moment = glance(store).moment
+    return [f"{id}: {asked.question}" for id, asked in moment.approvals.items()] + [
+        f"{id}: has {doubt.step} happened?" for id, doubt in moment.doubts.items()
+    ]

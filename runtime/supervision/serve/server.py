@@ -1,0 +1,394 @@
+"""Keeps the runnable workspaces below a folder running, a few at a time.
+
+Looks at files, imports no agent and takes no lock: only the children do.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
+from typing import Literal
+
+from ....workspace.base import DEFINITION, SatchelError, StorageFailed
+from ....workspace.inspect import duplicates, glance, lease
+from ....workspace.people.edits import not_settled
+from ....workspace.store import Store, open_store
+from ...limits import utc_now
+from ..child.background import open_log
+from ..child.signals import listening
+from ..child.supervisor import STORAGE, Order, Policy, Supervisor, heard
+from .judging import NEVER, Verdict, is_of_serve, judge, questions
+from .roots import FolderRoot, Root, Signature, UrlRoot
+from .schedule import Schedule
+
+_TURN = 1.0  # seconds after which it turns, whatever comes
+_BUSY = 30.0  # seconds until it is tried again when another process had it
+_FIRST, _LONGEST = 1.0, 60.0  # seconds between two starts that came to nothing
+_STORAGE = (StorageFailed, OSError)
+_GLANCE = 0.1  # seconds between two looks at whether a look in a thread is over
+
+Kind = Literal[
+    "started", "completed", "failed", "refused", "paused", "waiting", "sleeping", "busy", "cancelled", "crashed",
+    "interrupted", "damaged", "warned", "storage", "late",
+]  # fmt: skip
+_OUTCOMES: dict[int, Kind] = {
+    0: "completed", 1: "failed", 2: "refused", 3: "paused", 4: "waiting", 5: "sleeping", 6: "busy", 7: "cancelled",
+    8: "storage",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What happened to a workspace. Its folder is as it was found below the root."""
+
+    kind: Kind
+    folder: str
+    text: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class _Known:
+    """A workspace that was found."""
+
+    folder: str
+    store: Store
+    afresh: bool  # it was due when `serve` began, or that is not known yet; and it has not been started since
+    schedule: Schedule
+    run_id: str = ""
+    told: dict[str, str] = field(default_factory=dict)  # what is wrong with it, by who has found that
+    seen: datetime | None = None  # when it was last looked at
+    tried: datetime | None = None  # when its last child has ended
+    signature: Signature | None = None  # of what `verdict` was made of
+    verdict: Verdict = NEVER
+    due_since: float = 0.0  # by time.time; 0: it is not due
+    not_before: float = 0.0  # by time.monotonic
+    in_vain: int = 0  # starts in a row after which it was due again as before
+    taken: int = 0  # tasks that it had ever taken when its last child had ended
+    settled: Signature | None = None  # not started again while it is as its last child has left it
+    may_be_held: bool = False  # it would be due, but for a lease of which nobody can tell yet whether it is left over
+    supervisor: Supervisor | None = None
+
+    def has_come(self, now: datetime) -> bool:
+        """Whether a time has come since the last look, at which it is to be started or to get a task."""
+        starts_at = None if self.supervisor else self.verdict.at
+        return any(at and self.seen and self.seen < at <= now for at in (starts_at, self.schedule.due))
+
+
+class Server:
+    """`turn` it again and again. `store` is that of a root that is a URL: then looks are taken in a thread of its own,
+    and nothing is started while one is under way."""
+
+    def __init__(
+        self, root: str, at_most: int, tell: Callable[[Event], None], drain_timeout: float | None = None,
+        policy: Policy | None = None, clock: Callable[[], datetime] = utc_now, store: Store | None = None,
+    ):  # fmt: skip
+        self._root: Root = FolderRoot(root) if store is None else UrlRoot(store)
+        self._thread: threading.Thread | None = None
+        self._typed, self._at_most, self._tell, self._clock = root, at_most, tell, clock
+        self._drain_timeout, self._policy = drain_timeout, policy
+        self._known: dict[str, _Known] = {}
+        self._looked_at = float("-inf")
+        self._has_looked = False
+        self._trouble = ""
+        self._same: dict[str, list[str]] = {}  # folders by the run_id that they have in common
+        self.stops = False
+
+    @property
+    def running(self) -> list[Supervisor]:
+        return [known.supervisor for known in list(self._known.values()) if known.supervisor]
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing runs, and nothing is due."""
+        if not self.stops and (self._is_looking or not self._has_looked):
+            return False
+        now = time.monotonic()
+        due = (
+            known.may_be_held or (known.due_since and known.not_before <= now) for known in list(self._known.values())
+        )
+        return not self.running and (self.stops or not any(due))
+
+    @property
+    def _is_looking(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    @property
+    def wake_at(self) -> float:
+        """By time.monotonic."""
+        if self._is_looking:
+            return time.monotonic() + _GLANCE
+        looks_at = float("inf") if self.stops else self._looked_at + self._root.every
+        return min([looks_at, *(supervisor.wake_at for supervisor in self.running)])
+
+    def turn(self) -> None:
+        for known in [known for known in list(self._known.values()) if known.supervisor]:
+            self._poll(known)
+        if self.stops or self._is_looking:
+            return
+        if (look := self._next_look()) is not None:
+            if not self._root.aside:
+                look()
+            else:
+                self._thread = threading.Thread(target=look, name="satchel-serve-look", daemon=True)
+                self._thread.start()
+                return
+        waiting = [known for known in self._known.values() if known.due_since and not known.supervisor]
+        for known in sorted(waiting, key=lambda known: (known.due_since, known.folder)):
+            if len(self.running) >= self._at_most:
+                break
+            if known.not_before <= time.monotonic():
+                self._start(known)
+
+    def ask(self, number: signal.Signals) -> None:
+        """Start nothing any more, and pass the signal on."""
+        self.stops = True
+        for supervisor in self.running:
+            supervisor.ask(number)
+
+    def _next_look(self) -> Callable[[], None] | None:
+        """At everything, or between two such looks at those whose time has come since."""
+        if time.monotonic() >= self._looked_at + self._root.every:
+            self._looked_at = time.monotonic()
+            return self._look
+        now = self._clock()
+        due = [known for known in self._known.values() if self._root.aside and known.has_come(now)]
+        return partial(self._look_at, due) if due else None
+
+    def _look_at(self, due: list[_Known]) -> None:
+        for known in due:
+            known.seen = self._clock()
+        try:
+            self._root.refresh([known.folder for known in due])
+        except (SatchelError, OSError):
+            return  # the next look at everything tells, and makes up for it
+        for known in due:
+            if known.store.version(DEFINITION) is None:
+                self._looked_at = float("-inf")  # it is gone, and only a look at everything lets go of it
+                continue
+            self._fire(known)
+            if not known.supervisor:
+                self._judge(known)
+
+    def _look(self) -> None:
+        try:
+            folders = dict(self._root.folders())
+        except (SatchelError, OSError) as error:
+            self._tell_of_root(str(error))
+            self._looked_at = time.monotonic()
+            return
+        self._tell_of_root("")
+        found = set(folders)
+        for place, folder in folders.items():
+            if place not in self._known:
+                with suppress(SatchelError):  # it has just been removed
+                    store = self._root.store(folder)
+                    self._known[place] = _Known(folder, store, not self._has_looked, Schedule(store, self._clock()))
+        for place, known in list(self._known.items()):
+            known.seen = self._clock()
+            if place in found:
+                self._fire(known)
+            if known.supervisor:
+                continue
+            if place not in found:
+                del self._known[place]
+            else:
+                self._judge(known)
+        self._warn_of_duplicates()
+        self._looked_at, self._has_looked = time.monotonic(), True
+
+    def _warn_of_duplicates(self) -> None:
+        """Once, as long as they are the same."""
+        same = duplicates.groups((known.folder, known.run_id) for known in self._known.values() if known.run_id)
+        for run_id, folders in same.items():
+            if self._same.get(run_id) != folders:
+                self._tell(Event("warned", folders[0], duplicates.said(run_id, folders)))
+        self._same = same
+
+    def _tell_of_root(self, trouble: str) -> None:
+        """Once, as long as it is the same."""
+        if trouble and trouble != self._trouble:
+            self._tell(Event("damaged", self._typed, trouble))
+        self._trouble = trouble
+
+    def _fire(self, known: _Known) -> None:
+        """Put what its schedule wants now into its inbox, be it running or not."""
+        try:
+            for text in known.schedule.look(self._clock()):
+                self._tell(Event("warned", known.folder, text))
+            known.told.pop("schedule", None)
+        except Exception as error:  # whatever is wrong with this one, the others go on
+            self._complain(known, "schedule", error)
+
+    def _complain(self, known: _Known, of: str, error: Exception) -> None:
+        """Once, as long as it is the same, whoever has come across it."""
+        is_ours = isinstance(error, SatchelError)
+        text = str(error) if is_ours else f"can't be read ({type(error).__name__}: {error})"
+        if text not in known.told.values():
+            self._tell(Event("storage" if isinstance(error, _STORAGE) else "damaged", known.folder, text))
+        known.told[of] = text
+
+    def _judge(self, known: _Known) -> None:
+        now = self._clock()
+        signature = self._root.signature(known.folder)
+        if signature != known.signature or known.verdict.passing:
+            known.signature = signature
+            try:
+                known.verdict = judge(known.store, now, tried=known.tried, afresh=known.afresh)
+                known.run_id = known.verdict.run_id or known.run_id
+                known.told.pop("files", None)
+            except Exception as error:  # whatever is wrong with this one, the others go on
+                passing = isinstance(error, _STORAGE)
+                known.verdict = replace(NEVER, passing=passing, is_open=passing)
+                self._complain(known, "files", error)
+        verdict = known.verdict
+        is_settled = signature == known.settled and not verdict.by_clock
+        is_due = verdict.starts and not is_settled and (verdict.at is None or verdict.at <= now)
+        is_held = self._is_held(known) if is_due else False
+        known.may_be_held = is_held is None
+        known.afresh = known.afresh and (is_due or verdict.is_open)
+        if is_due and is_held is not False:
+            known.due_since = 0.0  # who has it may be at work elsewhere; what a lease is left over of is due again
+        elif is_due and not known.due_since:
+            known.due_since = _due_since(verdict, known.afresh)
+        elif not is_due:
+            known.due_since, known.in_vain, known.not_before = 0.0, 0, 0.0
+
+    def _is_held(self, known: _Known) -> bool | None:
+        """By a process elsewhere, as far as can be told without a lock. None: not yet."""
+        is_renewed = self._root.is_renewed(known.folder)
+        if is_renewed is False or lease.holder(known.store) is not None:
+            return is_renewed
+        is_gone = known.store.version(lease.PATH) is None  # since it was listed, and so the rest of the listing is old
+        return None if is_gone else False
+
+    def _start(self, known: _Known) -> None:
+        if not self._root.aside:
+            # It may have changed since it was looked at, and an emergency must not be missed. In a bucket the child
+            # looks again, before it does anything.
+            known.signature = None
+            self._judge(known)
+        if not known.due_since or not known.verdict.starts:
+            return
+        patience = [] if self._drain_timeout is None else ["--drain-timeout", str(self._drain_timeout)]
+        words = ["run", "--quiet", *patience, "--", known.folder]
+        order = Order(words, words, self._drain_timeout, is_only=False, output=lambda: open_log(known.store))
+        say = lambda text: self._tell(Event("crashed", known.folder, text))  # noqa: E731
+        late = lambda text: self._tell(Event("late", known.folder, text))  # noqa: E731
+        try:
+            store = open_store(known.folder) if self._root.aside else known.store  # its own looks, at nothing else
+            known.supervisor = Supervisor(store, order, say, self._policy, late)
+            known.supervisor.start()
+        except (SatchelError, OSError) as error:
+            known.supervisor = None
+            if isinstance(error, _STORAGE):
+                self._tell(Event("storage", known.folder, f"{error}; {self._try_again(known)}"))
+            else:
+                known.settled = known.signature
+                self._tell(Event("damaged", known.folder, str(error)))
+            return
+        known.due_since = 0.0
+        self._tell(Event("started", known.folder, known.verdict.why))
+
+    def _poll(self, known: _Known) -> None:
+        supervisor = known.supervisor
+        assert supervisor is not None
+        try:
+            supervisor.poll()
+        except (SatchelError, OSError) as error:  # the folder is gone, or the disk
+            self._complain(known, "child", error)
+        if supervisor.code is None:
+            return
+        known.told.pop("child", None)
+        known.tried = self._clock()
+        with suppress(SatchelError, OSError):
+            self._root.refresh([known.folder])  # with what the child has written
+        known.signature, known.due_since = None, 0.0
+        known.supervisor = None  # from here on a look in a thread may judge it, by what was just listed
+        if self._root.aside:  # the next look at everything may be far off: the time to look at this one has come
+            known.verdict = replace(NEVER, at=self._clock(), passing=True)
+        known.afresh = known.afresh and _has_not_gone_on(known, supervisor.code)
+        code, text = supervisor.code, supervisor.why or supervisor.error or _told(known, supervisor.code)
+        with suppress(OSError, SatchelError):
+            is_settled = code in (1, 2) or (code == 4 and _wants_merge(known))
+            known.settled = self._root.signature(known.folder) if is_settled else None
+        again = ""
+        if code == 6:
+            known.not_before = time.monotonic() + _BUSY
+        elif code == STORAGE:
+            again = self._try_again(known)
+        elif code in (3, 4) or (code == 0 and not _has_taken(known)):
+            self._try_again(known)  # if it is due again at once, something it needs is not there yet
+        else:
+            known.in_vain, known.not_before = 0, 0.0
+        kind = _OUTCOMES.get(code, "interrupted")
+        self._tell(Event(kind, known.folder, "; ".join(part for part in (text, again) if part)))
+
+    def _try_again(self, known: _Known) -> str:
+        """Not before some time has passed, and longer each time."""
+        delay = min(_LONGEST, _FIRST * 2.0**known.in_vain)
+        known.in_vain += 1
+        known.not_before = time.monotonic() + delay
+        return f"it is started again in {delay:.0f} s"
+
+
+def serve(server: Server, *, once: bool) -> None:
+    """Turn it until a signal has come and all children have ended; with `once`, until nothing is due. In the main
+    thread: handles signals. A second SIGINT stops the children hard."""
+    with listening() as bell:
+        while True:
+            server.turn()
+            if server.is_idle and (once or server.stops):
+                return
+            for number in heard(bell, min(server.wake_at, time.monotonic() + _TURN), server.running):
+                server.ask(number)
+
+
+def _due_since(verdict: Verdict, afresh: bool) -> float:
+    """For the order of the starts. What is found when this begins has waited since its last process ended."""
+    now = time.time()
+    if verdict.at is not None:
+        return verdict.at.timestamp()
+    return min(now, verdict.rested.timestamp()) if afresh and verdict.rested else now
+
+
+def _has_taken(known: _Known) -> bool:
+    """Whether tasks were taken since the last child had ended."""
+    before = known.taken
+    with suppress(SatchelError, OSError):
+        known.taken = glance(known.store).moment.tasks_taken
+    return known.taken != before
+
+
+def _wants_merge(known: _Known) -> bool:
+    """Whether a file and the run contradict each other: a start comes to the same until a person has settled that."""
+    return bool(not_settled(known.store, glance(known.store).moment))
+
+
+def _has_not_gone_on(known: _Known, code: int) -> bool:
+    """Whether a start came to nothing: it was refused, the storage failed, or a process of another `serve` has it."""
+    with suppress(SatchelError, OSError):
+        return code in (2, STORAGE) or (code == 6 and ((held := lease.read(known.store)) is None or is_of_serve(held)))
+    return True
+
+
+def _told(known: _Known, code: int) -> str:
+    try:
+        if code == 4:
+            return "; ".join(questions(known.store))
+        moment = glance(known.store).moment
+    except (SatchelError, OSError):
+        return ""
+    if code == 5:
+        return f"until {moment.until}"
+    if code == 1 and moment.error:
+        return f"{moment.error.kind}: {moment.error.message}"
+    if code == 3:
+        return moment.reason
+    settled, leaves = moment.root.plan.progress
+    return f"{settled} of {leaves} items done" if code == 0 and leaves else ""

@@ -1,0 +1,178 @@
+"""What `status` and `ls` ask a bucket for, and that nothing is overlooked for it."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from servers import Server
+
+import satchel
+from satchel import Item, Run, agent, step
+from satchel.workspace.store import AT_ONCE
+from satchel.workspace.store.remote.s3 import Requests
+
+from .conftest import Cli, data_of
+
+DEFINITION = b"format: 1\nrun_id: nap-1\nagent: agent.py:main\n"
+
+
+@step
+async def add(one: int, other: int) -> int:
+    return one + other
+
+
+async def work(run: Run[dict[str, Any]], item: Item) -> None:
+    run.state[item.text] = [await add(number, 1) for number in range(5)]
+    if item.text == "b":
+        match run.state["end"]:
+            case "sleeping":
+                await run.sleep(30 * 86400)
+            case "waiting":
+                await run.ask("Go on?", choices=["yes", "no"], wait_for=0)
+            case "paused":
+                await run.pause("a look")
+            case "failed":
+                raise KeyError("b")
+
+
+def ending(how: str) -> satchel.Agent:
+    async def begin(run: Run[dict[str, Any]]) -> None:
+        run.state["end"] = how
+
+    @agent
+    async def main(run: Run[dict[str, Any]]) -> None:
+        if not run.todo.items:
+            await run.scope("begin", begin, run)
+            await run.plan("Nap", ["a", "b"])
+        await run.todo.each(work)
+
+    return main
+
+
+class Bucket:
+    """In which a run has stopped."""
+
+    def __init__(self, server: Server, how: str = "sleeping"):
+        self.server, self.url = server, server.place()
+        self.name, _, self.prefix = self.url.removeprefix("s3://").partition("/")
+        self.put("workspace.yaml", DEFINITION)
+        assert satchel.run(self.url, ending(how)).status == how
+
+    def put(self, path: str, data: bytes) -> None:
+        self.server.client.put_object(Bucket=self.name, Key=f"{self.prefix}/{path}", Body=data)
+
+    def get(self, path: str) -> bytes:
+        found: bytes = self.server.client.get_object(Bucket=self.name, Key=f"{self.prefix}/{path}")["Body"].read()
+        return found
+
+    @property
+    def paths(self) -> list[str]:
+        listed = self.server.client.list_objects_v2(Bucket=self.name, Prefix=f"{self.prefix}/")["Contents"]
+        return [each["Key"].removeprefix(f"{self.prefix}/") for each in listed]
+
+
+@pytest.fixture
+def s3(seaweedfs: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
+    for name, value in seaweedfs.environment().items():
+        monkeypatch.setenv(name, value)
+    return seaweedfs
+
+
+@contextmanager
+def counting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
+    """Requests of this process while the body runs, by method."""
+    asked: Counter[str] = Counter()
+    answer = Requests._answer
+
+    async def counted(self: Requests, method: str, *arguments: Any) -> Any:
+        asked[method] += 1
+        return await answer(self, method, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Requests, "_answer", counted)
+        yield asked
+
+
+@pytest.mark.parametrize("how", ["sleeping", "waiting", "paused", "failed", "completed"])
+def test_status_asks_more_than_four_times(s3: Server, cli: Cli, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    bucket = Bucket(s3, how)
+    with counting(monkeypatch) as asked:
+        said = cli("status", bucket.url)
+    assert f"state     {how}" in said.stdout and asked["list_objects_v2"] == 1, (said.output, asked)
+    assert asked.total() <= 4, asked
+
+
+def test_ls_asks_one_after_the_other_or_for_what_it_knows(
+    s3: Server, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One listing, and the checkpoint of each run; as many at a time as may be."""
+    bucket = Bucket(s3)
+    paths = bucket.paths
+    needed = ["workspace.yaml", max(p for p in paths if "checkpoints/" in p), max(p for p in paths if "journal/" in p)]
+    bodies = {path: bucket.get(path) for path in needed}
+    runs = AT_ONCE + 8
+    for number in range(runs):
+        for path, data in bodies.items():
+            bucket.put(f"all/{number}/{path}", data)
+    changed, under_way, most = threading.Condition(), 0, 0
+    fetch = Requests.fetch
+
+    def fetched(self: Requests, *arguments: Any, **more: Any) -> Any:
+        """Nobody gets an answer before so many ask that no more may."""
+        nonlocal under_way, most
+        with changed:
+            under_way += 1
+            most = max(most, under_way)
+            changed.notify_all()
+            assert changed.wait_for(lambda: most >= AT_ONCE, 60), f"only {most} at a time"
+        found = fetch(self, *arguments, **more)
+        with changed:
+            under_way -= 1
+        return found
+
+    monkeypatch.setattr(Requests, "fetch", fetched)
+    with counting(monkeypatch) as asked:
+        told = data_of(cli("ls", "--json", f"{bucket.url}/all"))
+    assert [each["state"] for each in told] == ["sleeping"] * runs
+    assert most == AT_ONCE and asked == {"list_objects_v2": 1, "get_object": runs}
+
+
+def test_what_has_changed_since_the_stop_is_taken_for_what_the_checkpoint_says(s3: Server, cli: Cli) -> None:
+    bucket = Bucket(s3)
+    bucket.put("workspace.yaml", DEFINITION + b"settings: {model: small}\nbudget: {steps: 10}\n")
+    step_file = next(path for path in bucket.paths if path.startswith("steps/"))
+    bucket.put(step_file, bucket.get(step_file).replace(b'"result": ', b'"result": 7'))
+    bucket.put("inbox/new.md", b"Do this, too\n")
+    said = cli("status", bucket.url).stdout
+    assert "10 of 10 steps" in said and "settings" in said, said
+    assert "is taken to have returned 7" in said and "1 waiting" in said, said
+    bucket.put("workspace.yaml", b"a: b: c\n")
+    assert "damaged" in cli("ls", bucket.url).stdout
+    bucket.put("workspace.yaml", DEFINITION)
+    assert "sleeping" in cli("ls", bucket.url).stdout
+    newest = max(path for path in bucket.paths if path.startswith("journal/"))
+    bucket.put(newest, bucket.get(newest).replace(b'"sleeping"', b'"completed"'))
+    assert "torn tail" in cli("status", bucket.url).stdout, "the segment is not the one that was written"
+
+
+def test_a_record_behind_the_last_checkpoint_is_overlooked(s3: Server, cli: Cli) -> None:
+    """A person's answer, say: the process that records it has no need of a checkpoint."""
+    bucket = Bucket(s3, "waiting")
+    assert cli("answer", bucket.url, "yes").exit_code == 0
+    newest = max(path for path in bucket.paths if path.startswith("checkpoints/"))
+    s3.client.delete_object(Bucket=bucket.name, Key=f"{bucket.prefix}/{newest}")
+    assert data_of(cli("status", "--json", bucket.url))["open_questions"] == []
+
+
+def test_copies_of_schemas_lie_in_a_bucket(s3: Server, cli: Cli) -> None:
+    """Each would be an object that every listing tells of. Those that came with a copy go at the next opening."""
+    bucket = Bucket(s3)
+    assert [path for path in bucket.paths if "schemas" in path] == [".satchel/schemas/data.json"], "the agent's own"
+    bucket.put(".satchel/schemas/state.json", b"{}")
+    assert satchel.run(bucket.url, ending("sleeping"), wake=True).status == "sleeping"
+    assert [path for path in bucket.paths if "schemas" in path] == [".satchel/schemas/data.json"]

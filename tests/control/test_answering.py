@@ -1,0 +1,133 @@
+"""`answer` and `questions` from Python: a value is the answer as it is, and only `typed` reads a text."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.conftest import ASKING, Make, contents
+
+import satchel
+from satchel.runtime.control import Handle, answering, waiting
+from satchel.workspace.base.errors import UsageError
+from satchel.workspace.inspect import lease
+from satchel.workspace.store import DiskStore
+
+GRANTING = """
+from satchel import agent
+
+async def work(run, item):
+    schema = {"type": ["integer", "string"], "maximum": 300} if "much" in item.text else None
+    choices = ["approve", "deny"] if schema is None else None
+    answer = await run.ask(item.text, choices, schema=schema, context={"user": "ada"}, wait_for=0)
+    run.state[item.text] = answer.decision
+
+@agent
+async def main(run):
+    if not run.todo.items:
+        await run.plan(None, ["Grant?", "How much?"])
+    await run.todo.each(work)
+"""
+
+
+@pytest.fixture
+def granting(make: Make) -> Handle:
+    handle = satchel.open(make(GRANTING))
+    ended = handle.run()
+    assert ended.status == "waiting" and [each.id for each in ended.questions] == ["a1"]
+    return handle
+
+
+def data(handle: Handle) -> Any:
+    return json.loads((Path(handle.url) / "state.json").read_text())["data"]
+
+
+@pytest.mark.parametrize(("value", "typed", "kept"), [(250, False, 250), ("250", False, "250"), ("250", True, 250)])
+def test_an_answer_is_not_what_was_said(granting: Handle, value: Any, typed: bool, kept: Any) -> None:
+    (asked,) = granting.questions()
+    assert (asked.id, asked.text, asked.choices) == ("a1", "Grant?", ("approve", "deny"))
+    assert asked.command == f"satchel answer {granting.url} a1" and asked.reply is None
+    done = granting.answer("deny", by="Ada", note="not now")
+    assert done.is_recorded and not done.was_before and done.open_questions == [] and done.answer
+    assert (done.id, done.file, done.answer.by, done.answer.note) == ("a1", "approvals/a1.yaml", "Ada", "not now")
+    assert granting.answer("deny", "a1").was_before
+    with pytest.raises(UsageError, match="a1 is answered already: deny, by Ada"):
+        granting.answer("approve", "a1")
+    assert granting.resume().status == "waiting"
+    asyncio.run(granting.answer_async(value, typed=typed))
+    assert granting.answer(value, "a2", typed=typed).was_before
+    assert granting.resume().status == "completed"
+    assert data(granting) == {"Grant?": "deny", "How much?": kept}
+
+
+@pytest.mark.parametrize(
+    ("decision", "question", "said"),
+    [
+        ("aprove", "", "Did you mean approve?"),
+        (True, "a1", "a1 can't be answered so"),
+        ("approve", "a7", "there is no open question 'a7': open: a1"),
+        ("", "", "expected one of: approve, deny"),
+    ],
+)
+def test_a_wrong_answer_changes_something(granting: Handle, decision: Any, question: str, said: str) -> None:
+    before = contents(Path(granting.url))
+    with pytest.raises(UsageError) as raised:
+        granting.answer(decision, question)
+    assert said in str(raised.value) and contents(Path(granting.url)) == before
+
+
+def test_what_a_person_has_typed_into_the_file_is_not_told(granting: Handle) -> None:
+    path = Path(granting.url) / "approvals/a1.yaml"
+    text = path.read_text()
+    path.write_text(text.replace("\ndecision:", "\ndecision: deny"))
+    (asked,) = granting.questions()
+    assert asked.reply and asked.reply.decision == "deny" and asked.mistake is None
+    path.write_text(text.replace("\ndecision:", "\ndecision: dney"))
+    (asked,) = granting.questions()
+    assert asked.reply is None and "Did you mean deny?" in str(asked.mistake)
+
+
+def test_the_process_that_runs_it_is_not_waited_for(granting: Handle, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lets go of the workspace after two looks, and has not taken the answer."""
+    path, waits = Path(granting.url) / "approvals/a1.yaml", list[float]()
+    with ExitStack() as holding:
+        holding.enter_context(lease.held(DiskStore(granting.url)))
+
+        def wait(seconds: float) -> None:
+            assert "\ndecision: deny\nby: Ada\n" in path.read_text()
+            waits.append(seconds)
+            if len(waits) == 2:
+                holding.close()
+
+        monkeypatch.setattr(waiting, "sleep", wait)
+        monkeypatch.setattr(lease, "_DYING", 0.0)
+        done = granting.answer("deny", by="Ada")
+    assert done.is_recorded and waits == [0.1] * 2 and not done.waits_for
+
+
+def test_a_process_that_does_not_take_it_is_waited_for_for_ever(
+    granting: Handle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answering, "_PATIENCE", -1.0)
+    monkeypatch.setattr(lease, "_DYING", 0.0)
+    with lease.held(DiskStore(granting.url)):
+        done = granting.answer("deny", by="Ada")
+        assert not done.is_recorded and done.answer is None and done.waits_for
+        assert [each.id for each in done.open_questions] == ["a1"]
+        with pytest.raises(UsageError, match="a1 is answered in its file: it says deny"):
+            granting.answer("approve")
+
+
+@pytest.mark.parametrize(("result", "typed"), [({"a": [1]}, False), ('{"a": [1]}', True), ("{x", True)])
+def test_a_result_is_not_what_the_effect_returns(make: Make, result: Any, typed: bool) -> None:
+    handle = satchel.open(make(ASKING.replace(" -> str", "")))
+    assert handle.run().status == "waiting"
+    with pytest.raises(UsageError, match="is of an effect that has happened"):
+        handle.answer("redo", result=result)
+    assert handle.answer("done", "d1", result=result, typed=typed).is_recorded
+    assert handle.resume().status == "completed"
+    assert data(handle)["answer"] == ("{x" if result == "{x" else {"a": [1]})

@@ -1,0 +1,65 @@
+"""A handle on a workspace in a bucket, with a real server: the same methods, the same results."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import fsspec
+import pytest
+from servers import SECRET, Server
+
+import satchel
+from satchel.runtime import control
+from satchel.workspace.base.errors import Refused, SatchelError
+
+from .test_answering import GRANTING
+
+
+def put(server: Server, url: str, text: str) -> None:
+    bucket, _, key = url.removeprefix("s3://").partition("/")
+    server.client.put_object(Bucket=bucket, Key=key, Body=text.encode())
+
+
+@pytest.fixture
+def handle(seaweedfs: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> control.Handle:
+    for name, value in seaweedfs.environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    root = seaweedfs.place()
+    put(seaweedfs, f"{root}/demo/workspace.yaml", "format: 1\nrun_id: demo-1a2b\nagent: agent.py:main\n")
+    put(seaweedfs, f"{root}/demo/agent.py", GRANTING)
+    (found,) = satchel.open_all(root)
+    assert found.url == f"{root}/demo"
+    return satchel.open(f"{root}/demo/")
+
+
+def test_a_run_in_a_bucket_can_not_be_controlled(handle: control.Handle) -> None:
+    assert handle.run().status == "waiting"
+    assert handle.answer("deny", by="ada").is_recorded and not handle.questions()
+    assert handle.pause(reason="a look").status == "paused"
+    assert handle.run().status == "paused"
+    assert handle.resume().status == "waiting"
+    assert handle.send("Write to Ada")[0].file.startswith("inbox/")
+    assert handle.recover().status == "waiting" and handle.holder() == ""
+    assert handle.merge().conflicts == ()
+    with pytest.raises(Refused, match="can't be cut off in a bucket"):
+        handle.plan_cut(5)
+    assert handle.stop(reason="enough").how == "idle"
+    assert handle.cancel().status in ("paused", "cancelled")
+
+
+def test_storage_options_are_shown_or_do_not_count(
+    seaweedfs: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    for name in seaweedfs.environment():
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("FSSPEC_S3", "{}")
+    monkeypatch.setitem(fsspec.config.conf, "s3", {})
+    url, options = seaweedfs.place(), seaweedfs.storage_options()
+    put(seaweedfs, f"{url}/workspace.yaml", "format: 1\nrun_id: demo-1a2b\nagent: agent.py:main\n")
+    assert satchel.open(url, storage_options=options).questions() == []
+    assert SECRET in os.environ["FSSPEC_S3"]
+    with pytest.raises(SatchelError, match="is for URLs") as raised:
+        satchel.open(Path(), storage_options=options)
+    assert SECRET not in str(raised.value)

@@ -1,0 +1,115 @@
+"""`pause`, `cancel` and `wait` from Python."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from cli.conftest import Make, contents
+
+import satchel
+from satchel.runtime.control import requests, waiting
+from satchel.workspace.base.errors import UsageError
+from satchel.workspace.inspect.report import Report
+from satchel.workspace.lifecycle.opening import opened
+from satchel.workspace.store import DiskStore
+from satchel.workspace.views import pause_file
+
+
+def test_a_pause_is_not_kept(make: Make) -> None:
+    folder = make()
+    handle = satchel.open(folder)
+    stopping = handle.pause(reason="maintenance", by="ada", until=timedelta(hours=1))
+    assert stopping.status == "paused" and stopping.is_over
+    assert stopping.said == f"paused; it had not begun; `satchel resume {folder}` goes on"
+    file = pause_file.parse((folder / "pause.yaml").read_bytes())
+    assert (file.reason, file.by) == ("maintenance", "ada")
+    assert abs((datetime.fromisoformat(file.until) - datetime.now(UTC)).total_seconds() - 3600) < 60
+    assert handle.run().status == "paused"
+    assert handle.resume().status == "completed"
+    with pytest.raises(UsageError, match="has completed already"):
+        handle.pause()
+
+
+@pytest.mark.parametrize("until", ["2999-01-01 00:00+00:00", datetime(2999, 1, 1, tzinfo=UTC)])
+def test_a_time_is_taken_for_another(make: Make, until: str | datetime) -> None:
+    folder = make()
+    satchel.open(folder).pause(until=until)
+    assert "2999-01-01T00:00:00.000Z" in (folder / "pause.yaml").read_text()
+
+
+def test_a_time_that_is_none_leaves_a_pause(make: Make) -> None:
+    folder = make()
+    with pytest.raises(UsageError, match="is not a time"):
+        satchel.open(folder).pause(until="soon")
+    assert not (folder / "pause.yaml").exists()
+
+
+@pytest.mark.parametrize("method", ["pause", "cancel", "stop"])
+@pytest.mark.parametrize(
+    "wrong",
+    [{"reason": 5}, {"reason": None}, {"reason": ["x"]}, {"reason": "\ud800"}, {"by": 5}, {"by": "\ud800"}],
+    ids=ascii,
+)
+def test_a_wrong_word_is_written_and_leaves_the_run_blocked(make: Make, method: str, wrong: dict[str, Any]) -> None:
+    handle = satchel.open(folder := make())
+    before = contents(folder)
+    with pytest.raises(UsageError, match=f"can't have the {next(iter(wrong))}"):
+        getattr(handle, method)(**wrong)
+    assert contents(folder) == before
+    assert handle.run().status == "completed"
+
+
+@pytest.mark.parametrize("wrong", [{"resume": "later"}, {"resume": 5}, {"resume": None}, {"until": 5}], ids=str)
+def test_a_pause_that_ends_in_no_known_way_is_written(make: Make, wrong: dict[str, Any]) -> None:
+    handle = satchel.open(folder := make())
+    before = contents(folder)
+    with pytest.raises(UsageError, match=r"can't have the resume|is not a time"):
+        handle.pause(**wrong)
+    assert contents(folder) == before
+
+
+def test_a_cancelled_run_comes_back(make: Make) -> None:
+    handle = satchel.open(make())
+    assert asyncio.run(handle.cancel_async(by="ada")).status == "cancelled"
+    assert handle.run().status == "cancelled"
+    with pytest.raises(UsageError, match="was cancelled already"):
+        handle.cancel()
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_pause_does_not_wait_for_the_process_that_runs_it(
+    make: Make, monkeypatch: pytest.MonkeyPatch, is_async: bool
+) -> None:
+    """This process has the workspace, and lets go of it after some looks."""
+    folder = make()
+    handle, waits = satchel.open(folder), list[float]()
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            workspace.close("paused", "in a test")
+
+    async def wait_async(seconds: float) -> None:
+        wait(seconds)
+
+    monkeypatch.setattr(waiting, "sleep", wait)
+    monkeypatch.setattr(asyncio, "sleep", wait_async)
+    with opened(DiskStore(folder), "run", Report()) as workspace:
+        asked = handle.pause(reason="a look")
+        assert asked.status == "requested" and not asked.is_over and "stops at its next safe point" in asked.said
+        assert not waits
+        stopping = asyncio.run(handle.wait_async()) if is_async else handle.wait()
+    assert stopping.status == "paused" and waits == [0.1] * 3
+    assert "reason: a look" in (folder / "pause.yaml").read_text()
+
+
+def test_a_process_that_does_not_stop_is_waited_for_for_ever(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "_MARGIN", -1.0)
+    monkeypatch.setattr(requests, "FORCE_AFTER", 0.0)
+    folder = make(extra="drain: {timeout: 0s}\n")
+    with opened(DiskStore(folder), "run", Report()):
+        stopping = satchel.open(folder).pause(wait=True)
+    assert not stopping.is_over and f"`satchel stop {folder}` kills it" in stopping.said

@@ -1,0 +1,204 @@
+"""One line of the journal: that it comes back as it was written, and that no other bytes come back at all."""
+
+from __future__ import annotations
+
+import json
+import typing
+import zlib
+from collections.abc import Sequence
+from typing import Any, Literal, get_args, get_origin
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw, structs
+
+from satchel.workspace.base.errors import NewerFormat, SatchelError
+from satchel.workspace.journal import records as record
+from satchel.workspace.journal.records import AnyRecord, BadLine, Closed, Line, Opened, PlanChanged, StepCompleted
+
+KINDS = get_args(AnyRecord)
+AT = "2026-11-01T00:00:00.000Z"
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False, allow_infinity=False) | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=6,
+)
+raws = json_values.map(lambda value: Raw(msgspec.json.encode(value)))
+
+
+def of_type(kind: Any) -> st.SearchStrategy[Any]:
+    origin = get_origin(kind)
+    if kind is str:
+        return texts
+    if kind is int:
+        return st.integers(0, 2**60)
+    if kind is bool:
+        return st.booleans()
+    if kind is Raw:
+        return raws
+    if kind is object:
+        return json_values
+    if kind is type(None):
+        return st.none()
+    if origin is Literal:
+        return st.sampled_from(get_args(kind))
+    if origin is typing.Annotated:
+        return of_type(get_args(kind)[0])
+    if origin in (list, Sequence):
+        return st.lists(of_type(get_args(kind)[0]), max_size=2)
+    if origin is dict:
+        return st.dictionaries(*map(of_type, get_args(kind)), max_size=2)
+    if origin is tuple and get_args(kind)[-1:] == (Ellipsis,):
+        return st.lists(of_type(get_args(kind)[0]), max_size=2).map(tuple)
+    if origin is tuple:
+        return st.tuples(*map(of_type, get_args(kind)))
+    if origin is not None:
+        return st.one_of(*map(of_type, get_args(kind)))
+    hints = typing.get_type_hints(kind)
+    names = [*getattr(kind, "__struct_fields__", getattr(kind, "_fields", ()))]
+    return st.builds(kind, **{name: of_type(hints[name]) for name in names})
+
+
+def sensible(found: Any) -> Any:
+    """With what the types alone don't tell."""
+    facts = {"format": record.FORMAT, "until": AT, "due": AT}
+    return structs.replace(found, **{name: fact for name, fact in facts.items() if name in found.__struct_fields__})
+
+
+records = st.one_of(*map(of_type, KINDS)).map(sensible)
+lines = st.builds(
+    Line, seq=st.integers(1, 10**12 - 1), commit=st.integers(1, 10**12 - 1), at=st.just(AT),
+    epoch=st.integers(1, 10**8 - 1), record=records, prev=st.from_regex(r"[0-9a-f]{8}", fullmatch=True),
+    opening=st.sampled_from(["", "5be1c07d9c1f03ab"]),
+)  # fmt: skip
+
+
+def signed(body: str | bytes) -> bytes:
+    """A line with a checksum that fits, of `body`, an object."""
+    head = (body.encode() if isinstance(body, str) else body)[:-1].replace(b'"type"', b'"prev":"00000000","type"', 1)
+    return b'%s,"crc":"%08x"}' % (head, zlib.crc32(head + b"}"))
+
+
+SAMPLE = Line(7, 5, "2026-11-01T00:00:00.000Z", 3, Closed(status="failed", reason="ünï"))
+
+
+@given(lines)
+def test_a_line_comes_back_as_it_was_written(line: Line) -> None:
+    data = record.encode(line)
+    assert data.endswith(b"\n") and data.count(b"\n") == 1
+    assert record.parse(data[:-1]) == record.written(line).line == structs.replace(line, crc=record.crc_of(data[:-1]))
+
+
+@given(lines)
+def test_a_line_is_the_json_that_the_format_says(line: Line) -> None:
+    facts = json.loads(record.encode(line))
+    head = ["seq", "commit", "at", "epoch", "prev", *(["opening"] if line.opening else []), "type"]
+    assert list(facts)[: len(head)] == head and list(facts)[-1] == "crc"
+    assert (facts["seq"], facts["type"]) == (line.seq, type(line.record).__struct_config__.tag)
+
+
+def test_the_checksum_is_of_the_line_without_it() -> None:
+    data = record.encode(SAMPLE)[:-1]
+    body, _, tail = data.rpartition(b',"crc":')
+    assert tail == b'"%08x"}' % zlib.crc32(body + b"}")
+
+
+def test_no_byte_of_a_line_can_change_unseen() -> None:
+    data = record.encode(SAMPLE)[:-1]
+    for at in range(len(data)):
+        for byte in (0, 0x20, 0x30, 0x7D, 0xFF, data[at] ^ 1):
+            if byte != data[at]:
+                with pytest.raises(BadLine):
+                    record.parse(data[:at] + bytes([byte]) + data[at + 1 :])
+
+
+def test_no_part_of_a_line_passes_for_a_line() -> None:
+    data = record.encode(SAMPLE)[:-1]
+    for at in range(len(data)):
+        for part in (data[:at], data[at + 1 :], data[: at + 1] + data):
+            with pytest.raises(BadLine):
+                record.parse(part)
+
+
+@given(st.binary(max_size=200))
+def test_bytes_that_are_no_line_are_never_more_than_a_bad_line(data: bytes) -> None:
+    with pytest.raises(BadLine):
+        record.parse(data)
+    with pytest.raises((BadLine, NewerFormat)):
+        record.parse(signed(data + b"}"))
+
+
+@given(lines, texts, json_values)
+def test_fields_of_a_newer_minor_version_are_ignored(line: Line, name: str, value: object) -> None:
+    facts = json.loads(record.encode(line))
+    del facts["crc"]
+    facts[f"x-{name}"] = value
+    body = msgspec.json.encode(facts)
+    assert record.parse(signed(body)).seq == line.seq
+
+
+def test_an_unknown_type_is_of_a_newer_satchel_and_not_damage() -> None:
+    with pytest.raises(NewerFormat, match=r"(?i)upgrade satchel"):
+        record.parse(signed('{"seq":1,"commit":1,"at":"x","epoch":1,"type":"pruned","to":1}'))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"seq":1}',
+        '{"seq":1,"commit":1,"at":"x","epoch":1,"type":5}',
+        '{"seq":"1","commit":1,"at":"x","epoch":1,"type":"closed"}',
+        '{"seq":1,"commit":1,"at":"x","epoch":1,"type":"closed","status":"asleep"}',
+        '{"seq":1,"commit":1,"at":"x","epoch":1,"type":"closed","status":NaN}',
+        '{"seq":1e400,"commit":1,"at":"x","epoch":1,"type":"closed"}',
+        '{"seq":1,"commit":1,"at":"x","epoch":-1,"type":"closed"}',
+        '{"seq":-1,"commit":1,"at":"x","epoch":1,"type":"closed"}',
+        '{"seq":1,"commit":1,"at":"x","epoch":1000000000000,"type":"closed"}',
+        '{"seq":1,"commit":1,"at":"x","epoch":1,"type":"closed","reason":"\\ud800"}',
+        '{"seq":1,"commit":1,"at":"x","epoch":1,"type":"plan.changed","plan":[[1]],"by":"agent"}',
+        b'{"seq":1,"commit":1,"at":"x","epoch":1,"type":"closed","reason":"\xff"}',
+        b'{"seq":1,"commit":1,"at":"x","epoch":1,"type":"\xff"}',
+        '{"seq":1,"commit":1,"at":"x","epoch":1,"type":"closed","x":' + "[" * 100_000 + "]" * 100_000 + "}",
+        "[]",
+        "null",
+    ],
+)
+def test_a_signed_line_that_says_nothing_sensible_is_a_bad_line(body: str | bytes) -> None:
+    with pytest.raises(BadLine):
+        record.parse(signed(body))
+
+
+def test_a_result_with_line_breaks_does_not_become_several_lines() -> None:
+    kept = StepCompleted(scope="", no=1, step="s", args="0", n=0, result=Raw(b'{\n  "a": 1\n}'))
+    try:
+        data = record.encode(Line(1, 1, "x", 1, kept))
+    except SatchelError:
+        return
+    assert data.count(b"\n") == 1
+    assert json.loads(data)["result"] == {"a": 1}
+
+
+@given(st.integers(-(10**30), 10**30), st.integers(-(10**30), 10**30))
+def test_splices_of_any_numbers_are_read_as_they_are(line: int, removed: int) -> None:
+    change = PlanChanged(plan=((line, removed, "x"),), by="agent")  # type: ignore[arg-type]
+    try:
+        found = record.parse(record.encode(Line(1, 1, "x", 1, change))[:-1]).record
+    except BadLine:
+        return
+    assert isinstance(found, PlanChanged) and tuple(found.plan[0]) == (line, removed, "x")
+
+
+def test_an_opening_in_a_newer_format_is_refused_and_not_damage() -> None:
+    opened = Opened(
+        format=record.FORMAT + 1, run_id="r", satchel="9", python="3", host="h", pid=1, why="run", found="new"
+    )
+    with pytest.raises(NewerFormat, match="format 2"):
+        record.parse(record.encode(Line(1, 1, "x", 1, opened))[:-1])
+
+
+def test_no_record_has_a_field_that_the_line_around_it_has_too() -> None:
+    for kind in KINDS:
+        assert not {"seq", "commit", "at", "epoch", "type", "crc"} & set(kind.__struct_fields__), kind

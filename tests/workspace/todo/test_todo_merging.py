@@ -1,0 +1,430 @@
+"""Merging a person's plan with the run's, case by case. What holds for any three plans is in ..._properties.py."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from satchel.workspace.todo import Changes, MergedPlan, Pair, Plan, between, changes, merge_plans, settle
+from satchel.workspace.todo.splice import apply, split
+
+DIGEST = "# Digest\n\nSome words.\n\n- [x] Read ^1\n- [/] Summarise ^2\n- [ ] Check\n- [ ] Send\n"
+
+
+def merged(base: str | None, ours: str, theirs: str, **options: str) -> MergedPlan:
+    found = merge_plans(None if base is None else Plan(base), Plan(ours), Plan(theirs), **options)  # type: ignore[arg-type]
+    if not found.conflicts:
+        before = None if base is None else Plan(base)
+        again = merge_plans(before, found.plan, Plan(theirs))
+        if not options:
+            assert (again.conflicts, again.plan.text) == ((), found.plan.text), "merged again it is the same"
+        assert found.plan.tasks == Plan(found.plan.text).tasks
+    return found
+
+
+def text(base: str | None, ours: str, theirs: str, **options: str) -> str:
+    found = merged(base, ours, theirs, **options)
+    assert found.conflicts == (), [str(conflict) for conflict in found.conflicts]
+    return found.plan.text
+
+
+def whys(base: str | None, ours: str, theirs: str) -> list[tuple[int, str, str]]:
+    found = merged(base, ours, theirs)
+    assert found.plan.text == ours
+    assert all("\n" not in str(conflict) for conflict in found.conflicts)
+    return [(conflict.line, conflict.text, conflict.why) for conflict in found.conflicts]
+
+
+# The run stood still
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        DIGEST.replace("[ ] Check", "[x] Check"),
+        DIGEST.replace("[ ] Check", "[X] Check"),
+        DIGEST.replace("[x] Read", "[ ] Read"),
+        DIGEST.replace("[/] Summarise", "[-] Summarise"),
+        DIGEST.replace("[ ] Check", "[/] Check"),
+        DIGEST.replace("Summarise ^2", "Summarise it all ^2"),
+        DIGEST.replace("- [ ] Check\n", ""),
+        DIGEST.replace("Some words.", "Others.\n\nAnd more."),
+        DIGEST + "- [ ] New\n",
+        DIGEST.replace("\n", "\r\n"),
+        DIGEST.replace("- [ ] Check\n- [ ] Send\n", "- [ ] Send\n  - [ ] Check\n\n    a note"),
+        "\ufeff" + DIGEST,
+        "- [ ] Quite another\n",
+        "## A\n\n- [ ] Send\n- [ ] Check\n\n## B\n\n* [x] Read ^1\n* [/] Summarise ^2\n",
+    ],
+)
+def test_an_edit_of_a_plan_at_rest_is_taken_byte_for_byte(theirs: str) -> None:
+    assert text(DIGEST, DIGEST, theirs) == theirs
+
+
+def test_a_file_that_was_not_edited_changes_nothing() -> None:
+    ours = DIGEST.replace("[/]", "[x]") + "- [ ] More\n"
+    assert text(DIGEST, ours, DIGEST) == ours
+    assert text(DIGEST, ours, ours) == ours
+    assert text(None, ours, ours) == ours
+
+
+@pytest.mark.parametrize("base", [DIGEST, None])
+def test_a_deleted_id_is_given_back(base: str | None) -> None:
+    theirs = "* [/] Summarise\n* [ ] Send\n* [X] Read  \r\n  * [ ] New\n* [ ] Check\n"
+    expected = "* [/] Summarise ^2\n* [ ] Send\n* [ ] Read ^1  \r\n  * [ ] New\n* [ ] Check\n"
+    assert text(base, DIGEST, theirs) == expected
+
+
+def test_an_id_is_the_same_in_any_case() -> None:
+    assert text("- [ ] a ^Up\n", "- [x] a ^Up\n", "- [ ] b ^up\n") == "- [x] b ^up\n"
+
+
+# The run went on
+
+
+@pytest.mark.parametrize(
+    ("base", "ours", "theirs", "expected"),
+    [
+        # ids and marks given since, words corrected since
+        ("- [ ] a\n- [ ] b\n", "- [/] a ^1\n- [ ] b\n", "- [ ] a\n- [x] b\n", "- [/] a ^1\n- [x] b\n"),
+        ("- [ ] a\n- [ ] b\n", "- [x] a ^1\n- [/] b ^2\n", "- [ ] a\n- [ ] bee\n", "- [x] a ^1\n- [/] bee ^2\n"),
+        ("- [ ] a\n- [ ] b\n", "- [/] a ^1\n- [ ] b\n", "- [ ] x\n- [ ] y\n", "- [/] x ^1\n- [ ] y\n"),
+        ("- [ ] a\n", "- [/] a ^1\n", "- [ ] a ^mine\n", "- [/] a ^1\n"),
+        # moved by a person while the run ticked it, and with the note that the run put there
+        ("- [ ] a ^1\n- [ ] b\n", "- [x] a ^1\n- [ ] b\n", "- [ ] b\n- [ ] a ^1\n", "- [ ] b\n- [x] a ^1\n"),
+        (
+            "- [/] a ^1\n- [ ] b\n- [ ] c\n",
+            "- [x] a ^1\n\n  a note\n- [ ] b\n- [ ] c\n",
+            "- [ ] b\n- [/] a ^1\n- [ ] c\n",
+            "- [ ] b\n- [x] a ^1\n\n  a note\n- [ ] c\n",
+        ),
+        (
+            "- [ ] p\n- [/] a ^1\n",
+            "- [ ] p\n- [/] a ^1\n\n  a note\n  - [ ] sub\n",
+            "- [ ] p\n  - [/] a ^1\n",
+            "- [ ] p\n  - [/] a ^1\n\n    a note\n    - [ ] sub\n",
+        ),
+        # a note goes with its item
+        ("- [/] a ^1\n- [ ] b\n", "- [x] a ^1\n\n  note\n- [ ] b\n", "- [ ] b\n", "- [ ] b\n"),
+        ("- [/] a ^1\n", "- [x] a ^1\n\n  note\n", "- [/] A ^1\n", "- [x] A ^1\n\n  note\n"),
+        # both added: theirs, then ours, each inside the item it was added to
+        ("- [ ] a\n", "- [ ] a\n- [ ] o\n", "- [ ] a\n- [ ] t\n", "- [ ] a\n- [ ] t\n- [ ] o\n"),
+        ("- [ ] a\n", "- [ ] a\n- [ ] o\n", "- [ ] a\n  - [ ] t\n", "- [ ] a\n  - [ ] t\n- [ ] o\n"),
+        ("- [ ] a\n", "- [ ] a\n  - [ ] o\n", "- [ ] a\n- [ ] t\n", "- [ ] a\n  - [ ] o\n- [ ] t\n"),
+        ("- [ ] a\n", "- [ ] a\n- [ ] o\n", "- [ ] a\n\n## T\n\n- [ ] t\n", "- [ ] a\n- [ ] o\n\n## T\n\n- [ ] t\n"),
+        ("- [ ] a\n", "- [ ] a\n\n  note\n", "- [ ] a\n\nprose\n", "- [ ] a\n\n  note\n\nprose\n"),
+        ("", "# T\n\n- [ ] a\n", "hello\n", "hello\n# T\n\n- [ ] a\n"),
+        ("- [ ] a", "- [ ] a\n- [ ] o\n", "- [ ] A", "- [ ] A\n- [ ] o\n"),
+        # ours in the ways of the file it goes into
+        ("- [ ] a\n", "- [/] a ^1\n- [ ] o\n", "- [ ] a\r\n- [ ] t\r\n", "- [/] a ^1\r\n- [ ] t\r\n- [ ] o\r\n"),
+        ("\ufeff- [ ] a\n- [ ] b\n", "\ufeff- [x] a\n- [ ] o\n- [ ] b\n", "\ufeff- [ ] b\n- [ ] a\n",
+         "\ufeff- [ ] b\n- [x] a\n- [ ] o\n"),
+        # what the run finished meanwhile stays so
+        ("- [ ] p\n  - [ ] a ^1\n", "- [x] p\n  - [x] a ^1\n", "- [ ] p\n  - [ ] a\n", "- [x] p\n  - [x] a ^1\n"),
+        # one side only
+        ("p\n\nq\n- [ ] a\n", "p2\n\nq\n- [ ] a\n", "p\n\nq2\n- [ ] a\n", "p2\n\nq2\n- [ ] a\n"),
+        ("p\n- [ ] a\n- [ ] b\n", "p2\n- [ ] a\n- [ ] b\n", "p\n- [ ] b\n- [ ] a\n", "p2\n- [ ] b\n- [ ] a\n"),
+        ("- [ ] a\n- [ ] b\n", "- [ ] b\n", "- [ ] a\n- [x] b\n", "- [x] b\n"),
+        ("- [ ] a\n- [ ] b\n- [ ] c\n", "- [ ] c\n- [ ] a\n- [ ] b\n", "- [ ] a\n- [ ] b\n- [x] c\n",
+         "- [x] c\n- [ ] a\n- [ ] b\n"),
+        # both the same
+        ("p\n- [ ] a\n", "q\n- [x] a\n", "q\n- [x] a\n- [ ] n\n", "q\n- [x] a\n- [ ] n\n"),
+        ("- [ ] a\n", "- [x] n\n", "- [ ] n\n", "- [x] n\n"),
+        # twins
+        ("- [ ] a\n- [ ] a\n", "- [x] a ^1\n- [/] a ^2\n", "- [ ] a\n- [ ] a\n- [ ] a\n",
+         "- [x] a ^1\n- [/] a ^2\n- [ ] a\n"),
+        ("- [ ] a\n- [ ] a\n", "- [x] a ^1\n- [ ] a ^2\n", "- [ ] a\n- [x] a\n", "- [x] a ^1\n- [x] a ^2\n"),
+    ],
+)  # fmt: skip
+def test_what_both_did_is_joined(base: str, ours: str, theirs: str, expected: str) -> None:
+    assert text(base, ours, theirs) == expected
+
+
+def test_a_list_that_is_regrouped_under_headings_keeps_what_the_run_did_meanwhile() -> None:
+    ours = DIGEST.replace("[/] Summarise ^2\n", "[x] Summarise ^2\n\n  took a while\n").replace("Send", "Send ^3")
+    theirs = "# Digest\n\n## Now\n\n- [ ] Send\n- [ ] Check\n\n## Later\n\n- [/] Summarise ^2\n- [x] Read ^1\n"
+    assert text(DIGEST, ours, theirs) == (
+        "# Digest\n\n## Now\n\n- [ ] Send ^3\n- [ ] Check\n\n"
+        "## Later\n\n- [x] Summarise ^2\n\n  took a while\n- [x] Read ^1\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("base", "ours", "theirs", "expected"),
+    [
+        (" ", "x", "-", None),
+        ("/", "x", " ", None),
+        ("x", " ", "-", None),
+        ("-", "x", " ", None),
+        ("x", " ", "x", " "),
+        (" ", "/", "x", "x"),
+        (" ", "x", "/", "x"),
+        (" ", " ", "/", "/"),
+        (" ", "/", "-", "-"),
+        ("/", "/", " ", " "),
+        ("x", "/", " ", "/"),
+        ("x", " ", "/", "/"),
+        (" ", "x", "X", "X"),
+        ("/", " ", "x", None),
+    ],
+)
+def test_marks_that_both_changed(base: str, ours: str, theirs: str, expected: str | None) -> None:
+    one, two, three = (f"- [{mark}] a ^1\n- [ ] b\n" for mark in (base, ours, theirs))
+    if expected is None:
+        assert whys(one, two, three) == [(1, "a", "mark")]
+        assert text(one, two, three, prefer="ours") == two
+        assert text(one, two, three, prefer="theirs") == three
+    else:
+        assert text(one, two, three) == f"- [{expected}] a ^1\n- [ ] b\n"
+
+
+@pytest.mark.parametrize(
+    ("base", "ours", "theirs", "why"),
+    [
+        ("p\n- [ ] a\n", "q\n- [ ] a\n", "r\n- [ ] a\n", (1, "r", "prose")),
+        ("- [ ] a ^1\n", "- [ ] b ^1\n", "- [ ] c ^1\n", (1, "c", "text")),
+        ("- [ ] x\n- [ ] a\n", "- [ ] x\n- [ ] b\n", "- [ ] x\n- [ ] c\n", (2, "c", "text")),
+        ("- [ ] a ^1\n- [ ] x\n", "- [ ] b ^1\n- [ ] x\n", "- [ ] x\n", (0, "b", "text")),
+        ("- [ ] a ^1\n- [ ] x\n", "- [ ] x\n", "- [ ] b ^1\n- [ ] x\n", (1, "b", "text")),
+        ("- [ ] a ^1\n- [ ] x\n", "- [ ] x\n", "- [x] a ^1\n- [ ] x\n", (1, "a", "mark")),
+        ("- [ ] a\n- [ ] x\n", "- [ ] a\n  - [ ] sub\n- [ ] x\n", "- [ ] x\n", (0, "sub", "text")),
+        ("- [ ] a\n", "- [ ] a\n- [ ] o ^7\n", "- [ ] a\n- [ ] t ^7\n", (2, "t", "text")),
+        ("- [ ] a\n\nend\n", "- [ ] a\n\nend\n- [ ] o\n", "- [ ] a\n\n```\nend\n", (0, "o", "text")),
+    ],
+)
+def test_what_both_did_differently_is_asked_about(base: str, ours: str, theirs: str, why: tuple[int, str, str]) -> None:
+    assert whys(base, ours, theirs) == [why]
+    for prefer in ("ours", "theirs"):
+        text(base, ours, theirs, prefer=prefer)
+
+
+def test_a_preference_settles_the_conflict_and_nothing_else() -> None:
+    base, ours, theirs = "p\n- [ ] a\n- [ ] b\n", "q\n- [/] a ^1\n- [ ] b\n", "r\n- [ ] a\n- [x] b\n"
+    assert text(base, ours, theirs, prefer="ours") == "q\n- [/] a ^1\n- [x] b\n"
+    assert text(base, ours, theirs, prefer="theirs") == "r\n- [/] a ^1\n- [x] b\n"
+    base, ours, theirs = "- [ ] a\n- [ ] x\n", "- [ ] a\n  - [ ] sub\n- [ ] x\n", "- [x] x\n"
+    assert text(base, ours, theirs, prefer="ours") == "- [ ] a\n  - [ ] sub\n- [x] x\n"
+    assert text(base, ours, theirs, prefer="theirs") == "- [x] x\n"
+
+
+@pytest.mark.xfail(strict=True, reason="the item goes with the lines that it was moved next to")
+def test_an_item_that_the_run_has_moved_is_lost_with_the_place_it_was_moved_to() -> None:
+    base, ours, theirs = "- [ ] a\n- [ ] b\n\np\n", "- [ ] b\n\nq\n- [ ] a\n", "- [ ] a\n- [ ] b\n\nr\n"
+    assert text(base, ours, theirs, prefer="theirs") == theirs
+
+
+@pytest.mark.xfail(strict=True, reason="the later note comes first")
+def test_a_note_of_the_run_comes_before_the_earlier_one_when_a_person_edits_around_it() -> None:
+    base = "- [/] a ^1\n\n  one\n- [ ] b\n\nend\n"
+    ours = "- [/] a ^1\n\n  one\n\n  two\n- [ ] b\n\nend\n"
+    theirs = "- [/] a ^1\n\n  one\n- [ ] b\nend\n"
+    assert text(base, ours, theirs) == "- [/] a ^1\n\n  one\n\n  two\n- [ ] b\nend\n"
+
+
+def test_conflicts_say_what_is_at_stake() -> None:
+    (conflict,) = merged("- [ ] a\n", "- [x] a\n", "- [-] a\n").conflicts
+    assert str(conflict) == 'line 1, "a": the run has made it done, the file says cancelled'
+    (conflict,) = merged("- [ ] a\n", "- [ ] a\n", "nothing\n").conflicts
+    assert str(conflict) == "the file has no items left; a plan without items is not a finished plan"
+
+
+# Removals
+
+
+@pytest.mark.parametrize("base", [DIGEST, DIGEST.replace("[/]", "[ ]"), None])
+def test_removing_everything_is_asked_about(base: str | None) -> None:
+    theirs = "# Digest\n\nOther words.\n"
+    assert whys(base, DIGEST, theirs) == [(0, "", "everything_removed")]
+    assert text(base, DIGEST, theirs, prefer="ours") == DIGEST.replace("Some", "Other")
+    assert text(base, DIGEST, theirs, prefer="theirs") == theirs
+
+
+def test_an_empty_plan_that_was_empty_is_no_removal() -> None:
+    assert text("# T\n", "# T\n\n- [ ] a\n", "# T\n\nwords\n") == "# T\n\nwords\n\n- [ ] a\n"
+
+
+def test_a_removed_item_is_not_done() -> None:
+    assert text(DIGEST, DIGEST.replace("[/]", "[x]"), "- [x] Read ^1\n- [ ] Send\n") == "- [x] Read ^1\n- [ ] Send\n"
+
+
+# No base
+
+
+def test_a_list_written_anew_without_ids_is_taken() -> None:
+    theirs = "# My plan\n\n* [x] Read\n* [x] Summarise\n* [ ] Check\n  * [ ] numbers\n* [-] Send\n"
+    assert text(None, DIGEST, theirs) == theirs.replace("Read", "Read ^1").replace("Summarise", "Summarise ^2")
+
+
+def test_without_a_base_what_reads_as_an_untick_or_a_removal_is_asked_about() -> None:
+    theirs = "- [ ] Read\n- [ ] Summarise\n- [ ] Send\n"
+    assert whys(None, DIGEST, theirs) == [(0, "Check", "removal_without_base"), (1, "Read", "untick_without_base")]
+    assert text(None, DIGEST, theirs, prefer="theirs") == "- [ ] Read ^1\n- [/] Summarise ^2\n- [ ] Send\n"
+    assert text(None, DIGEST, theirs, prefer="ours") == ("- [x] Read ^1\n- [/] Summarise ^2\n- [ ] Check\n- [ ] Send\n")
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "expected"),
+    [
+        ("- [ ] a\n- [ ] b\n- [ ] c\n", "- [ ] c\n- [ ] a\n", "- [ ] c\n- [ ] a\n- [ ] b\n"),
+        ("- [ ] a\n  - [ ] b\n\n    note\n- [ ] c\n", "1. [ ] a\n2. [ ] c\n",
+         "1. [ ] a\n   - [ ] b\n\n     note\n2. [ ] c\n"),
+        ("- [ ] a\n  - [ ] b\n- [ ] c\n", "- [ ] c\n", "- [ ] a\n  - [ ] b\n- [ ] c\n"),
+        ("- [ ] a\n  - [ ] b\n- [ ] c\n", "- [ ] c\n- [x] b\n", "- [ ] a\n- [ ] c\n- [x] b\n"),
+        ("- [ ] a\n- [x] b\n- [ ] c\n", "- [ ] a\n- [ ] c\n- [ ] d", "- [ ] a\n- [x] b\n- [ ] c\n- [ ] d"),
+    ],
+)  # fmt: skip
+def test_items_are_put_back_where_they_were(ours: str, theirs: str, expected: str) -> None:
+    assert {why for _, _, why in whys(None, ours, theirs)} == {"removal_without_base"}
+    assert text(None, ours, theirs, prefer="ours") == expected
+    assert text(None, ours, theirs, prefer="theirs") == theirs
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "expected"),
+    [
+        ("- [x] p\n  - [x] a\n", "- [ ] p\n  - [x] a\n", "- [x] p\n  - [x] a\n"),
+        ("- [x] p\n  - [x] a\n", "- [ ] p\n  - [x] a\n  - [ ] b\n", "- [ ] p\n  - [x] a\n  - [ ] b\n"),
+        ("- [ ] p\n  - [ ] a\n", "- [ ] p\n  - [x] a\n", "- [x] p\n  - [x] a\n"),
+        ("- [-] a\n- [x] b\n", "- [x] a\n- [-] b\n", "- [x] a\n- [-] b\n"),
+        ("- [ ] a\n", "- [/] a\n", "- [/] a\n"),
+        ("old\n\n- [ ] a\n", "- [ ] a\n", "- [ ] a\n"),
+    ],
+)
+def test_without_a_base_what_can_be_told_is_taken(ours: str, theirs: str, expected: str) -> None:
+    assert text(None, ours, theirs) == expected
+
+
+# Parents
+
+
+@pytest.mark.parametrize(
+    ("before", "edit", "expected"),
+    [
+        # new work below what was finished
+        ("- [x] p\n  - [x] a\n", "- [x] p\n  - [x] a\n  - [ ] b\n", "- [ ] p\n  - [x] a\n  - [ ] b\n"),
+        ("- [x] p\n  - [x] a\n", "- [x] p\n  - [/] a\n", "- [ ] p\n  - [/] a\n"),
+        ("- [x] p\n  - [x] a\n- [ ] b\n", "- [x] p\n  - [x] a\n  - [ ] b\n", "- [ ] p\n  - [x] a\n  - [ ] b\n"),
+        ("- [x] a\n", "- [x] a\n  - [ ] b\n", "- [ ] a\n  - [ ] b\n"),
+        # finished by this edit
+        ("- [ ] p\n  - [ ] a\n", "- [x] p\n  - [ ] a\n  - [ ] b\n", "- [x] p\n  - [ ] a\n  - [ ] b\n"),
+        ("- [-] p\n  - [-] a\n", "- [x] p\n  - [ ] a\n", "- [x] p\n  - [ ] a\n"),
+        ("", "- [-] p\n  - [ ] a\n", "- [-] p\n  - [ ] a\n"),
+        # skipped before, and nothing to do with this edit
+        ("- [x] p\n  - [ ] a\n- [ ] b\n", "- [x] p\n  - [ ] a\n- [x] b\n", "- [x] p\n  - [ ] a\n- [x] b\n"),
+        # to be done again
+        ("- [x] p\n  - [x] a\n  - [-] b\n", "- [ ] p\n  - [x] a\n  - [-] b\n", "- [ ] p\n  - [ ] a\n  - [-] b\n"),
+        ("- [x] p\n  - [x] q\n    - [x] a\n", "- [/] p\n  - [x] q\n    - [x] a\n", "- [/] p\n  - [ ] q\n    - [ ] a\n"),
+        ("- [x] p\n  - [x] a\n  - [x] b\n", "- [ ] p\n  - [ ] a\n  - [x] b\n", "- [ ] p\n  - [ ] a\n  - [x] b\n"),
+        ("- [x] g\n  - [x] p\n    - [x] a\n", "- [x] g\n  - [ ] p\n    - [x] a\n", "- [ ] g\n  - [ ] p\n    - [ ] a\n"),
+        # all done
+        ("- [ ] p\n  - [ ] a\n  - [x] b\n", "- [ ] p\n  - [x] a\n  - [x] b\n", "- [x] p\n  - [x] a\n  - [x] b\n"),
+        ("- [ ] p\n  - [ ] a\n", "- [ ] p\n  - [-] a\n", "- [-] p\n  - [-] a\n"),
+        ("- [ ] p\n  - [ ] a\n  - [x] b\n", "- [ ] p\n  - [x] b\n", "- [x] p\n  - [x] b\n"),
+        ("- [ ] g\n  - [ ] p\n    - [/] a\n", "- [ ] g\n  - [/] p\n    - [x] a\n", "- [x] g\n  - [x] p\n    - [x] a\n"),
+        ("- [x] p\n  - [x] a\n", "- [x] p\n  - [x] a\n  - [ ] q\n    - [x] b\n",
+         "- [x] p\n  - [x] a\n  - [x] q\n    - [x] b\n"),
+        # as written
+        ("- [ ] p\n  - [ ] a\n", "- [/] p\n  - [/] a\n", "- [/] p\n  - [/] a\n"),
+        ("- [-] p\n  - [-] a\n", "- [ ] p\n  - [-] a\n", "- [ ] p\n  - [-] a\n"),
+    ],
+)  # fmt: skip
+def test_parents_are_settled(before: str, edit: str, expected: str) -> None:
+    plan = Plan(edit)
+    splices = settle(Plan(before), plan)
+    assert plan.text == expected
+    replayed = Plan(edit)
+    replayed.apply(splices)
+    assert replayed.text == expected
+    assert settle(Plan(expected), Plan(expected)) == []
+    assert text(before, before, edit) == expected
+
+
+# What an edit did
+
+
+def test_changes_are_told_by_identity() -> None:
+    before = Plan("p\n- [ ] a\n- [x] b\n- [/] c ^1\n- [x] d ^2\n- [-] e\n- [ ] f\n- [ ] g ^3\n")
+    after = Plan("q\n- [x] a\n- [ ] b\n- [ ] c\n- [-] D ^2\n- [x] e\n- [ ] new\n- [ ] g\n")
+    found = changes(before, after)
+
+    def words(pairs: tuple[Pair, ...]) -> list[str]:
+        return [pair.after.text for pair in pairs]
+
+    assert words(found.ticked) == ["a"]
+    assert words(found.unticked) == ["b"]
+    assert words(found.restarted) == ["c"]
+    assert words(found.cancelled) == words(found.reworded) == ["D"]
+    assert words(found.revived) == ["e"]
+    assert [task.text for task in found.removed] == ["f"]
+    assert [task.text for task in found.added] == ["new"]
+    assert (found.moved, found.prose) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "moved", "prose"),
+    [
+        ("- [ ] a\n- [ ] b\n", "- [ ] b\n- [ ] a\n", True, False),
+        ("- [ ] a\n- [ ] b\n", "- [ ] a\n  - [ ] b\n", True, False),
+        ("- [ ] a\n- [ ] b\n", "- [ ] new\n\n- [ ] b\n", False, False),
+        ("- [ ] a\n  - [ ] b\n", "- [ ] b\n", False, False),
+        ("- [ ] a\n  - [ ] b\n", "- [ ] a\n  - [ ] n\n    - [ ] b\n", False, False),
+        ("- [ ] a\n\n  note\n", "- [ ] a\r\n\r\n  note", False, False),
+        ("- [ ] a\n\n  note\n", "- [ ] a\n", False, True),
+        ("- [ ] a\n  b\n", "- [ ] a b\n", False, False),
+    ],
+)
+def test_order_and_prose_are_compared_without_what_came_or_went(
+    before: str, after: str, moved: bool, prose: bool
+) -> None:
+    found = changes(Plan(before), Plan(after))
+    assert (found.moved, found.prose) == (moved, prose)
+
+
+def test_no_change_is_falsy() -> None:
+    assert not changes(Plan(DIGEST), Plan(DIGEST))
+    assert changes(Plan(DIGEST), Plan(DIGEST + "more\n"))
+    assert isinstance(changes(Plan(), Plan()), Changes)
+
+
+# Splices
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("", ""), ("", "a"), ("a", ""), ("a", "a\n"), ("a", "a\nb"), ("a\nb\nc\n", "a\nc\n"), ("a\ra\n", "a\r\na\n"),
+        ("a\n\n\nb\n", "a\n\nb\n"), ("a\r", "a\r\n"), ("x\n", "y\nx\n"), ("a\r\nb", "a\nb"),
+    ],
+)  # fmt: skip
+def test_a_splice_between_two_texts_makes_the_one_of_the_other(old: str, new: str) -> None:
+    lines = split(old)
+    splices = between(lines, split(new))
+    assert len(splices) <= 1 and (not splices) == (old == new)
+    for splice in splices:
+        apply(lines, splice)
+    assert "".join(lines) == new
+
+
+# Size
+
+
+@pytest.mark.parametrize(
+    ("count", "base"),
+    [(1_000, True), *(pytest.param(10_000, base, marks=pytest.mark.slow) for base in (True, False))],
+)
+def test_thousands_of_items_are_merged_in_linear_time(count: int, base: bool) -> None:
+    def items(marks: str, words: str = "item") -> list[str]:
+        return [f"- [{marks[number % len(marks)]}] {words} {number}\n\n  note\n\n" for number in range(count)]
+
+    old = "".join(items(" "))
+    ours = items(" /")
+    ours[count // 2] += "- [ ] ours\n\n"
+    theirs = [*reversed(items(" ")[: count // 2]), *items(" x")[count // 2 :], "- [ ] theirs\n"]
+    plans = [Plan(text) for text in (old, "".join(ours), "".join(theirs))]
+    assert all(plan.tasks for plan in plans)
+    start = time.thread_time()
+    found = merge_plans(plans[0] if base else None, plans[1], plans[2], prefer="ours")
+    assert len(found.plan) == count + 2
+    assert changes(plans[1], found.plan).added
+    assert time.thread_time() - start < count / 1000, "a fifth when it was written"

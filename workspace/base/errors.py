@@ -1,0 +1,118 @@
+"""What can go wrong, as one tree. A leaf: it imports nothing of Satchel but the shape of a problem.
+
+SatchelError
+├── UsageError         a call or a command that can't mean anything
+├── InvalidFile        a file that is not what its format says; carries every problem found
+├── NewerFormat        written by a newer Satchel; not touched
+├── Refused            a readable file was changed by hand in a way that can't be honoured
+├── Conflicting        a readable file and the run contradict each other, and a person has to say what holds
+├── Damaged            the journal or a checkpoint is broken where a crash can't have broken it
+├── LeaseHeld          another process is running this workspace
+├── DoesNotFit         a record that contradicts what is on record already: nothing of it was kept
+├── StorageFailed      the disk refused a write or a sync; nothing after it counts as done
+├── NotSerializable    an argument, a result or the state is not JSON
+├── AgentError         the agent broke a rule of the API (state changed outside a scope, a nested scope, ...)
+└── NotDone            raised by users' effects and verifiers: it certainly has not happened
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...schemas import Problem
+
+
+class SatchelError(Exception):
+    """What was being done and failed, where, why, and the way out. One line for people; survives pickling.
+
+    `what` is a clause ("can't read the journal"); `path` is relative to the workspace or as the user gave it.
+    """
+
+    def __init__(self, what: str, *, path: str | None = None, why: str | None = None, remedy: str | None = None):
+        super().__init__(what)
+        self.what, self.path, self.why, self.remedy = what, path, why, remedy
+
+    def __str__(self) -> str:
+        where = f"{self.path}: " if self.path else ""
+        why = f": {self.why}" if self.why else ""
+        remedy = f". {self.remedy[0].upper()}{self.remedy[1:]}" if self.remedy else ""
+        return f"{where}{self.what}{why}{remedy}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.__dict__.copy(), self.args)
+
+
+def _rebuild(kind: type[SatchelError], facts: dict[str, Any], args: tuple[Any, ...]) -> SatchelError:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(facts)
+    return error
+
+
+class UsageError(SatchelError):
+    """A call or a command that can't mean anything: a wrong name, a missing argument, a contradiction."""
+
+
+class InvalidFile(SatchelError):
+    """A file is not what its format says. `problems` lists all that was found, in the order of the file."""
+
+    def __init__(self, path: str, problems: Sequence[Problem]):
+        super().__init__("is not valid", path=path)
+        self.problems = tuple(problems)
+
+    def __str__(self) -> str:
+        remedy = [f"{self.remedy[0].upper()}{self.remedy[1:]}"] if self.remedy else []
+        return "\n".join([*(f"{self.path}, {problem}" for problem in self.problems), *remedy])
+
+
+class NewerFormat(SatchelError):
+    """The workspace was written by a newer Satchel. Nothing was touched."""
+
+
+class Refused(SatchelError):
+    """A readable file was changed by hand and the change can't be honoured. What the person wrote is kept."""
+
+
+class Conflicting(SatchelError):
+    """A readable file and the run contradict each other. All versions are kept until a person says what holds."""
+
+
+class Damaged(SatchelError):
+    """Truth is broken in a way no crash explains: bytes inside the journal, a checkpoint that is not its hash."""
+
+
+class DoesNotFit(SatchelError):
+    """A record that contradicts what is on record already. It was refused whole: the run and its journal are as they
+    were."""
+
+
+class LeaseHeld(SatchelError):
+    """Another process is running this workspace, or took it over."""
+
+
+class StorageFailed(SatchelError):
+    """A write or a sync failed. What was not acknowledged before it may or may not be on the disk."""
+
+
+class NotSerializable(SatchelError):
+    """A value that must be kept is not JSON. `what` names the value's place, `result.items[3].when` say."""
+
+
+class AgentError(SatchelError):
+    """The agent broke a rule of the API."""
+
+
+class NotDone(SatchelError):
+    """Raise it from an effect, or from its `verify`, when the effect has certainly not happened."""
+
+    def __init__(self, what: str = "the effect has not happened", **facts: Any):
+        super().__init__(what, **facts)
+
+
+def taken_over(path: str, why: str) -> LeaseHeld:
+    """What a process is told that had the workspace."""
+    return LeaseHeld(
+        "another process has taken over this run", path=path, why=why,
+        remedy="see `satchel status`; nothing that was acknowledged before is lost",
+    )  # fmt: skip

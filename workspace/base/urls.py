@@ -1,0 +1,124 @@
+"""URLs of workspaces: told from paths, checked before anything is opened, and joined. Text only: opens nothing."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+
+from ...schemas import nearest
+from .errors import UsageError
+from .names import DEFINITION, is_name
+
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.:-]*)://(.*)", re.DOTALL)
+_NEARLY = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)(:/|:|//)([^/].*)?", re.DOTALL)
+_BUCKETS = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oss", "oci", "r2")
+"""Protocols of which the first part names a bucket."""
+_LOCAL = ("file://", "local://")
+_COMMON = (*_BUCKETS, "file", "memory", "smb", "sftp", "ssh", "webdav", "http", "https", "ftp", "hdfs", "dropbox")
+
+
+def is_remote(place: str) -> bool:
+    """Whether it is a URL, and not a path in whatever way it is written."""
+    return _URL.match(place) is not None and not place.startswith(_LOCAL)
+
+
+def protocol(url: str) -> str:
+    """What stands before `://`; of a chain (`simplecache::s3://`) the last."""
+    found = _URL.match(url)
+    return found[1].rpartition("::")[2] if found else ""
+
+
+def local(path: str) -> str:
+    """A path as the system's calls take it."""
+    return path.removeprefix("file://").removeprefix("local://")
+
+
+def checked(place: str) -> str:
+    """A path, or a URL as it is compared and joined: without a `/` at its end. UsageError if it is a slip of one."""
+    found = _URL.match(place)
+    if found is None:
+        _check_path(place)
+        return place
+    scheme, rest = protocol(place), found[2]
+    if scheme != scheme.lower():
+        raise UsageError("a protocol is written in small letters", path=place if "@" not in rest else None,
+                         remedy=f"write {scheme.lower()}://...")  # fmt: skip
+    if not is_remote(place):
+        return place
+    netloc, _, path = rest.partition("/")
+    if ":" in netloc.rpartition("@")[0]:
+        raise UsageError(
+            f"there is a password in the {scheme}:// URL", why="it would stand in logs and in the list of processes",
+            remedy="give it as `--storage-option NAME=VALUE`, or in the environment",
+        )  # fmt: skip
+    if scheme in _BUCKETS and not netloc:
+        raise UsageError("the URL names no bucket", path=place, remedy=f"as in {scheme}://bucket/my-run")
+    parts = path.rstrip("/").split("/") if path.strip("/") else []
+    if scheme in _BUCKETS and not all(map(is_name, parts)):
+        raise UsageError(
+            "is not a place for a workspace", path=place, why="a part of it is empty, `..`, or no name everywhere",
+            remedy=f"as in {scheme}://bucket/runs/my-run",
+        )  # fmt: skip
+    if parts and parts[-1] == DEFINITION:
+        folder = place.rstrip("/").removesuffix(f"/{DEFINITION}")
+        raise UsageError("is a file, and a workspace is a folder", path=place, remedy=f"name its folder: {folder}")
+    return place.rstrip("/") if rest.strip("/") else place
+
+
+def _check_path(path: str) -> None:
+    """`s3:/bucket` is a path nobody means, unless it is there."""
+    nearly = _NEARLY.fullmatch(path)
+    if nearly is None or os.path.exists(path):
+        return
+    scheme, mark, rest = nearly[1], nearly[2], nearly[3] or ""
+    if mark == ":/" or scheme.lower() in _COMMON:
+        raise UsageError("is neither a folder nor a URL", path=path,
+                         remedy=f"a URL has a colon and two slashes: {scheme.lower()}://{rest}")  # fmt: skip
+
+
+def check_text(place: str) -> None:
+    """UsageError for a folder of the disk whose name is not text: records and readable files can't name it."""
+    try:
+        place.encode()
+    except UnicodeEncodeError:
+        raise UsageError(
+            "lies in a folder whose name is not text", path=place, why="a part of the path is not UTF-8",
+            remedy="rename that folder",
+        ) from None  # fmt: skip
+
+
+def check_protocol(url: str) -> None:
+    """UsageError if nothing here opens such URLs. Slow: it asks fsspec, unless it is a protocol that is known here."""
+    scheme = protocol(url)
+    if scheme in ("s3", "s3a", "memory"):
+        return
+    import fsspec  # type: ignore[import-untyped]
+
+    known = fsspec.available_protocols()
+    if scheme not in known:
+        close = nearest(scheme, known) or nearest(scheme, _COMMON) or ("s3" if scheme[:1] == "s" else None)
+        raise UsageError(
+            f"there is no protocol {scheme!r}", path=url,
+            remedy=f"did you mean {close}://?" if close else "use a path, s3://, or what fsspec knows",
+        )  # fmt: skip
+
+
+def join(place: str, path: str) -> str:
+    """What lies at `path` in a folder: as `os.path.join`, of URLs, too."""
+    return f"{place.rstrip('/')}/{path}" if is_remote(place) else os.path.join(place, path)
+
+
+def resolve(base: str, reference: str) -> str:
+    """Where a reference in the workspace `base` leads: a URL, or a path of this machine, that may be relative to it."""
+    if is_remote(reference):
+        return reference
+    full = os.path.expanduser(local(reference))
+    if not is_remote(base) or os.path.isabs(full):
+        return os.path.join(base, full)
+    scheme, _, rest = base.partition("://")
+    netloc, _, path = rest.partition("/")
+    found = posixpath.normpath(posixpath.join(path, full))
+    if found.split("/")[0] == "..":
+        raise UsageError("leads out of the bucket", path=reference, remedy="name a place in it, or a whole URL")
+    return f"{scheme}://{netloc}" if found == "." else f"{scheme}://{netloc}/{found}"

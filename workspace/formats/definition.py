@@ -1,0 +1,193 @@
+"""The format of workspace.yaml: which run a workspace holds and which agent works in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ...schemas import Problem, Where, dotted, problems, short
+from ..base import DEFINITION, InvalidFile, NewerFormat, UsageError, times
+from . import yamltext
+
+FORMAT = 1
+LIMIT = 64 << 10
+"""Bytes. Every command reads this file, and YAML takes its time."""
+
+_IDENTITY = ("$schema", "format", "run_id")
+
+_LENGTH = ("a length of time of at most 100 years", "Write a number of seconds, or one with s, m, h or d")
+
+_EDITOR = "# yaml-language-server: $schema=.satchel/schemas/workspace.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A time in which the run pauses by itself. Durations in seconds."""
+
+    cron: str
+    duration: float
+    timezone: str = "UTC"
+    reason: str = "schedule"
+    notify_before: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A time at which `serve` puts a task into the run's inbox. With `keep` also while an earlier one of that `name`
+    still waits there."""
+
+    cron: str
+    timezone: str = "UTC"
+    name: str = ""
+    keep: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What the run may use in all; None: as much as it likes. `time` in seconds at work."""
+
+    steps: int | None = None
+    tokens: int | None = None
+    usd: float | None = None
+    time: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """When checkpoints are written, and how long they are kept. A number for `every`: so many seconds."""
+
+    every: Literal["growth", "item", "milestone"] | float = 600.0
+    keep: int = 5  # so many of the newest ...
+    keep_for: float = 0.0  # ... and all that are younger than so many seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What workspace.yaml says. `agent` is `FILE.py:NAME`, or `PACKAGE.MODULE:NAME`; it is not imported here."""
+
+    run_id: str
+    agent: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    drain_timeout: float = 120.0  # seconds
+    drain_then: Literal["force", "extend"] = "force"
+    idle_below: float = 0.0  # seconds
+    on_drift: Literal["report", "refuse"] = "report"
+    recheck: Literal["always", "never"] = "always"
+    references: tuple[str, ...] = ()
+    windows: tuple[Window, ...] = ()
+    schedule: tuple[Start, ...] = ()
+    budget: Budget = Budget()
+    checkpoints: Checkpoints = Checkpoints()
+    notify: tuple[str, ...] = ()
+    redirect_to: str = ""
+    format: int = FORMAT
+    said: dict[str, Any] = field(default_factory=dict, compare=False)  # all keys but the run's identity
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """What the journal has of it."""
+        return {"settings": {}, **self.said}
+
+
+def parse(source: str | bytes, path: str = DEFINITION) -> Definition:
+    """What the file says. InvalidFile lists all that is wrong with it, with lines; NewerFormat if it is newer."""
+    text = yamltext.decode(source, path) if isinstance(source, bytes) else source
+    document = yamltext.load(text, path)
+    return _of(document.value, document.place, path)
+
+
+def restore(run_id: str, recorded: Mapping[str, Any]) -> Definition:
+    """What the file said when the journal got `recorded` of it."""
+    return _of({"format": FORMAT, "run_id": run_id, **recorded}, dotted, DEFINITION)
+
+
+def _of(value: Any, place: Callable[[Where], str], path: str) -> Definition:
+    # Before anything else: what an older Satchel calls an unknown key may be what the newer format is about.
+    match value:
+        case {"format": int(number)} if number > FORMAT and not isinstance(number, bool):
+            raise NewerFormat(
+                f"has format {number}, and this Satchel reads {FORMAT}",
+                path=path,
+                why="it was written by or for a newer one",
+                remedy="upgrade Satchel; nothing was touched",
+            )
+    if found := problems("workspace", value, place=place):
+        raise InvalidFile(path, found)
+    said = {key: each for key, each in value.items() if key not in _IDENTITY and not key.startswith("x-")}
+    try:
+        options = _options(value)
+    except _NoLength as error:
+        raise InvalidFile(path, [Problem(place(error.where), short(error.found), *_LENGTH)]) from None
+    return Definition(value["run_id"], value["agent"], value.get("settings", {}), **options, said=said)
+
+
+class _NoLength(Exception):
+    """A length of time that is none."""
+
+    def __init__(self, where: Where, found: Any):
+        super().__init__(where, found)
+        self.where, self.found = where, found
+
+
+def _seconds(written: Any, *where: str | int) -> float:
+    try:
+        return times.seconds(written)
+    except UsageError:
+        raise _NoLength(where, written) from None
+
+
+def _options(value: dict[str, Any]) -> dict[str, Any]:
+    """What the optional keys come to."""
+    found: dict[str, Any] = {key: value[key] for key in ("on_drift", "recheck", "redirect_to") if key in value}
+    found |= {key: tuple(value[key]) for key in ("references", "notify") if key in value}
+    drain, budget = value.get("drain", {}), dict(value.get("budget", {}))
+    if "timeout" in drain:
+        found["drain_timeout"] = _seconds(drain["timeout"], "drain", "timeout")
+    if "then" in drain:
+        found["drain_then"] = drain["then"]
+    if "idle_below" in value:
+        found["idle_below"] = _seconds(value["idle_below"], "idle_below")
+    if "time" in budget:
+        budget["time"] = _seconds(budget["time"], "budget", "time")
+    found["budget"] = Budget(**budget)
+    found["schedule"] = tuple(
+        Start(**{"name": str(number)} | start) for number, start in enumerate(value.get("schedule", ()), 1)
+    )
+    found["windows"] = tuple(_window(number, window) for number, window in enumerate(value.get("windows", ())))
+    found["checkpoints"] = _checkpoints(value.get("checkpoints", {}))
+    return found
+
+
+def _checkpoints(written: dict[str, Any]) -> Checkpoints:
+    found: dict[str, Any] = {}
+    if "every" in written:
+        every = written["every"]
+        is_word = every in ("growth", "item", "milestone")
+        found["every"] = every if is_word else _seconds(every, "checkpoints", "every")
+    if "keep" in written:
+        each = written["keep"] if isinstance(written["keep"], list) else [written["keep"]]
+        found["keep"] = max((number for number in each if isinstance(number, int)), default=1)
+        found["keep_for"] = max(
+            (_seconds(age, "checkpoints", "keep") for age in each if isinstance(age, str)), default=0.0
+        )
+    return Checkpoints(**found)
+
+
+def _window(number: int, written: dict[str, Any]) -> Window:
+    facts = dict(written)
+    for key in ("duration", "notify_before"):
+        if key in facts:
+            facts[key] = _seconds(facts[key], "windows", number, key)
+    return Window(**facts)
+
+
+def encode(definition: Definition, comments: Sequence[str] = ()) -> str:
+    """The file, with `comments` above its keys, a line each. InvalidFile if `parse` would refuse it."""
+    head = [_EDITOR, *(f"# {line}".rstrip() for comment in comments for line in comment.splitlines() or [""])]
+    identity = {"format": definition.format, "run_id": definition.run_id, "agent": definition.agent}
+    text = "\n".join(head) + "\n\n" + yamltext.dump(identity)
+    if definition.settings:
+        text += "\n" + yamltext.dump({"settings": definition.settings})
+    parse(text)
+    return text

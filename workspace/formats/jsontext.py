@@ -1,0 +1,101 @@
+"""JSON in files that people and strangers write: read strictly, with places and remedies; written to be read."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from ...schemas import Problem, Where, dotted
+from ..base import InvalidFile, NotSerializable, decode
+from . import json_diagnostics
+
+__all__ = ["DEPTH", "decode", "dump", "load", "place_of"]
+
+DEPTH = 100
+"""Levels of lists and mappings inside each other that a file may have."""
+
+
+def load(text: str, path: str) -> Any:
+    """The value in `text`; `path` is only named in errors. InvalidFile for whatever another reader may take otherwise.
+
+    Refused besides what is not JSON: NaN and Infinity, a key given twice, numbers too large, half surrogate pairs, and
+    more than DEPTH levels.
+    """
+    try:
+        value = json.loads(text, object_pairs_hook=_once, parse_constant=_refuse, parse_float=_finite)
+        if _is_shallow(text, value):
+            # A lone half can come in as itself or as an escape; either way it shows when the value is encoded.
+            text.encode()
+            if "\\u" in text:
+                json.dumps(value, ensure_ascii=False).encode()
+            return value
+    except (ValueError, RecursionError):
+        pass
+    # The fast parser knows no places. This one does, and is asked only when something is wrong.
+    _, problems = json_diagnostics.scan(text, DEPTH)
+    raise InvalidFile(path, problems or [Problem("the file", "what is not JSON", "JSON", "Correct it")])
+
+
+def dump(value: Any) -> str:
+    """`value` as a file: two spaces, keys in their order, text as it is, a line break at the end.
+
+    NotSerializable for what JSON can't say: NaN, half surrogate pairs, Python's own types. Not checked: that keys are
+    text; a number as a key becomes text.
+    """
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, check_circular=False)
+        text = msgspec.json.format(text, indent=2) + "\n"  # with indent=, json.dumps is a Python loop
+        text.encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise NotSerializable("a value can't be written as JSON", why=str(error)) from None
+    return text
+
+
+def place_of(text: str) -> Callable[[Where], str]:
+    """Names the line of a path in a JSON file, for `schemas.problems`: `line 4 (data.items[3])`.
+
+    The file is scanned at the first question only. For a path that is not there it is the line of what is around it.
+    """
+    lines: dict[Where, int] = {}
+
+    def place(path: Where) -> str:
+        if not lines:
+            lines.update(json_diagnostics.scan(text, DEPTH)[0])
+        nearest = path
+        while nearest and nearest not in lines:
+            nearest = nearest[:-1]
+        return f"line {lines.get(nearest, 1)} ({dotted(path)})"
+
+    return place
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    mapping = dict(pairs)
+    if len(mapping) != len(pairs):
+        raise ValueError("a key is given twice")
+    return mapping
+
+
+def _refuse(word: str) -> Any:
+    raise ValueError(f"{word} is not JSON")
+
+
+def _finite(digits: str) -> float:
+    if math.isinf(number := float(digits)):
+        raise ValueError("a number is too large")
+    return number
+
+
+def _is_shallow(text: str, value: Any) -> bool:
+    if text.count("[") + text.count("{") <= DEPTH:
+        return True
+    level, depth = [value], 0
+    while level:
+        depth += 1
+        inner = (v.values() if isinstance(v, dict) else v for v in level if isinstance(v, dict | list))
+        level = [item for items in inner for item in items if isinstance(item, dict | list)]
+    return depth <= DEPTH

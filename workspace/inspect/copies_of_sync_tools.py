@@ -1,0 +1,65 @@
+"""Copies that sync tools leave where two machines have changed one file: an edit may be in them, and no run reads them.
+
+Dropbox, Nextcloud and Seafile write `todo (conflicted copy 2026-11-23).md`, Syncthing `todo.sync-conflict-DATE-ID.md`,
+rclone `todo.conflict1.md`, Google Drive and OneDrive `todo (1).md`, OneDrive `todo-DESKTOP-1A2B3C.md`, too, and iCloud
+`todo 2.md`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from ..base import DEFINITION
+from ..store import Store
+
+_TOLD = re.compile(
+    r"\.sync-conflict-[^.]+|[ _-]*\([^()]*conflict[^()]*\)|[_-]conflict-[0-9][^.]*|\.conflict[0-9]+", re.IGNORECASE
+)
+_LIKELY = re.compile(r"(.+?)( \([0-9]{1,3}\)|-(DESKTOP|LAPTOP)-[0-9A-Z]+(-[0-9]+)?| [0-9]{1,2})")
+_TOP = (DEFINITION, "todo.md", "state.json", "pause.yaml", "messages.jsonl")
+
+
+class SyncCopy(NamedTuple):
+    path: str
+    of: str  # the file that it is a copy of
+
+    def __str__(self) -> str:
+        looks = f"{self.path} looks like a copy that a sync tool has made of {self.of}"
+        match self.path.partition("/")[0]:
+            case "inbox":
+                return f"{looks}, and would be done as a task of its own: compare the two, and remove one"
+            case "journal" | "checkpoints":
+                return f"{looks}: another machine may have continued this run. Move it out of the folder"
+        return (
+            f"{looks}: an edit may be in it, and the run does not read it. Compare the two, save in {self.of} what is "
+            "to hold, and remove the copy"
+        )
+
+
+def sync_copies(store: Store, agents: Iterable[str]) -> Iterator[SyncCopy]:
+    """Those among the files that people and the runtime write. `agents` are the folders of the agents, `""` or
+    `agents/NAME/`."""
+    for folder in ("journal", "checkpoints", "approvals", "inbox"):
+        yield from _of_folder(store, folder)
+    for agent in agents:
+        yield from _of_folder(store, agent.rstrip("/"), _TOP)
+        for steps in store.folders(f"{agent}steps"):
+            yield from _of_folder(store, steps)
+
+
+def _of_folder(store: Store, folder: str, own: Iterable[str] = ()) -> Iterator[SyncCopy]:
+    """`own`: among files of a person these are the run's. In the inbox a number at the end of a name says nothing."""
+    top = f"{folder}/" if folder else ""
+    names = [entry.path.removeprefix(top) for entry in store.list(folder)]
+    for name in names:
+        stem, dot, ending = name.rpartition(".")
+        if (told := _TOLD.search(name)) is not None:
+            of = name[: told.start()] + name[told.end() :]
+        elif folder != "inbox" and (likely := _LIKELY.fullmatch(stem)) is not None:
+            of = f"{likely[1]}{dot}{ending}"
+        else:
+            continue
+        if of in own or (not own and (told or of in names)):
+            yield SyncCopy(top + name, top + of)

@@ -1,0 +1,30 @@
+"""Reads what workspace.yaml says of a workspace, unless its run has moved away."""
+
+from __future__ import annotations
+
+from ..base import DEFINITION, UsageError, decode
+from ..formats import Definition, definition
+from ..store import Store
+from . import moved_file, transfer_file
+
+
+def define(store: Store) -> Definition:
+    """What workspace.yaml says. UsageError if there is none, or if the run has moved away."""
+    if store.version(DEFINITION) is None:
+        transfer_file.refuse(store)
+        moved_file.refuse(store, None)
+    described = read_definition(store)
+    moved_file.refuse(store, described.run_id)
+    return described
+
+
+def read_definition(store: Store) -> Definition:
+    """What workspace.yaml says, whether or not the run lives here."""
+    try:
+        data = store.read(DEFINITION, limit=definition.LIMIT).data
+    except FileNotFoundError:
+        raise UsageError(
+            "is not a workspace", path=store.url, why=f"there is no {DEFINITION} in it",
+            remedy="`satchel new` makes one; `satchel ls` finds those under a folder",
+        ) from None  # fmt: skip
+    return definition.parse(decode(data, DEFINITION))

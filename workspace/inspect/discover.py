@@ -1,0 +1,55 @@
+"""The workspaces below a folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from ..base import DEFINITION, SatchelError
+from ..store import DiskStore, Part, Store
+from . import moved_file
+
+
+def below(root: str, *, with_moved: bool = False) -> Iterator[str]:
+    """Folders with a workspace.yaml, by name. What lies inside a workspace is its own and not looked at; hidden folders
+    are skipped, and links are not followed. `with_moved`: those, too, that a run has left for another place.
+
+    A folder that may not be read may hold a run, so it is one of them: the error of the first look into it says why.
+    """
+    refused: list[OSError] = []
+    for folder, inside, files in os.walk(root, onerror=refused.append):
+        is_moved = with_moved and moved_file.PATH in files and _has_moved(DiskStore(folder))
+        if DEFINITION in files or is_moved:
+            inside.clear()
+            yield os.path.normpath(folder)
+        inside[:] = sorted(name for name in inside if not name.startswith("."))
+    for error in refused:
+        if isinstance(error, PermissionError):
+            yield os.path.normpath(error.filename)
+
+
+def below_store(root: Store, *, with_moved: bool = False, is_live: bool = False) -> Iterator[Store]:
+    """The same of a store that holds workspaces, or is one. All answer from one listing, that of `root`; it is taken
+    anew only by `root` itself, unless what is found `is_live`."""
+    for folder in _inside(root, "", with_moved):
+        yield Part(root, folder, is_live=is_live)
+
+
+def _inside(root: Store, folder: str, with_moved: bool) -> Iterator[str]:
+    above = f"{folder}/" if folder else ""
+    is_workspace = root.version(above + DEFINITION) is not None
+    if not is_workspace and with_moved and root.version(above + moved_file.PATH) is not None:
+        is_workspace = _has_moved(Part(root, folder, is_live=False))
+    if is_workspace:
+        yield folder
+        return
+    for inner in root.folders(folder):
+        if not inner.rpartition("/")[2].startswith("."):
+            yield from _inside(root, inner, with_moved)
+
+
+def _has_moved(store: Store) -> bool:
+    try:
+        return moved_file.read(store) is not None
+    except SatchelError:
+        return True  # something of a run is here, and whoever looks at it is told what is wrong

@@ -1,0 +1,195 @@
+"""Who is running this workspace, in `.satchel/lease.json`.
+
+On a disk it tells people: the lock beside it decides. In a bucket its holder writes it again and again, which decides
+when another process tries to take the workspace (lifecycle/heartbeat.py); who has it the fences decide
+(journal/fencing.py).
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from ..base import InvalidFile, LeaseHeld, decoder
+from ..store import Store
+
+PATH = ".satchel/lease.json"
+
+_LATE = 2
+"""A holder that has not beaten for so many times its ttl is not shown as one any more."""
+
+
+_DYING = 2.0
+"""Seconds at most that a process which was killed, or a command, may need to let go of its lock."""
+
+
+class Process(msgspec.Struct, frozen=True, kw_only=True):
+    """A process of the lease's machine."""
+
+    pid: Annotated[int, Meta(gt=0, lt=2**31)]
+    process_started: str  # tells it from a later one with its pid
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    format: int = 1
+    run_id: str
+    host: str
+    pid: Annotated[int, Meta(gt=0, lt=2**31)]
+    process_started: str  # tells a process from a later one with its pid
+    epoch: int
+    since: str
+    url: str
+    ttl: float = 0.0  # in a bucket: seconds without a new beat after which another process may try
+    beat: int = 0
+    supervisor: Process | None = None  # would start it again if it crashed
+    is_brief: bool = False  # a command that does one thing and ends, no run
+
+    @property
+    def process(self) -> str:
+        """For people."""
+        return f"process {self.pid} on {self.host}"
+
+
+_lease = decoder(Lease)
+
+_supervisor: Process | None = None
+"""Of this process. One fact about it, whichever workspaces it opens."""
+
+
+def supervised_by(pid: int) -> None:
+    """From now on the leases of this process name the process that supervises it."""
+    global _supervisor
+    _supervisor = Process(pid=pid, process_started=process_started(pid))
+
+
+def parse(data: bytes) -> Lease | None:
+    """None if it is not one: the lease informs, so a broken one must not stop anybody."""
+    try:
+        lease: Lease = _lease.decode(data)
+        return lease
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def encode(lease: Lease) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(lease), indent=2) + b"\n"
+
+
+def read(store: Store) -> Lease | None:
+    if store.version(PATH) is None:
+        return None
+    try:
+        return parse(store.read(PATH).data)
+    except (FileNotFoundError, InvalidFile):
+        return None
+
+
+def mine(store: Store, run_id: str, epoch: int, ttl: float = 0.0, *, is_brief: bool = False) -> Lease:
+    from ..journal.records import now  # with all kinds of record, which a look at a lease does not need
+
+    return Lease(
+        run_id=run_id, host=socket.gethostname(), pid=os.getpid(), process_started=process_started(os.getpid()),
+        epoch=epoch, since=now(), url=store.url, ttl=ttl, supervisor=_supervisor,
+        is_brief=is_brief,
+    )  # fmt: skip
+
+
+def holder(store: Store) -> Lease | None:
+    """The process that holds the workspace, as far as this machine can tell without touching the lock.
+
+    A glance: taking the lock to see whether it is free would refuse a run that starts at that moment. Of one that only
+    tells by its beats whether it lives, by the clocks of this machine and of the storage.
+    """
+    lease = read(store)
+    if lease is None or has_died(lease):
+        return None
+    if lease.ttl and (beaten := store.trace(PATH).at):
+        age = (datetime.now(UTC) - datetime.fromisoformat(beaten)).total_seconds()
+        return lease if age < _LATE * lease.ttl else None
+    return lease
+
+
+def has_died(lease: Lease) -> bool:
+    """Whether it is known that its process is no more. Of one elsewhere that is never known."""
+    if lease.host != socket.gethostname():
+        return False
+    return not (process_started(lease.pid) == lease.process_started and _exists(lease.pid))
+
+
+@contextmanager
+def held(store: Store) -> Iterator[None]:
+    """Hold the workspace by its lock, if there is one. LeaseHeld, saying who has it, if another process does."""
+    with ExitStack() as stack:
+        if store.abilities.lock:
+            _take_lock(store, stack)
+        yield
+
+
+def _take_lock(store: Store, stack: ExitStack) -> None:
+    """A killed process can be gone for whoever looks and still have the lock: its other threads, or a process that it
+    was just starting, end a moment later. A command like `satchel answer` has it for a moment, too, and whoever has
+    just taken it, or is about to let go, has no lease. So that moment is waited for."""
+    end = time.monotonic() + _DYING
+    while True:
+        try:
+            stack.enter_context(store.lock())
+            return
+        except LeaseHeld as error:
+            lease = read(store)
+            is_passing = lease is None or lease.is_brief or has_died(lease)
+            if error.why is not None or not is_passing or time.monotonic() > end:
+                if error.why is None and lease is not None:
+                    _explain(error, store, lease)
+                raise
+        time.sleep(_DYING / 100)
+
+
+def _explain(error: LeaseHeld, store: Store, lease: Lease) -> None:
+    if has_died(lease):
+        error.why = f"{lease.process} has ended, but a process that it started still holds the lock"
+        error.remedy = f"end that process: `fuser {shlex.quote(store.url)}/.satchel/lock` names it"
+    else:
+        error.why = f"{lease.process} since {lease.since}"
+        error.remedy = "wait for it, or stop it first"
+
+
+def process_started(pid: int) -> str:
+    """When a process began, in the system's own terms; empty where the system doesn't tell, and for one that has
+    ended and only waits for its parent to notice (in a container without an init it may wait for ever)."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        return "" if fields[0] in (b"Z", b"X") else fields[19].decode()
+    except (OSError, IndexError):
+        return "" if os.path.exists("/proc/self/stat") else _started_by_ps(pid)
+
+
+def _started_by_ps(pid: int) -> str:
+    """Where there is no /proc. To the second: enough to tell a process from one that got its number later."""
+    try:
+        command = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
+        told = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    state, _, started = told.stdout.strip().partition(" ")
+    return "" if state.startswith("Z") else started.strip()
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,189 @@
+"""Looks at a workspace without changing it, and without running anything of it.
+
+What `status`, `log`, `check` and the first and third step of every opening share.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+from .. import journal
+from ..base import DEFINITION, Damaged, InvalidFile, NewerFormat, SatchelError
+from ..formats import Definition, definition
+from ..journal import Tail
+from ..journal.records import Closed, Saved
+from ..state import Listed, MessagesAt, Moment, checkpoint
+from ..store import Entry, Store, Version
+from . import lease, rebuild, unchanged
+from .defining import define as define
+from .defining import read_definition as read_definition
+
+_LOOKS = 8
+
+
+class Signature(NamedTuple):
+    """What a moment was made of. While it is the same, so is the moment: these files only grow, or are made."""
+
+    definition: Version | None
+    files: tuple[Entry, ...]
+
+
+@dataclass(slots=True)
+class Look:
+    """A workspace as it lies there."""
+
+    definition: Definition
+    moment: Moment  # the newest: checkpoint plus tail
+    tail: Tail
+    checkpoint: str  # its file; empty: none
+    messages_at: dict[str, MessagesAt]  # by agent
+    complaints: list[str]  # what was not as it should be, and does not stop an opening
+    signature: Signature
+    is_rebuilt: bool = False  # the journal is gone, and the readable files had to do
+    mistake: SatchelError | None = None  # in workspace.yaml, while a process runs by what it said before
+    definition_version: Version | None = None  # of what workspace.yaml said, if that is known
+    listed: Listed = field(default_factory=dict)  # files that show the moment as long as they have these versions
+
+
+def signature(store: Store) -> Signature:
+    files = (entry for folder in (journal.FOLDER, checkpoint.FOLDER) for entry in store.list(folder))
+    return Signature(store.version(DEFINITION), tuple(files))
+
+
+def look(store: Store, *, described: Definition | None = None) -> Look:
+    """The newest moment. InvalidFile, NewerFormat or Damaged if the workspace can't be opened as it is. `described`
+    counts in place of what workspace.yaml says now."""
+    having = _begin(partial(_have_definition, store)) if store.abilities.remote else None
+    store.refresh()
+    if having is not None:  # of the others the listing has told the names
+        having.join()
+        having = _begin(partial(checkpoint.have_end, store)) if checkpoint.is_large(store) else None
+        store.fetch(_needed(store))
+        if having is not None:
+            having.join()
+    for _ in range(_LOOKS):
+        before = signature(store)
+        try:
+            return _look(store, before, described)
+        except Damaged:
+            store.refresh()
+            if signature(store) == before:
+                raise
+        # else its owner has gone on meanwhile: a checkpoint and what of the journal it needs were not of one moment
+    return _look(store, signature(store), described)
+
+
+def look_beside(store: Store) -> Look:
+    """As `look`, for a command that may come while a process runs the workspace. That process does not stop for a
+    mistake in workspace.yaml, so the command does not either: what the file said before counts, and `mistake` tells
+    what is wrong with it now."""
+    try:
+        return look(store)
+    except (InvalidFile, NewerFormat, Damaged) as error:
+        return _in_spite(store, error, look)
+
+
+def glance(store: Store, besides: Iterable[str] = ()) -> Look:
+    """As `look_beside`, for whoever only tells how the run stands: by the listing that the store has. In a bucket what
+    the listing shows to be as the last stop left it is not read, so `tail` has no lines of it. `besides` is what will
+    be read as well, and is fetched with the rest."""
+    try:
+        return _glance(store, besides=besides)
+    except (InvalidFile, NewerFormat, Damaged) as error:
+        return _in_spite(store, error, _glance)
+
+
+def _in_spite(store: Store, error: SatchelError, look: Callable[..., Look]) -> Look:
+    """Of a mistake in workspace.yaml, if a process runs the workspace."""
+    if (holder := lease.holder(store)) is None:
+        raise error
+    seen = look(store, described=Definition(holder.run_id, ""))
+    if seen.moment.definition is None:
+        raise error
+    seen.definition, seen.mistake = definition.restore(holder.run_id, seen.moment.definition), error
+    return seen
+
+
+def _glance(store: Store, *, described: Definition | None = None, besides: Iterable[str] = ()) -> Look:
+    if not store.abilities.remote:
+        return look(store, described=described)
+    store.fetch([*read_by_glance(store), *besides])
+    try:
+        return _look(store, signature(store), described, knows_enough=True)
+    except (Damaged, FileNotFoundError):  # the listing may be older than what was read
+        return look(store, described=described)
+
+
+def _begin(job: Callable[[], None]) -> threading.Thread:
+    """In a thread that nobody has to wait for."""
+    thread = threading.Thread(target=job, name="satchel-look", daemon=True)
+    thread.start()
+    return thread
+
+
+def _have_definition(store: Store) -> None:
+    """At hand, if it is there. Errors are for whoever reads it to tell."""
+    with suppress(SatchelError, OSError):
+        store.read(DEFINITION, limit=definition.LIMIT)
+
+
+def _needed(store: Store) -> list[str]:
+    """What every look reads, as far as the names tell."""
+    newest = checkpoint.paths(store)[-1:]
+    covered = checkpoint.position_of(newest[0]) if newest else 0
+    return [*checkpoint.worth_fetching(store), *journal.expected(store, after=covered), DEFINITION, lease.PATH]
+
+
+def read_by_glance(store: Store) -> list[str]:
+    """What `glance` will read, as far as names tell: a segment whose own first record the checkpoint covers is probably
+    known as a whole, and so is workspace.yaml then."""
+    newest = checkpoint.paths(store)[-1:]
+    covered = checkpoint.position_of(newest[0]) if newest else 0
+    behind = [path for path in journal.expected(store, after=covered) if journal.first_of(path) > covered]
+    return [*checkpoint.worth_fetching(store), *behind, *([] if newest else [DEFINITION]), lease.PATH]
+
+
+def _look(
+    store: Store, before: Signature, described: Definition | None, *, knows_enough: bool = False
+) -> Look:  # fmt: skip
+    """`knows_enough`: what the checkpoint says of files that have not changed is enough."""
+    described = described or (None if knows_enough else define(store))
+    newest = checkpoint.newest(store)
+    found, messages_at, complaints, loaded, listed = newest
+    described = described or unchanged.defined(store, newest) or define(store)
+    defined_at = before.definition if store.version(DEFINITION) == before.definition else None
+    moment = found or Moment(run_id=described.run_id)
+    if moment.run_id != described.run_id:
+        raise _other_run(moment.run_id, described.run_id)
+    if not journal.segments(store) and (rebuilt := rebuild.rebuild(store, described.run_id, found)) is not None:
+        complaints.append(f"the journal is gone; the run goes on from the files as of record {rebuilt.moment.seq}")
+        tail = Tail([], rebuilt.moment.seq + 1)
+        at = rebuilt.messages_at or messages_at
+        return Look(described, rebuilt.moment, tail, "", at, complaints, before, is_rebuilt=True)
+    known = unchanged.tail(store, newest) if knows_enough else None
+    tail = known or journal.read(store, after=moment.seq, crc=moment.crc)
+    moment.apply(tail.lines)
+    if not all(isinstance(line.record, Closed | Saved) for line in tail.lines):
+        listed = {}  # what the run has done since may be shown in these files, and may not
+    if tail.torn:
+        complaints.append(f"the journal had a torn tail, as a crash leaves it: {tail.torn}; it is cut off")
+    if tail.spoilt:
+        complaints.append(
+            f"record {tail.spoilt} of the journal is broken; the checkpoint {loaded} covers it, so the run goes on. "
+            "Take journal/ from a backup to have all of the history again"
+        )
+    return Look(
+        described, moment, tail, loaded, messages_at, complaints, before, definition_version=defined_at, listed=listed
+    )
+
+
+def _other_run(found: str, expected: str) -> Damaged:
+    return Damaged(
+        f"the files are of the run {found!r}", path=DEFINITION, why=f"run_id says {expected!r}",
+        remedy=f"put `run_id: {found}` back, or start from a folder without journal/ and checkpoints/",
+    )  # fmt: skip

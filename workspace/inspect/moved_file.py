@@ -1,0 +1,79 @@
+"""`moved.yaml`: what a run leaves where it was, once it lives elsewhere.
+
+From the moment this file is there, the place is no workspace any more, whatever else still lies in it.
+"""
+
+from __future__ import annotations
+
+import shlex
+
+import msgspec
+
+from ... import schemas
+from ..base import InvalidFile, SatchelError, UsageError, decoder
+from ..formats import yamltext
+from ..store import Store
+from . import transfer_file
+
+PATH = "moved.yaml"
+_LIMIT = 1 << 16
+
+_HEAD = """\
+# This run lives elsewhere now. What is left here can be deleted; `satchel move` brings it back.
+"""
+
+
+class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
+    format: int = 1
+    run_id: str
+    to: str  # where it went: a URL, or a path of the machine that `by` names
+    at: str
+    by: str
+    satchel: str
+    sha256: str = ""  # of the list of the files that went, see moving/inventory.py
+
+
+_tombstone = decoder(Tombstone)
+
+
+def encode(tombstone: Tombstone) -> bytes:
+    return (_HEAD + yamltext.dump(msgspec.to_builtins(tombstone))).encode()
+
+
+def parse(data: bytes) -> Tombstone | None:
+    """None if it is not one: a person may have a file of this name."""
+    try:
+        value = yamltext.load(yamltext.decode(data, PATH), PATH).value
+    except SatchelError:
+        return None
+    if value is None or schemas.problems("moved", value):
+        return None
+    tombstone: Tombstone = _tombstone.decode(msgspec.json.encode(value))
+    return tombstone
+
+
+def read(store: Store) -> Tombstone | None:
+    """The tombstone of a place, if the run that it names is not at home there."""
+    if store.version(PATH) is None:
+        return None
+    try:
+        return parse(store.read(PATH, limit=_LIMIT).data)
+    except (FileNotFoundError, InvalidFile):
+        return None
+
+
+def gone(url: str, tombstone: Tombstone, *, is_cleared: bool) -> UsageError:
+    """What whoever opens the place is told."""
+    there = shlex.quote(tombstone.to)
+    remedy = f"it is there: `satchel status {there}`"
+    if not is_cleared:
+        remedy += f". Something of it still lies here; `satchel move {shlex.quote(url)} {there}` finishes the move"
+    why = f"{tombstone.by} moved it to {tombstone.to} at {tombstone.at}"
+    return UsageError(f"the run {tombstone.run_id} lives elsewhere now", path=url, why=why, remedy=remedy)
+
+
+def refuse(store: Store, run_id: str | None) -> None:
+    """UsageError if the run that is defined here, or was, has moved away. `run_id`: none is defined."""
+    found = read(store)
+    if found is not None and run_id in (None, found.run_id):
+        raise gone(store.url, found, is_cleared=store.version(transfer_file.LEAVING) is None)

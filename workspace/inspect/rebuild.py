@@ -1,0 +1,208 @@
+"""Goes on without a journal: makes a moment of workspace.yaml, todo.md and state.json, if their stamps agree.
+
+What only the journal knew is lost: results of steps and scopes, and which effects have happened. So an item that was
+begun is asked about, and an effect that may have been done before is in doubt.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from ..base import Conflicting, Damaged, Stamp, decode, stamp
+from ..formats import jsontext
+from ..state import EVERY, ROOT, AgentMoment, Kept, MessagesAt, Moment, Past, Usage, folder_of_agent
+from ..store import Store
+from ..todo import Plan
+from ..views import message_file, projection
+from . import lease
+
+_REMEDY = "copy the folder journal/ back from where this workspace came from"
+_TOLD = 5
+_STATUSES = ("new", "running", "waiting", "paused", "sleeping", "failed", "completed")
+
+
+class Rebuilt(NamedTuple):
+    moment: Moment
+    messages_at: dict[str, MessagesAt]
+
+
+def rebuild(store: Store, run_id: str, known: Moment | None) -> Rebuilt | None:
+    """The moment that the readable files show. None if there are none: a run that has not begun. Damaged if they are
+    not of one moment. `known` is what the newest checkpoint says, if there is one."""
+    root = _read_agent(store, run_id, "")
+    if root is None:
+        if known is None:
+            return None
+        raise Damaged(
+            "the journal is gone", path="journal", why=f"the newest checkpoint stands at record {known.seq}, and "
+            "there is no state.json to go on from", remedy=_REMEDY,
+        )  # fmt: skip
+    at, state, agent = root
+    if known is not None and known.seq > at.seq:
+        raise Damaged(
+            "the journal is gone", path="journal", remedy=_REMEDY,
+            why=f"the newest checkpoint stands at record {known.seq}, and the readable files at {at.seq}",
+        )  # fmt: skip
+    if known is not None and known.seq == at.seq and known.clean:
+        return Rebuilt(known, {})  # nothing has come after it, so nothing is lost
+    agents = {"": agent, **{child.path: child for child in _below(store, run_id, "", at, state)}}
+    for path, before in known.agents.items() if known is not None else ():
+        if path in agents:
+            _remember(agents[path], before)
+    if store.version(lease.PATH) is not None:
+        for each in agents.values():
+            _forget_what_came_next(each)
+    status, attempt = state.get("status"), state.get("attempt")
+    reason, until = (found if isinstance(found := state.get(name), str) else "" for name in ("reason", "until"))
+    nonce, is_lost = _nonce(state, known)
+    moment = Moment(
+        run_id=run_id, run_nonce=nonce, lost_nonce=is_lost, seq=at.seq, epoch=at.epoch, agents=agents, reason=reason,
+        status=status if status in _STATUSES else "paused", attempt=attempt if isinstance(attempt, int) else 1,
+        usage=_usage(state.get("usage")), until=until,
+    )  # fmt: skip
+    return Rebuilt(moment, {path: _messages(store, each) for path, each in agents.items()})
+
+
+def begun(moment: Moment) -> Conflicting | None:
+    """What to ask if an item was begun of which it is not known any more what it has done."""
+    found = [
+        (agent, task)
+        for agent in moment.agents.values()
+        for task in agent.plan.tasks
+        if task.mark == "begun" and task.is_leaf and task.id not in agent.scopes
+    ]  # fmt: skip
+    if not found:
+        return None
+    agent, task = found[0]
+    others = [f"{task.text!r} in {agent.folder}{projection.TODO}" for agent, task in found[1:_TOLD]]
+    others += ["and more"] if len(found) > _TOLD else []
+    return Conflicting(
+        f"item {task.id or ''} ({task.text!r}) was begun, and the journal that said how far is gone",
+        path=f"{agent.folder}{projection.TODO}",
+        why="what it has done outside may be done a second time" + (f"; so are {', '.join(others)}" if others else ""),
+        remedy="mark it `[ ]` to do it from its beginning, `[x]` if it is done, or `[-]` to drop it; then run again",
+    )  # fmt: skip
+
+
+def _remember(agent: AgentMoment, before: AgentMoment) -> None:
+    """An older checkpoint knows of effects, which is worth keeping."""
+    agent.past, agent.results, agent.outputs = before.past, before.results, before.outputs
+    agent.highest_id = max(agent.highest_id, before.highest_id)
+    agent.forgotten = list(dict.fromkeys([*agent.forgotten, *before.forgotten]))
+    for key, scope in before.scopes.items():  # it has gone on since, so they are not all
+        effects = {call: step for call, step in scope.done.items() if step.effect}
+        if effects and key != ROOT:
+            agent.past[key] = Past(
+                title=scope.title, last_number=scope.last_number, done=effects, settled=scope.settled,
+                when=scope.when, again=scope.again,
+            )  # fmt: skip
+
+
+def _forget_what_came_next(agent: AgentMoment) -> None:
+    """The last process has not ended in an orderly way, and the files may lag behind what it did: an item that they
+    show as open may have been begun."""
+    task = agent.plan.next_leaf()
+    if task is None or task.mark != "begun":
+        agent.forgotten.append(task.id if task and task.id else str(agent.highest_id + 1))
+
+
+def _read_agent(store: Store, run_id: str, path: str) -> tuple[Stamp, dict[str, Any], AgentMoment] | None:
+    folder = folder_of_agent(path)
+    name = folder + projection.STATE
+    try:
+        data = store.read(name).data
+    except FileNotFoundError:
+        return None
+    at = stamp.read_json(data).stamp
+    if at is None and not path:
+        return None  # somebody's own; the opening says so
+    state = jsontext.load(jsontext.decode(data, name), name)
+    if not isinstance(state, dict) or "data" not in state or at is None or state.get("run_id") != run_id:
+        raise _not_enough(name, "it has no stamp, no data, or is of another run")
+    agent = AgentMoment(path=path, data=state["data"], has_data=state["data"] is not None)
+    if type(version := state.get("data_version")) is int and version > 1:  # else they would be migrated once more
+        agent.data_version = version
+    at_work = {_key_of(name) for name in names} if isinstance(names := state.get("open"), list) else set()
+    has_begun = bool(at_work) or bool(isinstance(usage := state.get("usage"), dict) and usage.get("items"))
+    _read_plan(store, run_id, agent, at, must_be_there=has_begun)
+    # An item with an id has been begun once, or may have been. Of those at work a person says what is to be done.
+    agent.forgotten = [ROOT, *(task.id for task in agent.plan.tasks if task.id and task.id not in at_work)]
+    if path and not agent.has_plan:
+        agent.forgotten.append(EVERY)  # whether it never had one can't be told
+    if path and state.get("status") == "completed":
+        agent.result = Kept()  # of arguments that are not known, so no call is answered with it
+    return at, state, agent
+
+
+def _key_of(folder: object) -> str:
+    """The scope of a folder's name; see projection.folder_of."""
+    name = folder if isinstance(folder, str) else ""
+    return name.partition("." if "." in name else "-")[0]
+
+
+def _read_plan(store: Store, run_id: str, agent: AgentMoment, at: Stamp, *, must_be_there: bool) -> None:
+    name = agent.folder + projection.TODO
+    try:
+        data = store.read(name).data
+    except FileNotFoundError:
+        if must_be_there:
+            raise _not_enough(name, "it is missing, and the run has had items") from None
+        return
+    found = stamp.read_markdown(data, f"{run_id}/{agent.path}")
+    if found.stamp is None or found.stamp[:2] != at[:2]:
+        where = f"record {found.stamp.seq}" if found.stamp else "no record"
+        raise _not_enough(name, f"it stands at {where}, state.json at record {at.seq}")
+    agent.plan, agent.has_plan = Plan(decode(found.body, name)), True
+    numbers = [int(task.id) for task in agent.plan.tasks if task.id and task.id.isdecimal() and len(task.id) <= 15]
+    agent.highest_id = max(numbers, default=0)
+
+
+def _below(store: Store, run_id: str, path: str, at: Stamp, state: dict[str, Any]) -> Iterator[AgentMoment]:
+    folders = [*store.folders(f"{folder_of_agent(path)}agents")]
+    there = {folder.rpartition("/")[2] for folder in folders if store.version(f"{folder}/{projection.STATE}")}
+    for name in names if isinstance(names := state.get("agents"), dict) else ():
+        if name not in there:
+            raise _not_enough(f"{folder_of_agent(path)}agents/{name}/{projection.STATE}", "it is missing")
+    for folder in folders:
+        name = folder.rpartition("/")[2]
+        child = f"{path}/{name}" if path else name
+        found = _read_agent(store, run_id, child)
+        if found is None:
+            continue  # not an agent's
+        if found[0][:2] != at[:2]:
+            raise _not_enough(
+                f"{folder}/{projection.STATE}", f"it stands at record {found[0].seq}, the root's at {at.seq}"
+            )
+        yield found[2]
+        yield from _below(store, run_id, child, at, found[1])
+
+
+def _messages(store: Store, agent: AgentMoment) -> MessagesAt:
+    """The conversation as it lies there, up to its last whole line."""
+    try:
+        data = store.read(agent.folder + message_file.NAME, limit=1 << 30).data
+    except FileNotFoundError:
+        return MessagesAt()
+    whole = data[: data.rfind(b"\n") + 1]
+    return MessagesAt(whole.count(b"\n"), len(whole), f"{zlib.crc32(whole):08x}")
+
+
+def _nonce(state: dict[str, Any], known: Moment | None) -> tuple[str, bool]:
+    """The run's, and whether an earlier one is lost. One that has begun without any has a checkpoint that says so."""
+    found = state.get("run_nonce")
+    if isinstance(found, str) and found:
+        return found, False
+    return ("", True) if known is None else (known.run_nonce, known.lost_nonce)
+
+
+def _usage(found: Any) -> Usage:
+    numbers = found if isinstance(found, dict) else {}
+    return Usage(**{name: numbers[name] for name in ("steps", "items") if isinstance(numbers.get(name), int)})
+
+
+def _not_enough(path: str, why: str) -> Damaged:
+    return Damaged(
+        "the journal is gone, and the readable files are not enough to go on from", path=path, why=why, remedy=_REMEDY
+    )

@@ -1,0 +1,109 @@
+"""The opening report: what was found, what was done about it, and what is wanted from a person."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal
+
+import msgspec
+
+from ..base import SatchelError, decoder
+from ..journal.records import now
+from ..store import FileChanged, Store
+from ..views import AtOnce, Behind
+from .load import Look
+
+PATH = ".satchel/report.json"
+Kind = Literal["found", "edited", "done", "wanted"]
+
+
+class Remark(msgspec.Struct, frozen=True):
+    kind: Kind
+    text: str
+
+
+@dataclass(slots=True)
+class Report:
+    """Grows while a workspace is opened and run."""
+
+    remarks: list[Remark] = field(default_factory=list)
+    late: list[Remark] = field(default_factory=list)  # those that came after the report had been shown
+    was_clean: bool = True
+    at: str = field(default_factory=now)
+    _saved: bytes = b""
+
+    def add(self, kind: Kind, text: str) -> None:
+        self.remarks.append(Remark(kind, text))
+
+    def add_late(self, kind: Kind, text: str) -> None:
+        """What turns up only when the run stops."""
+        self.add(kind, text)
+        self.late.append(self.remarks[-1])
+
+    def has(self, kind: Kind) -> bool:
+        return any(remark.kind == kind for remark in self.remarks)
+
+    def found(self, seen: Look) -> None:
+        self.was_clean = seen.moment.clean
+        self.add("found", describe(seen))
+        for complaint in seen.complaints:
+            self.add("done", complaint)
+
+    def save(self, store: Store, behind: Behind | None = None) -> None:
+        text = self.text()
+        if text != self._saved:
+            self._saved = text
+            (behind or AtOnce()).do(PATH, partial(store.replace, PATH, text, sync="data"))
+
+    def text(self) -> bytes:
+        data = msgspec.json.encode({"format": 1, "at": self.at, "remarks": self.remarks})
+        return msgspec.json.format(data, indent=2) + b"\n"
+
+
+class ReportDocument:
+    """The report as one of the files that the projector writes."""
+
+    def __init__(self, report: Report, store: Store, behind: Behind):
+        self._report, self._store, self._behind = report, store, behind
+
+    def write(self) -> None:
+        self._report.save(self._store, self._behind)
+
+
+def amend(store: Store, report: Report) -> None:
+    """Save a report once more, after the workspace was closed; unless there is that of a later opening."""
+    with suppress(FileNotFoundError, FileChanged, msgspec.MsgspecError):
+        there = store.read(PATH)
+        if _saved.decode(there.data).at == report.at:
+            store.replace(PATH, report.text(), if_version=there.version)
+
+
+def last(store: Store) -> list[Remark]:
+    """The remarks of the last opening."""
+    try:
+        remarks: list[Remark] = _saved.decode(store.read(PATH).data).remarks
+        return remarks
+    except (FileNotFoundError, SatchelError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return []
+
+
+class _Saved(msgspec.Struct):
+    remarks: list[Remark]
+    at: str = ""
+
+
+_saved = decoder(_Saved)
+
+
+def describe(seen: Look) -> str:
+    """One line on how the last run of this workspace ended."""
+    moment = seen.moment
+    if moment.is_new:
+        return "a new run"
+    if not moment.clean:
+        return f"the last process did not end in an orderly way; everything up to record {moment.seq} is there"
+    if moment.status == "running":  # repaired since, and not started again
+        return f"interrupted, and repaired since; everything up to record {moment.seq} is there"
+    return f"{moment.status} at record {moment.seq}"

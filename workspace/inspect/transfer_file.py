@@ -1,0 +1,91 @@
+"""Two small files at the two ends of a copy or a move, so that one that was killed can be gone on with.
+
+`.satchel/moving.json`, the first file at the destination: which run is brought here, and from where. Once
+workspace.yaml is there it tells how the run has come, for its first opening (moving/adoption.py).
+
+`journal/leaving.json`, at the source of a move: what is to be removed there, by hash, so that what somebody has changed
+meanwhile is not. It lies in journal/ because that is what whoever opens a workspace lists again behind its fence: it
+comes before the tombstone, so while it is there they look for that, too.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import Literal
+
+import msgspec
+
+from ..base import DEFINITION, InvalidFile, UsageError, decoder
+from ..store import Store
+
+PATH = ".satchel/moving.json"
+LEAVING = "journal/leaving.json"
+_LEAVING_LIMIT = 1 << 30
+
+Kind = Literal["move", "copy"]
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    format: int = 1
+    run_id: str
+    kind: Kind
+    source: str = msgspec.field(name="from")
+    to: str
+    began: str
+    by: str
+
+    def is_same_journey(self, other: Manifest) -> bool:
+        return (self.run_id, self.kind, self.source, self.to) == (other.run_id, other.kind, other.source, other.to)
+
+    @property
+    def command(self) -> str:
+        return shlex.join(["satchel", self.kind, self.source, self.to])
+
+
+class _Leaving(msgspec.Struct):
+    files: dict[str, str]
+    format: int = 1
+
+
+_manifest, _leaving = decoder(Manifest), decoder(_Leaving)
+
+
+def encode(value: Manifest) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+
+
+def read(store: Store) -> Manifest | None:
+    """None if there is none, or what lies there is not one."""
+    if store.version(PATH) is None:
+        return None
+    try:
+        manifest: Manifest = _manifest.decode(store.read(PATH, limit=1 << 16).data)
+        return manifest
+    except (FileNotFoundError, InvalidFile, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def refuse(store: Store) -> None:
+    """UsageError if this is a place to which a run is only half brought: one without a workspace.yaml."""
+    found = read(store)
+    if found is not None and store.version(DEFINITION) is None:
+        raise UsageError(
+            "is not a workspace yet", path=store.url,
+            why=f"the run {found.run_id} is being brought here from {found.source} since {found.began}",
+            remedy=f"if nothing does so any more, `{found.command}` goes on with it",
+        )  # fmt: skip
+
+
+def write_leaving(store: Store, hashes: dict[str, str]) -> None:
+    store.replace(LEAVING, msgspec.json.encode(_Leaving(hashes)))
+
+
+def read_leaving(store: Store) -> dict[str, str]:
+    """The SHA-256 of each file that was brought away from here. Empty if nothing is left to remove."""
+    if store.version(LEAVING) is None:
+        return {}
+    try:
+        files: dict[str, str] = _leaving.decode(store.read(LEAVING, limit=_LEAVING_LIMIT).data).files
+        return files
+    except (FileNotFoundError, InvalidFile, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return {}

@@ -1,0 +1,48 @@
+"""Where groups go if files can grow: to the end of the current segment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..base import Damaged
+from ..store import Log, Store
+from .merging import merge
+from .naming import segment_path
+from .records.line import Line
+
+SEGMENT_BYTES = 4 << 20
+"""A segment that has grown to this is followed by a new one."""
+
+
+class AppendedSegments:
+    """The segments of one opening."""
+
+    def __init__(self, store: Store):
+        self._store = store
+        self._log: Log | None = None
+        self._log_bytes = 0
+
+    def write(self, lines: Sequence[Line], data: bytes) -> None:
+        """One write, one sync."""
+        try:
+            if self._log is None or self._log_bytes >= SEGMENT_BYTES:
+                self.close()
+                self._log, self._log_bytes = self._store.create_log(segment_path(lines[0].seq), data), 0
+            else:
+                self._log.append(data)
+            self._log_bytes += len(data)
+        except FileExistsError as error:
+            raise Damaged(
+                "something lies where the next records belong", path=segment_path(lines[0].seq),
+                why="another process has written this journal, or a folder has this name",
+                remedy="see to it that no other process runs this workspace, move it away, and run again",
+            ) from error  # fmt: skip
+
+    def roll_up(self) -> None:
+        """A segment is one file already; those of earlier openings may be many."""
+        merge(self._store)
+
+    def close(self) -> None:
+        if self._log is not None:
+            self._log.close()
+            self._log = None

@@ -1,0 +1,121 @@
+"""Where groups go if files can't grow: each is an object of its own, created exclusively, one at a time.
+
+Reading must not need as many requests as there were commits, so
+
+- a segment repeats, before its own records, what came since the last roll-up, as long as that is little: the newest
+  one alone tells what the last commits were
+- a roll-up puts the records of the segments behind the fence into the fence's own object, and removes them but for the
+  last: so the segment with the highest name always tells how far the journal has come
+
+The fence's name stays taken, so no earlier writer can ever write there again. A writer rolls up only what lies behind
+its own fence, and replaces the object only as it left it: a frozen writer that wakes up can't take anything back.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+
+from ..base import StorageFailed, taken_over
+from ..store import FileChanged, Store, Version
+from .naming import segment_path
+from .records.line import Line
+
+REPEATED_BYTES = 32 << 10
+"""A segment repeats up to so much."""
+
+_READ_LIMIT = 1 << 30
+
+ROLLED_BYTES = 2 << 20
+"""What is rolled up into one object, at most."""
+
+
+class SegmentObjects:
+    """The segments of one opening, behind its fence. `write` is called by one thread at a time."""
+
+    def __init__(self, store: Store, fence: str, version: Version, data: bytes):
+        """`fence` is this opening's, created as `version` with `data`."""
+        self._store = store
+        self._head, self._version, self._rolled = fence, version, data  # the object that is rolled up into
+        self._repeated = b""
+        self._is_unrolled = False  # there are segments that the newest does not repeat
+        self._is_first = True  # the next, since a roll-up: another may put the rest into it, so none repeats it
+        self._segments: list[tuple[str, bytes]] = []  # behind the head: path, and its own records
+        self._left = ""  # the last of those that are rolled up
+        self._lock = threading.Lock()  # of what is above: groups come while others are rolled up
+        self._roller = ThreadPoolExecutor(1, "satchel-roll-up")
+        self._rolling: Future[None] | None = None
+        self._fenced = False
+
+    def write(self, lines: Sequence[Line], data: bytes) -> None:
+        """One PUT. LeaseHeld if the name is taken: whoever took it has taken the workspace."""
+        path = segment_path(lines[0].seq)
+        with self._lock:
+            if len(self._repeated) + len(data) > REPEATED_BYTES:
+                self._is_unrolled |= bool(self._repeated)
+                self._repeated = b""
+            body = self._repeated + data
+        try:
+            self._store.create(path, body)
+        except FileExistsError as error:
+            raise taken_over(path, "it has written to the journal") from error
+        with self._lock:
+            self._repeated = b"" if self._is_first else body
+            self._is_first = False
+            self._segments.append((path, data))
+            if self._is_unrolled and not self._fenced and (self._rolling is None or self._rolling.done()):
+                self._rolling = self._roller.submit(self._roll_up)
+
+    def roll_up(self) -> None:
+        """Put all there is into one object, as at a stop."""
+        if self._rolling is not None:
+            self._rolling.result()
+        if self._segments and not self._fenced:
+            self._roll_up()
+
+    def close(self) -> None:
+        self._roller.shutdown(wait=True)
+
+    def _roll_up(self) -> None:
+        with self._lock:
+            segments = [*self._segments]
+            self._repeated, self._is_unrolled = b"", False
+            self._is_first = True
+        added = b"".join(data for _, data in segments)
+        # If it can't be done now, nothing is lost but the saving: the segments are all there.
+        with suppress(StorageFailed):
+            try:
+                if len(self._rolled) + len(added) > ROLLED_BYTES and len(self._rolled) > len(added):
+                    self._begin_anew(segments, added)
+                else:
+                    self._version = self._replace_head(self._rolled + added)
+                    self._rolled += added
+            except (FileChanged, FileNotFoundError):
+                self._fenced = True  # somebody else has it: the next commit will say so
+                return
+            with self._lock:
+                del self._segments[: len(segments)]
+            paths = [self._left, *(path for path, _ in segments)]
+            self._left = paths[-1] if paths[-1] != self._head else ""
+            self._store.remove_many([path for path in paths[:-1] if path and path != self._head])
+
+    def _replace_head(self, data: bytes) -> Version:
+        """FileChanged if somebody else has changed it. An earlier roll-up, that was given up, may have arrived."""
+        try:
+            return self._store.replace(self._head, data, if_version=self._version)
+        except FileChanged:
+            found = self._store.read(self._head, limit=_READ_LIMIT)
+            if not data.startswith(found.data):
+                raise
+            return self._store.replace(self._head, data, if_version=found.version)
+
+    def _begin_anew(self, segments: Sequence[tuple[str, bytes]], added: bytes) -> None:
+        """The first of `segments` becomes the object that is rolled up into."""
+        first = segments[0][0]
+        version = self._store.version(first)
+        if version is None:
+            raise FileChanged(first)
+        self._version = self._store.replace(first, added, if_version=version)
+        self._head, self._rolled = first, added

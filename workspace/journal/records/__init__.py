@@ -1,0 +1,115 @@
+"""One line of the journal: what kinds of record there are, what each says, and how a line is written and read.
+
+    base.py        what every record is
+    process.py     the processes that have the workspace
+    calls.py       steps and effects
+    work.py        scopes, the plan, sub-agents, the inbox
+    questions.py   what only a person can settle
+    edits.py       what people change
+    pauses.py      pauses
+    line.py        the line around a record
+
+A line is one JSON object: `seq`, `commit` (the first seq of the group it was written with), `at`, `epoch`, `prev` (the
+crc of the record before it), in the first line of a group `opening` (the nonce of the opening that wrote it), then
+`type` and that type's fields, and last `crc`, the CRC-32 of the line without it.
+"""
+
+from .base import NOTHING, Count, Failure, Key, OfCall, Patch, Record, check_json, check_time
+from .calls import PartialPromoted, StepCompleted, StepFailed, StepProgress, StepStarted
+from .edits import Edited, Rewound, StepEdit
+from .line import (
+    NO_CRC,
+    AnyRecord,
+    BadLine,
+    Epoch,
+    Line,
+    crc_of,
+    encode,
+    is_whole,
+    now,
+    parse,
+    parse_if_whole,
+    time_text,
+    written,
+)
+from .pauses import Forced, Mode, Paused, PauseLate, PauseRequested, Resume, Resumed
+from .process import FORMAT, Closed, Configured, EndStatus, Fenced, Occasion, Opened, Resource, Saved, Spent
+from .questions import ApprovalAnswered, ApprovalAsked, Doubt, Resolved
+from .work import (
+    AgentBegun,
+    AgentEnded,
+    Message,
+    Migrated,
+    Output,
+    PlanChanged,
+    ScopeBegun,
+    ScopeCommitted,
+    ScopeFailed,
+    TaskDone,
+    TaskTaken,
+)
+
+__all__ = [
+    "FORMAT",
+    "NOTHING",
+    "NO_CRC",
+    "AgentBegun",
+    "AgentEnded",
+    "AnyRecord",
+    "ApprovalAnswered",
+    "ApprovalAsked",
+    "BadLine",
+    "Closed",
+    "Configured",
+    "Count",
+    "Doubt",
+    "Edited",
+    "EndStatus",
+    "Epoch",
+    "Failure",
+    "Fenced",
+    "Forced",
+    "Key",
+    "Line",
+    "Message",
+    "Migrated",
+    "Mode",
+    "Occasion",
+    "OfCall",
+    "Opened",
+    "Output",
+    "PartialPromoted",
+    "Patch",
+    "PauseLate",
+    "PauseRequested",
+    "Paused",
+    "PlanChanged",
+    "Record",
+    "Resolved",
+    "Resource",
+    "Resume",
+    "Resumed",
+    "Rewound",
+    "Saved",
+    "ScopeBegun",
+    "ScopeCommitted",
+    "ScopeFailed",
+    "Spent",
+    "StepCompleted",
+    "StepEdit",
+    "StepFailed",
+    "StepProgress",
+    "StepStarted",
+    "TaskDone",
+    "TaskTaken",
+    "check_json",
+    "check_time",
+    "crc_of",
+    "encode",
+    "is_whole",
+    "now",
+    "parse",
+    "parse_if_whole",
+    "time_text",
+    "written",
+]

@@ -1,0 +1,67 @@
+"""Records of the questions that only a person can settle, and of the answers."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Raw
+
+from .base import NOTHING, Key, OfCall, Record
+
+
+class Doubt(OfCall, frozen=True, kw_only=True, tag="doubt"):
+    """A question only a person can settle: has this effect happened?
+
+    `unknown_outcome`: it began and nothing says how it ended. `unclaimed`: this call would begin, but `others`, calls
+    of the same effect that an earlier attempt has recorded, were not made again. `unreached`: it began in an earlier
+    attempt and its scope is about to commit without having called it.
+
+    `needs_person`: the effect has no `verify` and is not `idempotent`, so that no start settles it by itself. A plain
+    start leaves a run alone that only waits for such answers.
+    """
+
+    id: str
+    why: Literal["unknown_outcome", "unclaimed", "unreached"]
+    others: tuple[Key, ...] = ()
+    cause: str = ""
+    needs_person: bool = False
+
+
+class Resolved(Record, frozen=True, kw_only=True, tag="resolved"):
+    """The answer: it has happened, with this result; or it has not, and may be done.
+
+    Of an `unclaimed` one this says what is known of `other`, the earlier call that is the same action (it may be left
+    out if there is only one); or the call is a `new` action, and every earlier one stays as it is.
+    """
+
+    id: str
+    outcome: Literal["done", "not_done", "new"]
+    other: Key | None = None
+    by: str
+    note: str = ""
+    how: Literal["file", "command"] = "command"
+    result: Raw = NOTHING
+    blob: str = ""
+
+
+class ApprovalAsked(OfCall, frozen=True, kw_only=True, tag="approval.asked"):
+    """A question to a person (`run.ask`). `withdraws` are earlier ones of the scope that no longer count."""
+
+    id: str
+    question: str
+    choices: tuple[str, ...] = ()
+    answer_schema: dict[str, object] | bool | None = None  # JSON Schema of the answer
+    context: Raw = NOTHING  # JSON
+    expires: str = ""  # UTC, ISO 8601
+    default: Raw = NOTHING  # the answer once it has expired
+    withdraws: tuple[str, ...] = ()
+
+
+class ApprovalAnswered(Record, frozen=True, kw_only=True, tag="approval.answered"):
+    """A person's answer, or the default of a question that has expired. From here on it is the result of the call."""
+
+    id: str
+    decision: Raw  # JSON
+    by: str
+    note: str = ""
+    how: Literal["file", "command", "expired"] = "file"

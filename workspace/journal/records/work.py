@@ -1,0 +1,116 @@
+"""Records of the agent's work between its calls: scopes and their commits, the plan, sub-agents, the inbox."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Raw, Struct, field
+
+from ...todo import Row, Splice
+from .base import NOTHING, Failure, Key, Patch, Record
+
+
+class ScopeBegun(Record, frozen=True, kw_only=True, tag="scope.begun"):
+    scope: str
+    title: str
+    plan: tuple[Splice, ...] = ()
+
+
+class ScopeFailed(Record, frozen=True, kw_only=True, tag="scope.failed"):
+    """A scope's function has raised; the scope stays open."""
+
+    scope: str
+    error: Failure
+    calls: tuple[Key, ...] = ()  # they run again: their exceptions ended it, or another after them did
+    uncounted: bool = False  # it is none of the failures that make a run stuck
+
+
+class Output(Struct, frozen=True, omit_defaults=True):
+    """A file in outputs/ as it was written. `version` is the storage's: while it is the same, so is the file."""
+
+    sha256: str
+    bytes: int
+    version: str = ""
+
+
+class ScopeCommitted(Record, frozen=True, kw_only=True, tag="scope.committed"):
+    """One atomic commit: state, plan, result, outputs and the messages before it in the same group."""
+
+    scope: str
+    patch: Patch = field(default_factory=list)
+    plan: tuple[Splice, ...] = ()
+    result: Raw = NOTHING
+    blob: str = ""
+    outputs: dict[str, Output] = field(default_factory=dict)
+    cancelled: str | None = None
+    planned: str = ""  # as in PlanChanged
+
+
+class PlanChanged(Record, frozen=True, kw_only=True, tag="plan.changed"):
+    """The plan is another one. `outline` is where the tasks are afterwards, if that was worth keeping. `planned` is the
+    hash of the arguments of `run.plan`, if that has written it."""
+
+    plan: tuple[Splice, ...]
+    outline: list[Row] = field(default_factory=list)
+    by: Literal["agent", "person", "runtime"]
+    why: str = ""
+    planned: str = ""
+
+
+class Message(Record, frozen=True, kw_only=True, tag="message"):
+    """One turn of the conversation. Counts only once its scope has committed."""
+
+    scope: str
+    role: str
+    content: Raw
+
+
+class AgentBegun(Record, frozen=True, kw_only=True, tag="agent.begun"):
+    """`agent` was spawned by the one above it, in that one's scope `scope`."""
+
+    scope: str
+    args: str  # as in OfCall
+    call: str = ""
+
+
+class AgentEnded(Record, frozen=True, kw_only=True, tag="agent.ended"):
+    """`agent` has returned, or raised."""
+
+    result: Raw = NOTHING
+    blob: str = ""
+    error: Failure | None = None
+
+
+class TaskTaken(Record, frozen=True, kw_only=True, tag="task.taken"):
+    """A file of inbox/ was given to the agent, in `scope`; again, if that scope has ended without it.
+
+    With `handed_to` it is not the agent's: it lies there under a hidden name, and only needs to be given its own. A
+    firing says its `schedule` and when it was `due` in place of a content; `unopened`: nobody has done anything for it,
+    it is settled because the agent has completed without opening its inbox.
+    """
+
+    id: str
+    scope: str
+    file: str
+    sha256: str
+    kind: Literal["task", "message", "schedule"] = "task"
+    schedule: str = ""
+    due: str = ""
+    unopened: bool = False
+    handed_to: str = ""
+    content: Raw = NOTHING  # JSON: the text, or what the YAML says
+    blob: str = ""
+
+
+class TaskDone(Record, frozen=True, kw_only=True, tag="task.done"):
+    """The agent has done with it; the file may go."""
+
+    id: str
+    moved_to: str = ""  # it was not done but handed on, to this workspace or folder
+
+
+class Migrated(Record, frozen=True, kw_only=True, tag="migrated"):
+    """The agent's data were brought to version `to` of its state type."""
+
+    to: int
+    patch: Patch = field(default_factory=list)

@@ -1,0 +1,288 @@
+"""The writing end: collects records, and makes all that wait durable as one group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from ..base import AgentError, DoesNotFit, SatchelError, StorageFailed
+from ..store import Store
+from .append_log import AppendedSegments
+from .naming import FOLDER
+from .records.line import NO_CRC, AnyRecord, Line, now, written
+
+if TYPE_CHECKING:
+    import asyncio
+
+__all__ = ["RECORD_BYTES", "Journal"]
+
+RECORD_BYTES = 16 << 20
+
+
+class Segments(Protocol):
+    """Where groups go."""
+
+    def write(self, lines: Sequence[Line], data: bytes) -> None:
+        """Make a group durable. If it raises, whether it is there is unknown."""
+
+    def roll_up(self) -> None:
+        """Let reading be cheap, at a stop."""
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """A group that is being written in another thread."""
+
+    done: Future[None]
+    lines: list[Line]
+
+
+class _Sleeper(NamedTuple):
+    seq: int  # the record it waits for
+    woken: asyncio.Future[None]
+
+
+class Journal:
+    """One per opening of a workspace, used from one thread, and from one event loop if there is one.
+
+    There are two positions. `add` applies a record, or refuses it, and collects it. `flush` and `durable` make all that
+    was collected durable, in one group, and then call `on_durable` with it. What can be seen outside waits for that.
+    After a failed write or sync nothing more is applied or written, and every call raises what happened. Where writing
+    is a request over a network, the loop does not wait for it: one group at a time is under way in a thread, and what
+    is added meanwhile makes up the next.
+    """
+
+    def __init__(
+        self, store: Store, *, epoch: int, next_seq: int, apply: Callable[[Line], None],
+        prev: str = NO_CRC, opening: str = "", segments: Segments | None = None,
+    ):  # fmt: skip
+        """`apply` is called with each line before it is collected. What it raises is raised by `add`, and the line is
+        as if it had never been. `prev`: the crc of the record before `next_seq`. `opening`: the nonce of this one.
+        `segments`: where the groups go, if not to files that grow."""
+        self.epoch, self.opening = epoch, opening
+        self.bytes_added = 0
+        self.waiting_bytes = 0
+        self.on_durable: Callable[[Sequence[Line]], None] | None = None
+        """Called with each group once it is durable."""
+        self.on_taken: Callable[[], None] | None = None
+        """Called when all that was added is durable, or on its way."""
+        self._segments: Segments = segments or AppendedSegments(store)
+        self._writer = ThreadPoolExecutor(1, "satchel-journal") if store.abilities.remote else None
+        self._next_seq, self._prev, self._apply = next_seq, prev, apply
+        self.durable_seq = next_seq - 1
+        """Of the last record that is durable."""
+        self._waiting: list[Line] = []
+        self._encoded: list[bytes] = []
+        self._flight: _Flight | None = None
+        self._wanted = False  # what waits is to be written once the group under way is
+        self._sleepers: list[_Sleeper] = []
+        self._failed: SatchelError | None = None
+
+    @property
+    def next_seq(self) -> int:
+        """The seq of the record that is added next."""
+        return self._next_seq
+
+    @property
+    def has_waiting(self) -> bool:
+        """Something was added, and is neither durable nor on its way; or never will be."""
+        return bool(self._waiting) or self._failed is not None
+
+    @property
+    def under_way(self) -> Future[None] | None:
+        """Ends when the group that is on its way is durable, or raises what has failed. None if none is."""
+        return self._flight.done if self._flight is not None else None
+
+    def check(self) -> None:
+        """Raise what a write has failed with, if one has: what is in memory may be on no storage."""
+        if self._failed:
+            raise self._failed
+
+    def add(self, record: AnyRecord) -> int:
+        """Apply `record`, put it into the next group, and return its seq. DoesNotFit, and nothing is changed, if it
+        contradicts what is on record."""
+        self.check()
+        seq = self._next_seq
+        commit, opening = (self._waiting[0].seq, "") if self._waiting else (seq, self.opening)
+        data, line = written(Line(seq, commit, now(), self.epoch, record, self._prev, opening))
+        if len(data) > RECORD_BYTES:
+            raise SatchelError(
+                f"a change of {len(data):,} bytes is too large for one record",
+                remedy="keep large data in outputs/ (run.output) and only its name in the state",
+            )
+        try:
+            self._apply(line)
+            self._next_seq, self._prev = seq + 1, line.crc
+            self._waiting.append(line)
+            self._encoded.append(data)
+            self.waiting_bytes += len(data)
+            self.bytes_added += len(data)
+        except DoesNotFit:
+            raise
+        except BaseException as error:  # an interrupt in the middle: what is in memory is not to be built on
+            self._fail(error)
+            raise
+        return seq
+
+    def flush(self) -> None:
+        """Make everything added so far durable, and wait for it."""
+        while True:
+            while self._flight is not None:  # where one has landed, the next may have taken off
+                wait([self._flight.done])
+                self._land(self._flight)
+            self.check()
+            if not self._waiting:
+                return
+            if self._writer is not None:
+                self._take_off()
+                continue
+            lines, data = self._take()
+            try:
+                self._segments.write(lines, data)
+            except BaseException as error:
+                self._fail(error)
+                raise
+            self._written(lines)
+            self._tell_taken()
+
+    def flush_soon(self) -> None:
+        """As `flush`, but where that takes a request over a network, only begin it."""
+        if self._writer is None:
+            self.flush()
+        elif self._failed:
+            raise self._failed
+        elif self._flight is not None:
+            self._wanted = True
+            if self._flight.done.done():  # and the loop, which is blocked, has not come to it
+                self._land(self._flight)
+        elif self._waiting:
+            self._take_off()
+
+    async def durable(self, *, alone: bool) -> None:
+        """Return when everything added so far is durable.
+
+        `alone` says that nobody else is about to add: then it is flushed at once. Otherwise whoever else is ready in
+        this turn of the loop comes along in the same group.
+        """
+        if self._failed or (alone and self._writer is None):
+            self.flush()
+            self._wake(self._next_seq, None)
+            return
+        if not self._waiting and self._flight is None:
+            return
+        import asyncio  # who only looks at a journal needs no loop
+
+        loop = asyncio.get_running_loop()
+        sleeper = _Sleeper(self._next_seq - 1, loop.create_future())
+        self._sleepers.append(sleeper)
+        if alone and self._flight is None:
+            self._take_off()
+        elif len(self._sleepers) == 1 or self._writer is not None:
+            loop.call_soon(self._flush_for_all)
+        await sleeper.woken
+
+    def roll_up(self) -> None:
+        """At a stop: let the next opening be cheap."""
+        self._segments.roll_up()
+
+    def end(self) -> None:
+        """Nothing more is written: the workspace may have another owner."""
+        if self._flight is not None:
+            wait([self._flight.done])
+        self._close()
+        self._failed = self._failed or AgentError("the run has ended", remedy="await every task before it does")
+
+    def _close(self) -> None:
+        self._segments.close()
+        if self._writer is not None:
+            self._writer.shutdown(wait=False)
+
+    def _take(self) -> tuple[list[Line], bytes]:
+        lines, self._waiting = self._waiting, []
+        data = self._encoded[0] if len(self._encoded) == 1 else b"".join(self._encoded)
+        self._encoded, self.waiting_bytes = [], 0
+        return lines, data
+
+    def _written(self, lines: list[Line]) -> None:
+        self.durable_seq = lines[-1].seq
+        if self.on_durable is not None:
+            self.on_durable(lines)
+
+    def _tell_taken(self) -> None:
+        if self.on_taken is not None:
+            self.on_taken()
+
+    def _take_off(self) -> None:
+        """Let all that waits be written in the other thread."""
+        assert self._writer is not None
+        self._wanted = False
+        lines, data = self._take()
+        flight = self._flight = _Flight(self._writer.submit(self._segments.write, lines, data), lines)
+        import asyncio
+
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return  # whoever has no loop waits for it in `flush`
+        flight.done.add_done_callback(lambda _: _tell(loop, self._land, flight))
+        self._tell_taken()
+
+    def _land(self, flight: _Flight) -> None:
+        """It is written, or has failed. Whoever waits for it may go on, and what has come meanwhile is next."""
+        if self._flight is not flight:
+            return  # somebody could not wait for the loop
+        self._flight = None
+        try:
+            flight.done.result()
+        except BaseException as error:
+            self._fail(error)
+            self._wake(self._next_seq, self._failed)
+            return
+        self._written(flight.lines)
+        self._wake(flight.lines[-1].seq, None)
+        if self._waiting and (self._sleepers or self._wanted):
+            self._take_off()
+
+    def _flush_for_all(self) -> None:
+        if not self._sleepers:
+            return  # somebody who was alone flushed for all
+        if self._writer is not None:
+            if self._waiting and self._flight is None:
+                self._take_off()
+            return
+        try:
+            self.flush()
+        except Exception as error:
+            self._wake(self._next_seq, error)
+        else:
+            self._wake(self._next_seq, None)
+
+    def _wake(self, up_to: int, error: Exception | None) -> None:
+        """Let those go on that wait for `up_to` or what came before it."""
+        woken = [sleeper for sleeper in self._sleepers if sleeper.seq <= up_to]
+        self._sleepers = [sleeper for sleeper in self._sleepers if sleeper.seq > up_to]
+        for _, future in woken:
+            if future.done():
+                continue  # cancelled meanwhile
+            if error:
+                future.set_exception(error)
+            else:
+                future.set_result(None)
+
+    def _fail(self, error: BaseException) -> None:
+        """What was being written may or may not be there; only a new opening can tell."""
+        self._failed = error if isinstance(error, SatchelError) else StorageFailed("interrupted", path=FOLDER)
+        if self._failed is not error:
+            self._failed.__cause__ = error
+        self._close()
+
+
+def _tell(loop: asyncio.AbstractEventLoop, land: Callable[[_Flight], None], flight: _Flight) -> None:
+    """In the writing thread: let the loop know."""
+    with suppress(RuntimeError):  # the loop has ended, and `flush` or `end` waits
+        loop.call_soon_threadsafe(land, flight)

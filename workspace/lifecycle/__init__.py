@@ -1,0 +1,47 @@
+"""Takes a workspace, opens it, pauses it, goes back in it, and closes it."""
+
+from typing import TYPE_CHECKING
+
+from ..base.lazy import lazily
+
+if TYPE_CHECKING:
+    from . import acquire, completeness, heartbeat, opening, pausing, rewind, salvage, truncate
+    from .heartbeat import clock
+    from .opening import Workspace, opened
+    from .pausing import Wish, said
+    from .rewind import Point
+    from .salvage import Leftover
+    from .truncate import Cut
+else:
+    __getattr__, __dir__ = lazily(
+        __name__,
+        {
+            "acquire": ("acquire",),
+            "completeness": ("completeness",),
+            "heartbeat": ("clock", "heartbeat"),
+            "opening": ("Workspace", "opened", "opening"),
+            "pausing": ("Wish", "pausing", "said"),
+            "rewind": ("Point", "rewind"),
+            "salvage": ("Leftover", "salvage"),
+            "truncate": ("Cut", "truncate"),
+        },
+    )
+
+__all__ = [
+    "Cut",
+    "Leftover",
+    "Point",
+    "Wish",
+    "Workspace",
+    "acquire",
+    "clock",
+    "completeness",
+    "heartbeat",
+    "opened",
+    "opening",
+    "pausing",
+    "rewind",
+    "said",
+    "salvage",
+    "truncate",
+]

@@ -1,0 +1,155 @@
+"""Takes a workspace for one writer: by the lock of a disk, by a fence in the journal and heartbeats elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from .. import journal
+from ..base import Refused, taken_over
+from ..inspect import Look, Signature, lease, look, moved_file, signature, transfer_file
+from ..journal import Journal, SegmentObjects, Tail, check_newest, fence, new_opening, segment_path
+from ..journal.records import Line
+from ..store import RemoteStore, Store, check_conditional_puts
+from . import heartbeat
+from .heartbeat import Heartbeat
+
+
+@dataclass(slots=True)
+class Owned:
+    """A workspace that this process has."""
+
+    seen: Look  # as it is now
+    epoch: int  # of this owner
+    opening: str  # its nonce
+    is_new: bool = False  # nobody had it before
+    fence: Line | None = None  # what comes first in the journal from here on
+    segments: SegmentObjects | None = None  # where to write, if not to files that grow
+    heartbeat: Heartbeat | None = None
+
+    def begin(self) -> int:
+        """From here on the moment is this owner's. Returns the seq of its next record."""
+        moment = self.seen.moment
+        if self.fence is not None and moment.seq < self.fence.seq:
+            moment.apply([self.fence])
+        return max(self.seen.tail.next_seq, moment.seq + 1)
+
+    def journal(self, store: Store) -> Journal:
+        """Where this owner writes; see `begin`."""
+        next_seq, moment = self.begin(), self.seen.moment
+        return Journal(
+            store, epoch=self.epoch, next_seq=next_seq, apply=moment.add, prev=moment.crc, opening=self.opening,
+            segments=self.segments,
+        )  # fmt: skip
+
+    def check_nobody_came(self, store: Store) -> None:
+        """Before anything is written. LeaseHeld if somebody has taken the workspace behind this owner's fence."""
+        if self.fence is None:
+            return
+        store.refresh(journal.FOLDER)
+        newest = journal.segments(store)[-1]
+        if newest > self.fence.seq:
+            raise taken_over(segment_path(newest), "it has written to the journal")
+
+    def check_has_it(self, store: Store) -> None:
+        """LeaseHeld if another process has taken the workspace. It asks the journal, since clocks can be wrong."""
+        if self.fence is not None:
+            check_newest(store, self.epoch)
+
+    def write_lease(self, store: Store, *, is_brief: bool) -> None:
+        """On a disk: for people. Elsewhere the heartbeat has written it."""
+        if self.heartbeat is None:
+            mine = lease.mine(store, self.seen.moment.run_id, self.epoch, is_brief=is_brief)
+            store.replace(lease.PATH, lease.encode(mine), sync="data")
+
+    def end(self, store: Store) -> None:
+        """Its work is done: nobody has to wait for it."""
+        if self.heartbeat is None:
+            store.remove(lease.PATH)
+
+
+@contextmanager
+def owned(store: Store, seen: Look, *, take_over: bool = False) -> Iterator[Owned]:
+    """Have the workspace for the body. LeaseHeld if another process has it.
+
+    `take_over`: whether the holder still lives was looked at already, or does not matter.
+    """
+    if store.abilities.lock:
+        with lease.held(store):
+            if signature(store) != seen.signature:
+                seen = look(store)
+            moved_file.refuse(store, seen.definition.run_id)
+            journal.check_joints(store)
+            yield Owned(seen, seen.moment.epoch + 1, new_opening(), seen.moment.is_new)
+        return
+    if not take_over:
+        for pause, _ in heartbeat.until_free(store):
+            time.sleep(pause)
+    mine = _take(store, seen)
+    assert mine.heartbeat is not None and mine.segments is not None
+    mine.heartbeat.begin()
+    try:
+        with _asked_by(store, mine):
+            yield mine
+    finally:
+        mine.segments.close()
+        mine.heartbeat.end()
+
+
+@contextmanager
+def _asked_by(store: Store, mine: Owned) -> Iterator[None]:
+    """While the body runs, the store replaces what another process has written only if the workspace is still this
+    owner's."""
+    if isinstance(store, RemoteStore):
+        store.check_owner = partial(mine.check_has_it, store)
+    try:
+        yield
+    finally:
+        if isinstance(store, RemoteStore):
+            store.check_owner = lambda: None
+
+
+def _take(store: Store, seen: Look) -> Owned:
+    if seen.is_rebuilt:
+        raise Refused(
+            "the journal is gone", path=store.url, why="it can only be made anew from the readable files on a disk",
+            remedy="copy everything to a folder, run `satchel recover` there, and move it back",
+        )  # fmt: skip
+    if store.abilities.exclusive_create and seen.moment.url != store.url:  # the first opening at this place
+        check_conditional_puts(store)
+    if seen.tail.torn:
+        journal.mend(store, seen.tail)
+        seen = look(store)
+    again = _Again(store, seen)
+    mine = fence(store, seen.moment.epoch, seen.tail, again.look)
+    held = lease.mine(store, again.seen.moment.run_id, mine.line.epoch, heartbeat.ttl())
+    segments = SegmentObjects(store, mine.path, mine.version, mine.data)
+    beats = Heartbeat(store, held)
+    is_new = again.seen.moment.is_new  # as of the fence: another process may have begun it since `seen`
+    return Owned(again.seen, mine.line.epoch, mine.line.opening, is_new, mine.line, segments, beats)
+
+
+class _Again:
+    """Looks at a workspace again after a fence was put up: only at that fence, if that is all there is new."""
+
+    def __init__(self, store: Store, seen: Look):
+        self._store, self.seen = store, seen
+
+    def look(self, mine: Line | None) -> tuple[int, Tail]:
+        """The epoch and the journal. `mine` is the fence that was put up; None if its place was taken."""
+        if mine is not None and _is_all_there_is_new(mine, self.seen.signature, signature(self._store)):
+            return self.seen.moment.epoch, Tail([mine], mine.seq + 1, mine.crc, segment_path(mine.seq))
+        self.seen = look(self._store)  # of what others have written meanwhile, the moment must know too
+        return self.seen.moment.epoch, self.seen.tail
+
+
+def _is_all_there_is_new(mine: Line, before: Signature, now: Signature) -> bool:
+    """The rest of journal/ is there as it was. Not where somebody is about to move it away, and where nothing was that
+    they would have changed: then only a tombstone tells (inspect/transfer_file.py)."""
+    came, went = set(now.files) - set(before.files), set(before.files) - set(now.files)
+    if not before.files or any(each.path == transfer_file.LEAVING for each in now.files):
+        return False
+    return before.definition == now.definition and not went and {each.path for each in came} == {segment_path(mine.seq)}

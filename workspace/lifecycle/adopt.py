@@ -1,0 +1,140 @@
+"""May a run be opened where it lies now, if it was last opened elsewhere? Whoever copies a folder makes two of a run,
+and if both were gone on with, both would act.
+
+Only looks: at the journal's word about the last opening, at what `satchel move` and `copy` have left, and at the old
+place if it can be seen from here.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import socket
+from typing import Literal, NamedTuple
+
+from ..base import DEFINITION, SatchelError, UsageError, urls
+from ..inspect import lease, look, moved_file, read_definition, transfer_file
+from ..state import Moment
+from ..store import Store, open_store
+
+_HOPS = 8  # tombstones that are followed
+_VISIBLE = ("s3://",)
+"""Where else than on this machine's disk the old place is looked at. The journal may be a stranger's: it must not make
+this machine talk to whatever address it names."""
+
+
+class Adoption(NamedTuple):
+    """The run may be opened."""
+
+    says: str  # for the opening report; empty if it was not opened elsewhere before
+    home: str = ""  # what the journal goes on to name as its place, if that is not this one
+
+
+class _Old(NamedTuple):
+    """What the old place is like."""
+
+    kind: Literal["left", "moved here", "holds it", "unseen"]
+    state: str = ""  # of one that holds it, as far as that says more
+    url: str = ""
+
+
+def judge(
+    store: Store, moment: Moment, old_url: str, old_host: str, *, adopt: bool = False, reaches_out: bool = True
+) -> Adoption:  # fmt: skip
+    """Whether the run in `store` may be opened there, which was last opened at `old_url` by a process on `old_host`;
+    both are empty if that is not known. UsageError if a person has to say so, which `adopt` does.
+
+    It may if the old place has it no more, or can't be seen and the run was closed cleanly, unless it is a copy by
+    `satchel copy`. The same path on another machine is the same place: containers get a new host name at each start.
+    Unless it `reaches_out`, only this machine's disk is looked at, and whoever comes next has to look elsewhere.
+    """
+    urls.check_text(store.url)
+    if not old_url or _is_same(store.url, old_url):
+        return Adoption("")
+    if adopt:
+        return Adoption(f"it was opened at {old_url} before; it is adopted here, as asked for by --adopt")
+    note = transfer_file.read(store)
+    note = note if note is not None and note.to == store.url and note.run_id == moment.run_id else None
+    if note is not None and note.kind == "move" and note.source == old_url:
+        return Adoption(f"it was moved here from {old_url}")
+    is_copy = note is not None and note.kind == "copy"
+    old = _look_at(store, moment, old_url, old_host, _VISIBLE if reaches_out else ())
+    match old.kind:
+        case "moved here":
+            return Adoption(f"it was moved here from {old_url}")
+        case "left":
+            return Adoption(f"it was opened at {old_url} before, and is there no more; it is adopted here")
+    if moment.clean and not is_copy and old.kind == "unseen":
+        was = f"it was opened at {old_url}{_on(old_host)} before, and closed there"
+        if not reaches_out and old_url.startswith(_VISIBLE):
+            return Adoption(f"{was}; `satchel resume` looks whether it is still there", old_url)
+        return Adoption(f"{was}; it is adopted here")
+    raise _asked(store, moment, old, old_url, old_host, is_copy)
+
+
+def _asked(store: Store, moment: Moment, old: _Old, old_url: str, old_host: str, is_copy: bool) -> UsageError:
+    if old.kind == "unseen":
+        known = f"{old_url}{_on(old_host)} can't be seen from here"
+    else:
+        known = f"{old.url} still holds it{old.state}"
+    how = "is a copy, made by `satchel copy`" if is_copy else "was opened elsewhere before"
+    unclean = "" if moment.clean else ", and its last process did not close it"
+    here, there = shlex.quote(store.url), shlex.quote(old.url or old_url)
+    return UsageError(
+        f"the run {moment.run_id} {how}{unclean}", path=store.url, why=f"{known}, and two that go on would both act",
+        remedy=f"if it is to live here and nowhere else, say so: `satchel resume --adopt {here}`. To bring it from "
+        f"there instead, remove this copy and use `satchel move {there} {here}`",
+    )  # fmt: skip
+
+
+def _look_at(store: Store, moment: Moment, url: str, host: str, visible: tuple[str, ...]) -> _Old:
+    seen: set[str] = set()
+    while url not in seen and len(seen) < _HOPS:
+        seen.add(url)
+        if not urls.is_remote(url) and host not in ("", socket.gethostname()):
+            return _Old("unseen")
+        if urls.is_remote(url) and not url.startswith(visible):
+            return _Old("unseen")
+        if not urls.is_remote(url) and not os.path.isdir(urls.local(url)):
+            return _Old("left")
+        try:
+            old = open_store(url)
+            gone = moved_file.read(old)
+            if gone is None or gone.run_id != moment.run_id:
+                return _living(old, moment)
+        except Exception:  # no network, no permission, whatever: it was asked only to be able to say more
+            return _Old("unseen")
+        if _is_same(gone.to, store.url):
+            return _Old("moved here")
+        url = gone.to
+    return _Old("unseen")
+
+
+def _living(old: Store, moment: Moment) -> _Old:
+    if old.version(DEFINITION) is None:
+        return _Old("left")
+    try:
+        if read_definition(old).run_id != moment.run_id:
+            return _Old("left")
+        there = look(old).moment
+    except SatchelError:
+        return _Old("holds it", ", in a state that can't be read", old.url)
+    if lease.holder(old) is not None and not there.clean:
+        return _Old("holds it", " and is at work", old.url)
+    if there.seq > moment.seq:
+        return _Old("holds it", f" and has gone on since (record {there.seq}, and here {moment.seq})", old.url)
+    return _Old("holds it", "", old.url)
+
+
+def _is_same(one: str, other: str) -> bool:
+    one, other = one.rstrip("/"), other.rstrip("/")
+    if one == other:
+        return True
+    try:
+        return not (urls.is_remote(one) or urls.is_remote(other)) and os.path.samefile(one, other)
+    except OSError:
+        return False
+
+
+def _on(host: str) -> str:
+    return f" on {host}" if host else ""

@@ -1,0 +1,63 @@
+"""When the next checkpoint is due: so that openings stay short, and going back costs little."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ..formats import Checkpoints
+from ..journal.records import Occasion
+
+REREAD_BYTES, FETCHED_BYTES = 1 << 20, 256 << 10
+"""So much of the journal may be read on a disk, and fetched elsewhere, at an opening for want of a checkpoint."""
+
+_RARELY = 16
+"""So many times as much, if a person wants checkpoints at milestones only."""
+
+_SHARE = 20
+
+
+@dataclass(slots=True)
+class Due:
+    """What the last checkpoint does not tell. Of one opening.
+
+    A checkpoint is due when the journal since the last one outgrows it, in a bucket half of it: their cost stays in
+    proportion. Those that come by time or with each item take at most a twentieth of the time.
+    """
+
+    is_remote: bool
+    size: int = 0  # of the last checkpoint, in bytes
+    behind: int = 0  # bytes of the journal after it, from before this opening
+    age: float = 0.0  # seconds for which these have been there
+    clock: Callable[[], float] = time.monotonic
+    _written: int = 0  # what the journal's writer had written at the last one
+    _at: float = field(init=False)
+    _rests_until: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._at = self.clock() - self.age
+
+    def why(self, wanted: Checkpoints, written: int, *, item_ended: bool = False) -> Occasion | None:
+        """What one is due for, after `written` bytes of this opening; None if it is not."""
+        since = self.behind + written - self._written
+        if since >= self._limit * (_RARELY if wanted.every == "milestone" else 1):
+            return "growth"
+        if isinstance(wanted.every, str) and not (wanted.every == "item" and item_ended):
+            return None
+        now = self.clock()
+        if not since or now < self._rests_until:
+            return None
+        if isinstance(wanted.every, str):
+            return "item"
+        return "time" if now - self._at >= wanted.every else None
+
+    @property
+    def _limit(self) -> int:
+        return max(FETCHED_BYTES, self.size // 2) if self.is_remote else max(REREAD_BYTES, self.size)
+
+    def saved(self, size: int, written: int, began: float) -> None:
+        """One was written, from the time `began` of the clock on."""
+        self.size, self.behind, self._written = size, 0, written
+        self._at = self.clock()
+        self._rests_until = self._at + _SHARE * (self._at - began)

@@ -1,0 +1,386 @@
+"""Opens a workspace for writing: takes the lease, mends, notices edits, salvages, and brings the files up to date.
+
+Steps 1 to 7 of an opening, in order; what is found, done and wanted goes into the report. After it the owner holds a
+`Workspace`. Nothing of the agent is run here.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import secrets
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from functools import partial
+from types import MappingProxyType
+from typing import Literal
+
+from .. import journal
+from ..base import Damaged, SatchelError, version
+from ..formats import Definition
+from ..inspect import Look, Report, ReportDocument, look, rebuild, unchanged
+from ..journal import Journal
+from ..journal.records import FORMAT, Closed, EndStatus, Failure, Occasion, Opened, Saved, now
+from ..people import saving
+from ..people.approvals import Desk
+from ..people.edits import CheckData, Noticed, Side, apply, displaced, notice, rejected
+from ..people.inbox import archive, forward, inbox
+from ..state import MessagesAt, Moment, Written, checkpoint, folder_of_agent
+from ..store import TEMPORARY, Store, Version
+from ..views import (
+    PARTIALS,
+    RECOVERED,
+    STEPS,
+    Files,
+    Guard,
+    MessageFile,
+    Projector,
+    behind,
+    message_file,
+    pause_file,
+    schema_copies,
+    stable_read,
+)
+from . import salvage
+from .acquire import Owned, owned
+from .adopt import judge
+from .checkpoint_due import Due
+from .salvage import Leftover
+
+Found = Literal["new", "clean", "crash", "files"]
+Why = Literal["run", "recover", "merge", "pause", "forced", "answer"]
+
+
+class Workspace:
+    """An opened workspace. One process has it, and uses it from one thread."""
+
+    def __init__(self, store: Store, definition: Definition, moment: Moment, report: Report):
+        self.store, self.definition, self.moment, self.report = store, definition, moment, report
+        self.behind = behind(store)
+        self.projector = Projector(behind=self.behind)
+        self.guard = Guard(store, behind=self.behind)
+        self.journal: Journal
+        self.owned: Owned
+        self.files: dict[str, Files] = {}  # by agent
+        self.messages: dict[str, MessageFile] = {}
+        self.desk = Desk(store, moment)
+        self.pause_file = moment.pause.file if moment.pause else ""  # its version, see pausing.py
+        self.checkpointed = ""  # the last checkpoint that was written
+        self.has_edits = False  # this opening has recorded what people have changed
+        self.was_finished = False  # it had completed, and nothing of its plan is left to do
+        self._report_file = ReportDocument(report, store, self.behind)
+        self.due = Due(store.abilities.remote)
+        self.definition_version: Version | None = None  # of what `definition` was read from
+        self.reaches_out = False  # see `opened`
+        self.home = store.url  # where the run lives
+
+    def write_to(self, journal: Journal) -> None:
+        """From now on the files wait for this journal."""
+        self.journal, self.projector.is_ahead = journal, lambda: journal.has_waiting
+        self.behind.group = lambda: journal.under_way
+
+    def checkpoint_if_due(self, *, item: Callable[[], str] | None = None) -> None:
+        """As workspace.yaml says and the journal has grown; `item` names the one that was committed just now."""
+        wanted = self.definition.checkpoints
+        if (why := self.due.why(wanted, self.journal.bytes_added, item_ended=item is not None)) is not None:
+            self.checkpoint(why, item() if item else "")
+
+    def checkpoint(self, why: Occasion, name: str = "") -> str:
+        """Write a checkpoint of all that is on record, and record that. Returns its path. `name` is for people."""
+        self.journal.flush()
+        written = self._checkpoint(name or why)
+        self.journal.add(Saved(file=written.path, why=why, bytes=written.size, sha256=written.sha256))
+        return written.path
+
+    def _checkpoint(self, name: str) -> Written:
+        began = self.due.clock()
+        for files in self.files.values():
+            files.messages.write()
+        for messages in self.messages.values():
+            messages.sync()
+        at = {path: messages.at for path, messages in self.messages.items()}
+        shown = self.guard.versions if self.projector.is_done else {}
+        listed = unchanged.at_stop(self.store, self.moment, self.definition, self.definition_version, shown)
+        written = checkpoint.write(self.store, self.moment, at, name, self.definition.checkpoints, listed)
+        self.due.saved(written.size, self.journal.bytes_added, began)
+        self.checkpointed = written.path
+        return written
+
+    def join(self, path: str, noticed: Noticed | None = None) -> None:
+        """From now on the files of the agent `path` are kept near the moment."""
+        if path not in self.messages:
+            self.messages[path] = MessageFile(self.store, folder_of_agent(path), MessagesAt())
+        shown = noticed.shown.get(path, {}) if noticed else {}
+        self.messages[path].behind = self.behind
+        self.files[path] = Files(self.guard, self.moment, self.moment.agents[path], self.messages[path], shown)
+
+    def record_edits(self, noticed: Noticed) -> None:
+        """From here on what people have changed counts. Durable when this returns, and not undone by going back."""
+        self.add_edits(noticed)
+        self.journal.flush()
+        self.desk.lay_out()
+        if noticed.edits:
+            self.checkpoint("edit")
+
+    def add_edits(self, noticed: Noticed) -> None:
+        """The same, in the next group."""
+        free_id = partial(self.desk.free_id, "d")
+        apply.record(self.store, self.moment, self.journal, self.report, noticed, free_id)
+
+    def mark_all(self) -> None:
+        """Every file is to show this moment."""
+        for files in self.files.values():
+            files.mark_all(self.projector)
+
+    def save_report(self) -> None:
+        """At once, or where that is a request with the readable files."""
+        if self.store.abilities.remote:
+            self.projector.want(self._report_file)
+        else:
+            self._report_file.write()
+
+    def close(
+        self, status: EndStatus | None = None, reason: str = "", error: Failure | None = None, until: str = "",
+        offered: inbox.Offered = MappingProxyType({}),
+    ) -> None:  # fmt: skip
+        """Stop in an orderly way: record it, write a checkpoint, and let every file show this moment. At a pause that
+        is settled the checkpoint is there already, and only what was released since stands behind it. An agent that has
+        completed was `offered` these files of the inbox."""
+        self.behind.wait()  # what fails here is told before the stop is on record as a clean one
+        archive.put_away(self.store, self.moment)
+        is_settled = self.moment.pause is not None and bool(self.moment.pause.paused_at)
+        untaken = inbox.untaken(self.store, self.moment, offered)
+        point = self.checkpointed if is_settled else checkpoint.path_of(self.moment, "stop", self.journal.next_seq)
+        self.journal.add(
+            Closed(
+                status=status, reason=reason, error=error, until=until, pause_file=self.pause_file, untaken=untaken,
+                checkpoint=point,
+            )
+        )  # fmt: skip
+        self.journal.flush()
+        self.desk.lay_out()
+        self.mark_all()
+        self.projector.write_all()
+        if not is_settled:
+            self._checkpoint("stop")
+        self.guard.clear()
+        self.journal.roll_up()
+        self.owned.end(self.store)
+
+
+AddMore = Callable[[Workspace], None]
+
+
+@contextmanager
+def opened(
+    store: Store, why: Why, report: Report, *, seen: Look | None = None,
+    choices: Mapping[str, Side] | None = None, check_data: CheckData | None = None, take_over: bool = False,
+    adopt: bool = False, add_more: AddMore | None = None, reaches_out: bool = False,
+) -> Iterator[Workspace]:  # fmt: skip
+    """Open for the body. The body calls `close`; leaving without it is what a crash is, and is repaired as one.
+
+    `seen` is a look at it that was taken just now, if there is one. `take_over`: see `owned`;
+    `adopt`: see moving/adoption.py; `add_more` adds what else is to be on record together with the opening.
+    `reaches_out`: a run is to go on, so its tasks may be handed on to where workspace.yaml says. Without it nothing is
+    written outside the workspace and no other storage is asked for anything, whatever a stranger's files say.
+
+    Edits by people are merged, recorded and reported. Refused or InvalidFile for one that can't be honoured,
+    Conflicting for one that a person has to decide about, by `choices`; see edits/notice.py for these and `check_data`.
+    To `merge`, what nobody has settled yet is left as it is, and asked about again by the next opening.
+    """
+    seen = seen or look(store)  # refuse before anything is touched
+    adopted = judge(store, seen.moment, seen.moment.url, seen.moment.host, adopt=adopt, reaches_out=reaches_out)
+    with owned(store, seen, take_over=take_over) as mine:
+        seen = mine.seen
+        _clear_temporary(store)
+        report.found(seen)
+        if adopted.says:
+            report.add("found", adopted.says)
+        if not seen.is_rebuilt:
+            displaced.put_back(store, seen.moment)
+        noticed = notice(
+            store, seen.moment, seen.definition, choices, check_data, is_rebuilt=seen.is_rebuilt, listed=seen.listed
+        )  # fmt: skip
+        if noticed.refusals or noticed.questions:
+            mine.check_nobody_came(store)  # what contradicts the journal may be theirs
+        journal.mend(store, seen.tail)
+        try:
+            if seen.is_rebuilt and (asked := rebuild.begun(seen.moment)):
+                raise asked
+            rejected.turn_away(store, seen.moment, noticed, settling=why == "merge")
+        except SatchelError as error:
+            report.add("wanted", rejected.said(error))
+            report.save(store)
+            raise
+        for said in rejected.set_aside(store, noticed):
+            report.add("done", said)
+        if seen.is_rebuilt:  # a crash in the next moments must find what the new journal begins after
+            seen.checkpoint = checkpoint.write(store, seen.moment, seen.messages_at).path
+        archive.put_away(store, seen.moment)
+        leftovers = list(salvage.leftovers(store, seen.moment))
+        workspace = Workspace(store, seen.definition, seen.moment, report)
+        workspace.owned, workspace.reaches_out, workspace.home = mine, reaches_out, adopted.home or store.url
+        workspace.due, workspace.has_edits = _due(store, seen), bool(noticed.edits)
+        workspace.definition_version = seen.definition_version
+        _restore_messages(workspace, seen)
+        workspace.write_to(mine.journal(store))
+        workspace.was_finished = (
+            seen.moment.is_finished and not noticed.reopens and not inbox.has_work(store, seen.moment)
+        )
+        try:
+            why = "recover" if workspace.was_finished else why
+            _record_opening(workspace, why, seen, noticed, None if leftovers else add_more)
+            _settle_tasks(workspace)
+            _salvage(workspace, why, leftovers, add_more if leftovers else None)
+            _take_answers(workspace)
+            _project(workspace, noticed)
+            yield workspace
+        finally:
+            workspace.behind.close()
+            workspace.journal.end()
+
+
+def _due(store: Store, seen: Look) -> Due:
+    """What the tail of the journal was when the workspace was looked at: however many processes have died since the
+    last checkpoint, the next is due when that is."""
+    sizes = {entry.path: entry.size for entry in store.list(checkpoint.FOLDER)}
+    after = checkpoint.position_of(seen.checkpoint) if seen.checkpoint else 0
+    behind = sum(size for first, size in journal.sizes(store).items() if first > after)
+    age = 0.0
+    if seen.tail.lines:
+        age = (datetime.fromisoformat(now()) - datetime.fromisoformat(seen.tail.lines[0].at)).total_seconds()
+    return Due(store.abilities.remote, sizes.get(seen.checkpoint, 0), behind, max(0.0, age))
+
+
+def _record_opening(
+    workspace: Workspace, why: Why, seen: Look, noticed: Noticed, add_more: AddMore | None
+) -> None:  # fmt: skip
+    moment, writer = workspace.moment, workspace.journal
+    store = workspace.store
+    workspace.owned.write_lease(store, is_brief=why != "run")
+    was: Found = "new" if workspace.owned.is_new else "clean" if moment.clean else "crash"
+    was = "files" if seen.is_rebuilt else was
+    has_none = was == "new" or (moment.lost_nonce and not moment.run_nonce)
+    nonce = secrets.token_hex(16) if has_none else ""
+    writer.add(
+        Opened(
+            format=FORMAT, run_id=moment.run_id, run_nonce=nonce, satchel=version(), python=platform.python_version(),
+            host=socket.gethostname(), pid=os.getpid(), url=workspace.home, why=why, found=was,
+            definition=noticed.definition, checkpoint=seen.checkpoint,
+        )
+    )  # fmt: skip
+    workspace.add_edits(noticed)
+    if add_more is not None:
+        add_more(workspace)
+    if why != "run" and why != "pause" and not workspace.was_finished:
+        _record_emergency(workspace)
+    writer.flush()
+    workspace.desk.lay_out()
+
+
+def _record_emergency(workspace: Workspace) -> None:
+    """The run was killed, and only pause.yaml says so yet. From here on the journal does, too: what this opening leaves
+    is no known-good checkpoint."""
+    file, moment = pause_file.seen(workspace.store), workspace.moment
+    if file is not None and file.asks_for_emergency and moment.pause is None and not file.is_of(moment.lifted):
+        workspace.journal.add(file.request(workspace.store.trace(pause_file.PATH).by))
+
+
+def _settle_tasks(workspace: Workspace) -> None:
+    store, moment, writer = workspace.store, workspace.moment, workspace.journal
+    for done in inbox.settled(moment):
+        writer.add(done)
+    writer.flush()
+    archive.put_away(store, moment)
+    inbox.put_away_fired(store, moment)
+    if workspace.reaches_out:
+        forward.finish(store, moment, writer, workspace.definition, workspace.report)
+
+
+def _salvage(workspace: Workspace, why: Why, leftovers: list[Leftover], add_more: AddMore | None) -> None:
+    """Step 5. Every promotion is durable before its partial is removed. What `add_more` adds comes behind them: it may
+    say that they don't count."""
+    is_forced = why == "forced" or workspace.moment.unclean
+    by = "a forced stop" if is_forced else "an error" if workspace.report.was_clean else "a crash"
+    promoted = []
+    for leftover in leftovers:
+        record = salvage.promote(workspace.store, leftover, workspace.moment, by)
+        if record:
+            workspace.journal.add(record)
+            workspace.report.add("done", f"{salvage.describe(leftover)}; kept as {record.file}")
+        elif not leftover.stale:
+            workspace.report.add("done", f"{salvage.describe(leftover)}; kept in {RECOVERED}/")
+        promoted.append(leftover.path)
+    if add_more is not None:
+        add_more(workspace)
+    workspace.journal.flush()
+    for path in promoted:
+        workspace.store.remove(path)
+
+
+def _take_answers(workspace: Workspace) -> None:
+    """What people have answered in approvals/ since the last look."""
+    for found in workspace.desk.look(workspace.journal, may_wait=True):
+        workspace.report.add("edited" if found.kind == "answered" else "wanted", found.text)
+    workspace.desk.lay_out()
+
+
+def _project(workspace: Workspace, noticed: Noticed) -> None:
+    """Step 7: afterwards all files show the moment of this opening. Where a write is a request, that is left to the
+    projector, so that nothing has to wait for it."""
+    store, moment = workspace.store, workspace.moment
+    rejected.clear_questions(store, moment, noticed.questions)
+    for text in noticed.told:
+        workspace.report.add("done", text)
+    for path in noticed.being_saved:
+        workspace.report.add("found", saving.said(path))
+    stable_read.remove_all(
+        store, {path: noticed.versions[path] for path in noticed.leftovers if path in noticed.versions}
+    )
+    for agent in moment.agents.values():
+        for folder in (STEPS, PARTIALS):
+            store.tidy(agent.folder + folder)
+    schema_copies.all_in(store)
+    for question in noticed.questions:
+        noticed.versions.pop(question.path, None)  # it stays as it is
+    workspace.guard.versions |= noticed.versions
+    for path in moment.agents:
+        workspace.join(path, noticed)
+    workspace.mark_all()
+    if not store.abilities.remote:
+        workspace.projector.write_all()
+    workspace.save_report()
+
+
+def _restore_messages(workspace: Workspace, seen: Look) -> None:
+    store, moment, report = workspace.store, seen.moment, workspace.report
+    whole: Moment | None = None
+    for path, agent in moment.agents.items():
+        at = seen.messages_at.get(path, MessagesAt())
+        restored = message_file.restore(store, agent.folder, at, agent.new_messages)
+        agent.new_messages = []
+        if restored:
+            workspace.messages[path], complaint = restored
+            if complaint:
+                report.add("done", complaint)
+            continue
+        report.add("done", f"{agent.folder}{message_file.NAME} was damaged or missing; it is rebuilt from the journal")
+        if whole is None:
+            whole = Moment(run_id=moment.run_id)
+            whole.apply(journal.read(store, after=0).lines)
+            if whole.seq < moment.seq:
+                raise Damaged(
+                    "is missing or damaged, and the journal is gone that it would be made of",
+                    path=f"{agent.folder}{message_file.NAME}",
+                    remedy="copy it, or the folder journal/, back from where this workspace came from",
+                )  # fmt: skip
+        workspace.messages[path] = message_file.rebuild(store, agent.folder, whole.agents[path].new_messages)
+
+
+def _clear_temporary(store: Store) -> None:
+    """What a crash left half-written."""
+    for entry in store.list(TEMPORARY):
+        with suppress(SatchelError):
+            store.remove(entry.path)

@@ -1,0 +1,391 @@
+"""Pauses: what pause.yaml asks of a run, how a stop is written into it, and whether a stopped run may go on."""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ..base import Damaged, InvalidFile, Refused, SatchelError, UsageError
+from ..journal.records import Failure, Mode, Paused, PauseRequested, Resumed, now
+from ..people.edits import Refusal, rejected
+from ..people.inbox import forward
+from ..state import ROOT, Moment, Pause, checkpoint
+from ..store import Content, FileChanged, Store, Version
+from ..views import PATIENCE, SIGNAL, PauseFile, folder_of, pause_file, read_back, remove, replace, until_settled
+from . import finished_pause
+
+if TYPE_CHECKING:
+    from .opening import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What pause.yaml and the journal say of a pause, before a start. Neither: there is none."""
+
+    recorded: Pause | None = None
+    file: PauseFile | None = None
+    by: str = ""  # who has saved the file
+    version: Version | None = None  # of the file
+
+    @property
+    def in_force(self) -> bool:
+        """The journal says that the run has come to a stop for it."""
+        return self.recorded is not None and bool(self.recorded.paused_at)
+
+    @property
+    def is_missing(self) -> bool:
+        """Somebody has removed the file of a pause in force. That is no instruction."""
+        return self.in_force and self.file is None
+
+    @property
+    def is_overruling(self) -> bool:
+        """A person has written that it is to go on."""
+        return self.file is not None and self.file.status == "resume"
+
+    @property
+    def mode(self) -> Mode:
+        return (self.file.mode if self.file else None) or (self.recorded.mode if self.recorded else "drain")
+
+    @property
+    def until(self) -> str:
+        """When it is over by itself: UTC, ISO 8601. Empty: it is not."""
+        return (self.file.until if self.file else "") or (self.recorded.until if self.recorded else "")
+
+    @property
+    def is_lifted(self) -> bool:
+        """It is over without anybody's command."""
+        if self.is_overruling:
+            return True
+        if self.file == PauseFile():  # emptied, and an empty file is a wish to stop
+            return False
+        reason = (self.file.reason if self.file else "") or (self.recorded.reason if self.recorded else "")
+        is_over = bool(self.until) and datetime.fromisoformat(self.until) <= datetime.now(UTC)
+        return self.mode == "drain" and (reason == SIGNAL or is_over)
+
+    def is_short(self, limit: float) -> bool:
+        """Whether it is expected to be over within so many seconds of its beginning: then the process stays."""
+        if not self.until:
+            return False
+        paused_at = self.recorded.paused_at if self.recorded else ""
+        begin = datetime.fromisoformat(paused_at) if paused_at else datetime.now(UTC)
+        return (datetime.fromisoformat(self.until) - begin).total_seconds() < limit
+
+
+def wish(store: Store, moment: Moment, patience: float = PATIENCE) -> Wish | None:
+    """None if no pause is wanted. InvalidFile if pause.yaml can't be understood: then it stays paused. Unsettled if it
+    is still being saved after `patience` seconds."""
+    pause = moment.pause
+    if pause is not None and _is_as_it_was_left(store, pause):
+        return Wish(pause, _as_written(pause), version=pause.file)
+    there = store.version(pause_file.PATH) is not None
+    content = until_settled(store, pause_file.PATH, patience) if there else None
+    if content is None:
+        return Wish(moment.pause) if moment.pause else None
+    trace = store.trace(pause_file.PATH)
+    try:
+        file = pause_file.parse(content.data, datetime.fromisoformat(trace.at) if trace.at else None)
+    except InvalidFile as error:
+        error.remedy = "until it is mended the run stays paused; to go on, write `status: resume` or remove the file"
+        if moment.pause is not None and moment.pause.paused_at:
+            error.remedy = "the run stays paused; mend the file, or remove it and type `satchel resume` twice"
+        elif moment.status == "completed":
+            error.remedy = "the run has completed, and no new work is begun; mend the file, or remove it"
+        raise
+    if moment.pause is None and file.is_of(moment.lifted):
+        return None  # a crash came between going on and removing it
+    return Wish(moment.pause, file, trace.by, content.version)
+
+
+def ask(store: Store, request: PauseRequested, moment: Moment) -> None:
+    """Put the wish into pause.yaml, durably. A file that is there keeps what a person has put into it, unless it is of
+    the last pause and a crash has left it. Of a pause in force the end does not stay. InvalidFile if the file that is
+    there can't be understood: it is left as it is."""
+    with suppress(FileNotFoundError):
+        _check_understood(store)
+    facts: dict[str, Any] = {"status": "requested", "reason": request.reason, "by": request.by, "mode": request.mode}
+    facts |= {"resume": request.resume} if request.resume != "continue" else {}
+    in_force = moment.pause is not None and bool(moment.pause.paused_at)
+    facts |= {"expected_until": request.until or None} if request.until or in_force else {}
+    if (version := _left_over(store, moment.lifted)) is not None:
+        with suppress(FileChanged):
+            store.replace(pause_file.PATH, pause_file.new(facts), if_version=version)
+            return
+    _fill(store, facts)
+
+
+def _check_understood(store: Store) -> None:
+    try:
+        pause_file.parse(store.read(pause_file.PATH, limit=pause_file.LIMIT).data)
+    except InvalidFile as error:
+        error.remedy = "the file is left as it is: mend it, or remove it, and ask again"
+        raise
+
+
+def announce(store: Store, pause: Pause) -> None:
+    """The run is on its way to the stop that was asked for."""
+    _fill(store, {"status": "draining", **_wish_facts(pause)}, pause)
+
+
+def settle(workspace: Workspace, *, forced: bool = False, error: Failure | None = None) -> None:
+    """The run has come to rest: record it, write files, checkpoint and pause.yaml, and read back what going on depends
+    on. Damaged if it does not say what was written; then nothing is released, as after a crash."""
+    store, moment = workspace.store, workspace.moment
+    if workspace.reaches_out:
+        forward.redirect(store, moment, workspace.journal, workspace.definition, workspace.report)
+    workspace.journal.add(Paused(forced=forced, error=error))
+    workspace.journal.flush()
+    workspace.mark_all()
+    workspace.projector.write_all()
+    seq = moment.seq
+    path = workspace.checkpoint("stop")
+    data = read_back(store, path, limit=checkpoint.READ_LIMIT).data
+    written, _ = checkpoint.parse(data)
+    if written.seq != seq:
+        raise Damaged(f"stands at record {written.seq} and not at {seq}", path=path)
+    restore(store, moment, {"seq": seq, "file": path, "sha256": hashlib.sha256(data).hexdigest(),
+                            "verified": True})  # fmt: skip
+    data, version = read_back(store, pause_file.PATH)
+    written_file = pause_file.parse(data)
+    assert moment.pause is not None
+    if written_file.requested_at != moment.pause.requested_at:
+        raise Damaged("does not say what was written into it", path=pause_file.PATH, remedy="check the disk")
+    is_plain = written_file == _as_written(moment.pause) and store.abilities.conditional_replace
+    workspace.pause_file = version if is_plain else ""  # else somebody's words are in it, or versions tell too little
+
+
+def _is_as_it_was_left(store: Store, pause: Pause) -> bool:
+    """Whether nobody has said anything in the file of a pause in force. Then nobody is in the middle of saving it, and
+    in a bucket it need not be fetched. On a disk a version may be the same after two saves in one tick of its clock."""
+    if not pause.file or store.version(pause_file.PATH) != pause.file:
+        return False
+    if store.abilities.remote:
+        return True
+    try:
+        return pause_file.parse(store.read(pause_file.PATH, limit=pause_file.LIMIT).data) == _as_written(pause)
+    except (FileNotFoundError, InvalidFile):
+        return False
+
+
+def _as_written(pause: Pause) -> PauseFile:
+    """What the file says of a pause in force if people have put nothing into it."""
+    return PauseFile(
+        status="paused", reason=pause.reason, by=pause.by, mode=pause.mode, resume=pause.resume, until=pause.until,
+        requested_at=pause.requested_at,
+    )  # fmt: skip
+
+
+def restore(store: Store, moment: Moment, point: dict[str, Any] | None = None) -> None:
+    """Write what is known of the pause in force into pause.yaml."""
+    pause = moment.pause
+    assert pause is not None
+    facts: dict[str, Any] = {"status": "paused", **_wish_facts(pause), "paused_at": pause.paused_at}
+    if point:
+        facts["checkpoint"] = point
+    facts |= {"position": position(moment), "forced": pause.forced}
+    if moment.config:
+        facts["config"] = moment.config
+    references = (moment.definition or {}).get("references")
+    facts |= {"references": references} if references else {}
+    _fill(store, facts, pause)
+
+
+def position(moment: Moment) -> dict[str, Any]:
+    """Where the run is, for a person."""
+    found: dict[str, Any] = {"item": None, "steps_done": 0, "waiting_for": [*moment.doubts, *moment.approvals]}
+    for agent in moment.agents.values():
+        for key, scope in agent.scopes.items():
+            if key != ROOT and found["item"] is None:
+                found["item"] = f"{agent.path}/{folder_of(key, scope.title)}".removeprefix("/")
+                found["steps_done"] = len(scope.done)
+    return found
+
+
+def _wish_facts(pause: Pause) -> dict[str, Any]:
+    facts: dict[str, Any] = {"reason": pause.reason, "by": pause.by, "mode": pause.mode, "resume": pause.resume}
+    facts["requested_at"] = pause.requested_at
+    return facts | ({"expected_until": pause.until} if pause.until else {})
+
+
+def _fill(store: Store, facts: dict[str, Any], pause: Pause | None = None) -> None:
+    """Set these in pause.yaml, whatever a person does to it at the same time. What can't be read is kept aside. Of the
+    wish itself, what somebody has typed since the `pause` was recorded stays."""
+    while True:
+        there: Content | None = None
+        try:
+            there = store.read(pause_file.PATH, limit=pause_file.LIMIT)
+            typed = _typed(pause_file.parse(there.data), pause) if pause else {}
+            data = pause_file.filled(there.data, facts | typed)
+        except FileNotFoundError:
+            data = pause_file.new(facts)
+        except (InvalidFile, UsageError) as error:
+            _keep_aside(store, there, error)
+            data = pause_file.new(facts)
+            if there is None:
+                continue
+        with suppress(FileChanged, FileExistsError):
+            if there is not None:
+                replace(store, pause_file.PATH, data, there.version)
+            else:
+                store.create(pause_file.PATH, data)
+            return
+
+
+def _typed(file: PauseFile, pause: Pause) -> dict[str, Any]:
+    """What a person's file says that is not to be written over."""
+    is_announced = file.requested_at == pause.requested_at
+    if not is_announced and (file.requested_at or file.status == "resume"):
+        return {}  # of an earlier pause
+    said: dict[str, Any] = {}
+    if pause.mode != "cancel" or file.mode == "cancel":
+        said = {"reason": file.reason, "by": file.by, "mode": file.mode}
+    said |= {"resume": file.resume, "expected_until": file.until}
+    if is_announced:
+        said["status"] = "resume" if file.status == "resume" else None
+    elif pause.reason == SIGNAL:  # the two came together, and the file is not over with the next start
+        said["reason"] = file.reason or "manual"
+    return {key: value for key, value in said.items() if value}
+
+
+def _keep_aside(store: Store, there: Content | None, error: SatchelError) -> None:
+    refusal = Refusal(pause_file.PATH, error, there.data if there else None)
+    if there is None:  # no file at all: a folder, a link
+        rejected.move_aside(store, refusal, pause_file.FATE)
+    else:
+        rejected.reject(store, refusal, pause_file.FATE)
+
+
+def stop(workspace: Workspace, wanted: Wish, request: PauseRequested | None = None) -> None:
+    """The run is at rest already, and is to stay so: let the journal and the file say it. `request` is a wish that
+    takes the place of one that is over."""
+    request = request or requested(wanted)
+    if request is not None:
+        workspace.journal.add(request)
+        workspace.journal.flush()
+    pause = workspace.moment.pause
+    assert pause is not None
+    if wanted.is_missing:
+        restore(workspace.store, workspace.moment)
+        workspace.report.add("done", "pause.yaml was missing; it is restored, and the run stays paused")
+    else:
+        was_forced = wanted.recorded is not None and wanted.recorded.forced
+        settle(workspace, forced=was_forced or pause.mode == "emergency")
+    workspace.report.add("wanted", f"paused ({said(pause)}): `satchel resume` goes on")
+
+
+def add_end(workspace: Workspace, wanted: Wish, by: str, says: tuple[str, ...] = ()) -> None:
+    """The pause is over: to the journal's next group and the report. One that is to cancel the run is not over before
+    that is done."""
+    if wanted.mode == "cancel":
+        if wanted.file is not None and (wanted.recorded is None or wanted.recorded.mode != "cancel"):
+            workspace.journal.add(wanted.file.request(wanted.by))
+        return
+    over = _add_resumed(workspace, wanted, by or (wanted.by if wanted.is_overruling else "its end"), says)
+    if over is not None and wanted.in_force:
+        workspace.report.add("found", "; ".join(over.says))
+
+
+def clear(workspace: Workspace, wanted: Wish) -> None:
+    """It is on record that the pause is over: its file goes, if it could be taken for another wish. Any other is for
+    `clear_lifted`, when nobody waits for it."""
+    store, file = workspace.store, wanted.file
+    if wanted.mode == "cancel":
+        return
+    workspace.pause_file = ""
+    if file is not None and not file.is_of(workspace.moment.lifted):
+        with suppress(FileNotFoundError):
+            if read_back(store, pause_file.PATH).version == wanted.version:  # else somebody wants another pause
+                store.remove(pause_file.PATH)
+
+
+def clear_lifted(workspace: Workspace) -> None:
+    """The file of the last pause that is over goes, also if it was a crash that has left it there."""
+    store, moment = workspace.store, workspace.moment
+    if moment.pause is None and moment.lifted and store.version(pause_file.PATH) is not None:
+        workspace.behind.do(pause_file.PATH, partial(_remove_lifted, store, moment.lifted))
+
+
+def _remove_lifted(store: Store, lifted: str) -> None:
+    """Unless somebody has asked for another pause since."""
+    version = _left_over(store, lifted)  # a fresh look, so there is no need of another one
+    if version is not None and store.version(pause_file.PATH) == version and not store.has_writer(pause_file.PATH):
+        store.remove(pause_file.PATH)
+
+
+def _left_over(store: Store, lifted: str) -> Version | None:
+    """Of the file as it is now, if it is of the pause that is over."""
+    if lifted:
+        with suppress(FileNotFoundError, InvalidFile, UsageError):
+            data, version = read_back(store, pause_file.PATH)
+            if pause_file.parse(data).is_of(lifted):
+                return version
+    return None
+
+
+def lift(workspace: Workspace, wanted: Wish, by: str) -> None:
+    """Go on: the record first, then the file goes."""
+    _add_resumed(workspace, wanted, by)
+    workspace.journal.flush()
+    workspace.behind.wait()  # it may still be written
+    workspace.pause_file = ""
+    remove(workspace.store, pause_file.PATH, wanted.version)
+
+
+def _add_resumed(workspace: Workspace, wanted: Wish, by: str, says: tuple[str, ...] = ()) -> finished_pause.Told | None:
+    pause, file = wanted.recorded, wanted.file or PauseFile()
+    if pause is None:
+        return None
+    resume = file.resume or pause.resume
+    over = finished_pause.told(pause, finished_pause.newest_checkpoint_at(workspace.store), now())
+    workspace.journal.add(
+        Resumed(
+            by=by, instructions=file.instructions, seconds=over.seconds, checkpoint_age=over.checkpoint_age,
+            restart=resume == "restart_step", says=(*over.says, *says),
+        )
+    )  # fmt: skip
+    return over
+
+
+def check_may_go_on(wanted: Wish) -> None:
+    """Refused if the pause waits for a person's instructions and there are none."""
+    file, pause = wanted.file or PauseFile(), wanted.recorded
+    resume = file.resume or (pause.resume if pause else "continue")
+    if resume == "await_instructions" and not file.instructions:
+        raise Refused(
+            "waits for instructions", path=pause_file.PATH, why="`resume: await_instructions`, and there are none",
+            remedy="write `instructions: ...` into it for the agent, or set `resume: continue`",
+        )  # fmt: skip
+
+
+def requested(wanted: Wish) -> PauseRequested | None:
+    """What has not been recorded yet of the wish. It may take the place of a pause that is in force."""
+    if wanted.file is None:
+        return None
+    if wanted.recorded is not None and not (wanted.in_force and wanted.file.status == "requested"):
+        return None
+    return wanted.file.request(wanted.by)
+
+
+def suffices(wanted: Wish, request: PauseRequested) -> bool:
+    """Whether the pause in force is all that is requested, or stronger. One that ends by itself, earlier, is not."""
+    if not wanted.in_force or wanted.is_overruling or wanted.recorded is None:
+        return False
+    if wanted.mode != "drain" or request.mode != "drain":
+        return wanted.mode != "drain" and request.mode in ("drain", wanted.mode)
+    resume = (wanted.file.resume if wanted.file else None) or wanted.recorded.resume
+    is_equal = wanted.until == request.until and request.resume in ("continue", resume)
+    return is_equal and wanted.recorded.reason != SIGNAL
+
+
+def may_have_to_undo(moment: Moment) -> bool:
+    """Whether a run that is to be cancelled has an agent that only running it can tell what that undoes."""
+    return bool(moment.attempt and moment.config.get("on_cancel", True))
+
+
+def said(pause: Pause | PauseRequested) -> str:
+    """A pause in a line: why, by whom, until when."""
+    until = f", until {pause.until}" if pause.until else ""
+    return f"{pause.reason}, by {pause.by}{until}"

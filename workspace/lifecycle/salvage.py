@@ -1,0 +1,83 @@
+"""Promotes what a crash left in partials/ to recovered/, where the next attempt can see it.
+
+The recovered file is durable before the record that points to it, and the record before the partial is removed. A
+partial that comes back after a power failure is known by its attempt.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ..journal.records import PartialPromoted
+from ..state import Moment
+from ..store import Store
+from ..views import PartialHead, partial_files
+
+_READ_LIMIT = 64 << 20
+
+
+class Leftover(NamedTuple):
+    """A file in partials/, and what is to be done with it."""
+
+    path: str
+    head: PartialHead | None  # None: not even its head can be read
+    text: str
+    damaged: bool
+    stale: bool  # its step has an outcome, or it was promoted before
+
+
+def leftovers(store: Store, moment: Moment) -> Iterator[Leftover]:
+    """What lies in partials/. Changes nothing."""
+    for agent in moment.agents.values():
+        for folder in store.folders(f"{agent.folder}{partial_files.PARTIALS}"):
+            for entry in store.list(folder):
+                data = store.read(entry.path, limit=_READ_LIMIT).data
+                parsed = partial_files.parse_partial(data)
+                if parsed is None:
+                    text = data.decode(errors="ignore").strip("\0")
+                    yield Leftover(entry.path, None, text, True, stale=not text.strip())
+                else:
+                    head, text, damaged = parsed
+                    yield Leftover(entry.path, head, text, damaged, _is_stale(head, moment))
+
+
+def promote(store: Store, leftover: Leftover, moment: Moment, by: str) -> PartialPromoted | None:
+    """Write the recovered file, durably, and return the record to commit before `store.remove(leftover.path)`.
+
+    None if nothing points to it: the file is stale, or so damaged that it can't be told whose it is (then it is kept
+    in recovered/ for people).
+    """
+    head = leftover.head
+    if leftover.stale:
+        return None
+    if head is None:
+        folder, _, name = leftover.path.rpartition("/")
+        above, _, scope = folder.rpartition("/")
+        text = leftover.text.encode()
+        kept = f"{name.removesuffix('.md')}-{zlib.crc32(text):08x}-damaged.md"  # beside those of earlier crashes
+        store.replace(f"{above.removesuffix(partial_files.PARTIALS)}{partial_files.RECOVERED}/{scope}/{kept}", text)
+        return None
+    agent = moment.agents[head.agent]
+    title = agent.scopes[head.scope].title
+    path = partial_files.recovered_path(agent.folder, head.scope, title, head.no, head.step, head.attempt)
+    data, record = partial_files.promotion(head, leftover.text, leftover.damaged, by, path)
+    store.replace(path, data)
+    return record
+
+
+def describe(leftover: Leftover) -> str:
+    if leftover.head is None:
+        return f"{leftover.path} is too damaged to tell whose it is"
+    damaged = ", damaged" if leftover.damaged else ""
+    return f"{leftover.path}: {len(leftover.text)} characters of an unfinished answer{damaged}"
+
+
+def _is_stale(head: PartialHead, moment: Moment) -> bool:
+    agent = moment.agents.get(head.agent)
+    scope = agent.scopes.get(head.scope) if agent else None
+    if scope is None or head.run_id != moment.run_id or head.key in scope.done:
+        return True
+    promoted = scope.promoted.get(head.key, ())
+    return any(record.attempt >= head.attempt for record in promoted)

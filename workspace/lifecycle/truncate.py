@@ -1,0 +1,138 @@
+"""Cuts the end off a journal that can't be opened any more, and keeps what it cuts off.
+
+For a person who has no backup. What came after the last good record is forgotten: the items and the tasks of the inbox
+are done again, and so are the effects, which are named before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from .. import journal
+from ..base import Damaged, Refused, UsageError, read_json, read_markdown
+from ..inspect import define, lease
+from ..journal.records import Line, StepCompleted, StepStarted, TaskTaken, parse_if_whole
+from ..people.inbox import archive
+from ..state import Moment, checkpoint, folder_of_agent
+from ..store import Store
+from ..views import STATE, STEPS, TODO
+
+KEPT = "cut-off"
+"""What was cut off, in a folder for each time."""
+
+_READ_LIMIT = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What is to be done. `segments` are those that change, with what stays of each."""
+
+    seq: int
+    records: int  # that can be read, and are cut off
+    effects: tuple[str, ...]  # that were done, or begun, in what is cut off
+    tasks: tuple[TaskTaken, ...]  # of the inbox, that were taken in what is cut off
+    segments: dict[str, bytes]
+    others: tuple[str, ...]  # checkpoints, and readable files, that are of a later moment
+
+    @property
+    def says(self) -> str:
+        return f"the journal was cut off behind record {self.seq}"
+
+
+def plan(store: Store, seq: int) -> Cut:
+    """What cutting off all behind record `seq` takes. Changes nothing. Damaged if not all up to there is good."""
+    if type(seq) is not int:  # True would be record 1
+        raise UsageError(
+            f"the journal can't be cut off at {seq!r}", path=store.url,
+            remedy="give the number of the last good record, or what `plan_cut` has returned",
+        )  # fmt: skip
+    if store.abilities.remote:
+        raise Refused(
+            "the journal can't be cut off in a bucket", path=store.url,
+            why="other writers are kept out by objects in it, which must stay",
+            remedy="download the folder, cut the journal off there, and upload it to a new place",
+        )  # fmt: skip
+    run_id = define(store).run_id
+    kept: dict[int, Line] = {}
+    cut: dict[int, Line] = {}
+    segments: dict[str, bytes] = {}
+    for first in journal.segments(store):
+        path = journal.segment_path(first)
+        rows = store.read(path, limit=_READ_LIMIT).data.split(b"\n")
+        lines = [parse_if_whole(row) for row in rows]
+        last = max((at for at, line in enumerate(lines) if line and line.seq <= seq), default=-1)
+        for at, line in enumerate(lines):
+            if line is not None:
+                (kept if at <= last else cut)[line.seq] = line
+        if last + 1 < len(rows) - 1 or rows[-1]:
+            segments[path] = b"".join(row + b"\n" for row in rows[: last + 1])
+    moment = _moment_at(store, run_id, seq, kept)
+    later = [path for path in checkpoint.paths(store) if checkpoint.position_of(path) > seq]
+    others = (*later, *_ahead(store, seq))
+    if not segments and not others:  # a power failure may have taken back the removal of these only
+        raise UsageError(f"there is nothing behind record {seq} of the journal", path=store.url)
+    effects = (line.record for line in cut.values() if isinstance(line.record, StepStarted | StepCompleted))
+    names = dict.fromkeys(f"{each.step}{each.call}" for each in effects if isinstance(each, StepStarted) or each.effect)
+    taken = (line.record for line in cut.values() if isinstance(line.record, TaskTaken))
+    tasks = {task.id: task for task in taken if task.id not in moment.tasks and not task.handed_to}
+    return Cut(seq, len(cut), tuple(names), (*tasks.values(),), segments, others)
+
+
+def carry_out(store: Store, cut: Cut) -> str:
+    """Cut it off. Returns the folder that keeps all files as they were. To be done again after a crash."""
+    with lease.held(store):
+        folder = f"{KEPT}/{datetime.now(UTC):%Y%m%dT%H%M%SZ}-behind-{cut.seq}"
+        for path in (*cut.segments, *cut.others):
+            store.replace(f"{folder}/{path}", store.read(path, limit=_READ_LIMIT).data)
+        for task in cut.tasks:
+            archive.take_back(store, task.file, task.sha256)
+        for path in cut.others:
+            store.remove(path)
+        for path, data in sorted(cut.segments.items(), reverse=True):
+            if data:
+                store.replace(path, data)
+            else:
+                store.remove(path)
+    return folder
+
+
+def _moment_at(store: Store, run_id: str, seq: int, kept: dict[int, Line]) -> Moment:
+    """The run as it was at record `seq`. Damaged if the run can't be read up to record `seq`, naming how far it can."""
+    found = checkpoint.newest(store, up_to=seq).moment
+    moment = found or Moment(run_id=run_id)
+    why = "there is no such record"
+    while moment.seq < seq and (line := kept.get(moment.seq + 1)) is not None:
+        try:
+            moment.apply([line])
+        except Damaged as error:
+            why = str(error)
+            break
+    if moment.seq != seq or not seq:
+        raise Damaged(
+            f"record {moment.seq + 1 if seq else seq} is not good, so nothing can end behind record {seq}",
+            path=journal.FOLDER, why=why, remedy=f"the last one that can be opened is {moment.seq}",
+        )  # fmt: skip
+    return moment
+
+
+def _ahead(store: Store, seq: int) -> Iterator[str]:
+    """Readable files that show what is cut off. They are made again, and what people have put into them is kept."""
+    for folder in _agents(store, ""):
+        steps = (entry.path for below in store.folders(folder + STEPS) for entry in store.list(below))
+        for path in (folder + TODO, folder + STATE, *steps):
+            try:
+                data = store.read(path, limit=_READ_LIMIT).data
+            except FileNotFoundError:
+                continue
+            stamp = (read_markdown(data) if path.endswith(".md") else read_json(data)).stamp
+            if stamp is not None and stamp.seq > seq:
+                yield path
+
+
+def _agents(store: Store, path: str) -> Iterator[str]:
+    folder = folder_of_agent(path)
+    yield folder
+    for child in store.folders(f"{folder}agents"):
+        yield from _agents(store, f"{path}/{child.rpartition('/')[2]}".removeprefix("/"))

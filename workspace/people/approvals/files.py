@@ -1,0 +1,266 @@
+"""The folder approvals/: lays the questions out, takes what has been answered, and turns away what can't be taken.
+
+A question's record is durable before its file is there, and an answer's record before its file shows it. A file is
+read only when it holds still, and written only if it is what was read. One that is missing says nothing: it is laid
+out again.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Literal, NamedTuple
+
+import msgspec
+from msgspec import Raw
+
+from ...base import InvalidFile, Refused, SatchelError
+from ...journal import Journal
+from ...journal.records import NOTHING, ApprovalAnswered, Resolved
+from ...state import Kept, Moment, blobs
+from ...store import Content, FileChanged, Store, Version, read_if_there
+from ...views import Settling, Unsettled, until_settled
+from ..edits import origin as looking
+from . import render
+from .parse import Reply, read
+from .question import FOLDER, Question, open_questions, path_of
+from .question import find as find_question
+
+_NAME = re.compile(rf"{FOLDER}/([ad])([0-9]{{1,9}})\.yaml")
+_LOOKED_AT = 200
+"""Of the files of questions that are closed, so many of the newest are looked at."""
+
+_TIMES = 3
+NOBODY = "nobody"
+
+
+class Found(NamedTuple):
+    """What looking has come to, for people to read."""
+
+    kind: Literal["answered", "refused"]
+    id: str
+    text: str
+
+
+class Desk:
+    """One opening's dealings with approvals/. Used from one thread, like the moment it reads."""
+
+    def __init__(self, store: Store, moment: Moment):
+        self._store, self._moment = store, moment
+        self._seen: dict[str, Version] = {}  # by id: what there is nothing to say of
+        self._closed: dict[str, Version] = {}  # by id: files that show that their question is closed
+        self._settling = Settling(store)
+        self._numbers = {"a": 0, "d": 0}  # the last ones given away
+
+    def free_id(self, letter: Literal["a", "d"]) -> str:
+        """For a new question: no other has it, nor has a file that lies here."""
+        asked = self._moment.doubts_asked if letter == "d" else self._moment.approvals_asked
+        number = max(self._numbers[letter], asked) + 1
+        while self._store.version(path_of(f"{letter}{number}")) is not None:
+            number += 1
+        self._numbers[letter] = number
+        return f"{letter}{number}"
+
+    # What people see
+
+    def lay_out(self) -> None:
+        """Every open question has its file, durably; those of the others say that they are closed."""
+        for question in open_questions(self._moment):
+            with suppress(InvalidFile):  # something else is in its place, and `look` has told
+                self.put(question)
+        for id in self._moment.answered:
+            with suppress(InvalidFile):
+                self._show_answer(id)
+        self._withdraw()
+
+    def put(self, question: Question) -> None:
+        """Write the file of an open question, unless it is there."""
+        there = read_if_there(self._store, question.path)
+        if there is not None and not self._is_emptied(question.path, there):
+            return
+        data = render.blank(question, self._moment.run_id)
+        with suppress(FileChanged, FileExistsError):  # somebody was faster
+            if there is None:
+                self._store.create(question.path, data)
+            else:
+                self._seen[question.id] = self._store.replace(question.path, data, if_version=there.version)
+
+    def _is_emptied(self, path: str, there: Content) -> bool:
+        """Not only for a moment, by a program that is about to save it."""
+        return looking.is_blank(there.data) and self._settling.stage(path, there.version) == "settled"
+
+    def _show_answer(self, id: str) -> None:
+        answer, path = self._moment.answered[id], path_of(id)
+        for _ in range(_TIMES):
+            version = self._store.version(path)
+            if version is None or version == self._closed.get(id):
+                return
+            there = read_if_there(self._store, path)
+            if there is None:
+                return
+            if render.is_signed(there.data) and render.remarks(there.data, "answered"):
+                self._closed[id] = there.version
+                return
+            shown = render.answered(there.data, answer)
+            if shown is None or self._replace(self._closed, id, shown, there.version):
+                return
+
+    def _withdraw(self) -> None:
+        """Files of questions that are not asked any more."""
+        open_ones = {question.id for question in open_questions(self._moment)}
+        named = [match for entry in self._store.list(FOLDER) if (match := _NAME.fullmatch(entry.path))]
+        for match in sorted(named, key=lambda match: int(match[2]))[-_LOOKED_AT:]:
+            id = match[1] + match[2]
+            if id in open_ones or id in self._moment.answered or id in self._closed:
+                continue
+            try:
+                there = read_if_there(self._store, match[0])
+            except InvalidFile:
+                continue
+            if there is None:
+                continue
+            self._closed[id] = there.version
+            if render.is_open(there.data, self._moment.run_id) and (shown := render.withdrawn(there.data)):
+                self._replace(self._closed, id, shown, there.version)
+
+    def _replace(self, known: dict[str, Version], id: str, data: bytes, version: Version) -> bool:
+        """Unless it was saved again meanwhile, or is about to be: then it is to be looked at again."""
+        if self._store.has_writer(path_of(id)):
+            return False
+        try:
+            known[id] = self._store.replace(path_of(id), data, if_version=version)
+        except FileChanged:
+            return False
+        return True
+
+    # What people say
+
+    def look(self, journal: Journal, *, may_wait: bool) -> list[Found]:
+        """Record what has been answered, durably, and what has expired; say beside the rest why it is not taken.
+
+        `may_wait` lets this wait until a file that was saved just now has settled; otherwise such a file is taken by a
+        later look.
+        """
+        found = []
+        for question in open_questions(self._moment):
+            try:
+                there = self._held_still(question, may_wait=may_wait)
+                if there is not None and (said := self._judge(question, there, journal)):
+                    found.append(said)
+            except (InvalidFile, Refused) as error:  # it can't even be read: too large, a folder, a link elsewhere
+                found.append(Found("refused", question.id, str(error)))
+            is_open = find_question(self._moment, question.id) is not None
+            if is_open and question.has_expired(datetime.now(UTC)):
+                self.record(journal, question, Reply(question.facts["default"], NOBODY, "", NOTHING), "expired")
+                found.append(self._told(question))
+        return found
+
+    def _held_still(self, question: Question, *, may_wait: bool) -> Content | None:
+        """A file that has changed since the last look; None if it has not, or may be changing yet."""
+        version = self._store.version(question.path)
+        if version is None or version == self._seen.get(question.id):
+            return None
+        there = read_if_there(self._store, question.path)
+        if there is None or render.is_signed(there.data):
+            return there
+        with suppress(Unsettled, FileNotFoundError):
+            return until_settled(self._store, question.path) if may_wait else self._settling.read(question.path)
+        return None
+
+    def _judge(self, question: Question, there: Content, journal: Journal) -> Found | None:
+        if looking.is_blank(there.data):
+            return None  # absence is never an instruction
+        if render.is_signed(there.data):
+            self._seen[question.id] = there.version
+            told = render.remarks(there.data, "not taken")
+            return Found("refused", question.id, f"{question.path}: {'; '.join(told)}") if told else None
+        try:
+            reply = read(question, self._moment.run_id, there.data)
+        except InvalidFile as error:
+            if self._store.has_writer(question.path):
+                return None  # it is judged when it is closed, since nothing can be said in it before
+            self._seen[question.id] = there.version
+            shown = render.refused(there.data, error.problems)
+            if shown is not None:
+                self._replace(self._seen, question.id, shown, there.version)
+            return Found("refused", question.id, str(error))
+        if reply is None:
+            self._seen[question.id] = there.version
+            return None
+        if not reply.by:
+            reply = reply._replace(by=self._store.trace(question.path).by or "somebody")
+        self.record(journal, question, reply, "file")
+        return self._told(question)
+
+    def record(
+        self, journal: Journal, question: Question, reply: Reply, how: Literal["file", "command", "expired"]
+    ) -> None:  # fmt: skip
+        """Put an answer that fits on record, durably, and let the file show it."""
+        decision = Raw(msgspec.json.encode(reply.decision))
+        if question.is_doubt:
+            kept = blobs.keep(self._store, bytes(reply.result), journal.epoch) if len(reply.result) else Kept()
+            meant = question.verdicts[reply.decision]
+            journal.add(
+                Resolved(
+                    id=question.id, outcome=meant.outcome, other=meant.other, by=reply.by, note=reply.note,
+                    how="file" if how == "file" else "command", result=kept.result, blob=kept.blob,
+                )
+            )  # fmt: skip
+        else:
+            journal.add(ApprovalAnswered(id=question.id, decision=decision, by=reply.by, note=reply.note, how=how))
+        journal.flush()
+        self._show_answer(question.id)
+
+    def _told(self, question: Question) -> Found:
+        answer = self._moment.answered[question.id]
+        decision = msgspec.json.decode(answer.decision)
+        shown = decision if isinstance(decision, str) else answer_text(answer.decision)
+        who = "it has expired, and this is the default" if answer.how == "expired" else f"by {answer.by}"
+        return Found("answered", question.id, f"{question.path}: {shown}, {who}")
+
+
+def answer_text(decision: Raw) -> str:
+    value = msgspec.json.decode(decision)
+    return value if isinstance(value, str) else bytes(decision).decode()
+
+
+def nothing_has_come(store: Store, moment: Moment, at: datetime) -> list[str] | None:
+    """Whether nobody has answered anything since the run stopped to wait: then why not, if something was refused.
+    Changes nothing. None if there is something to do: an answer, an expired question, a file that is missing."""
+    refused: list[str] = []
+    for question in open_questions(moment):
+        try:
+            data = read_form(store, moment, question).data
+        except (FileNotFoundError, SatchelError):
+            return None
+        if question.has_expired(at) or not render.is_signed(data):
+            return None
+        refused += [f"{question.path}: {reason}" for reason in render.remarks(data, "not taken")]
+    return refused
+
+
+def filled_in(store: Store, moment: Moment) -> list[str]:
+    """The open questions, by id, whose files a start would take an answer from, or would say in why it does not.
+    Changes nothing, and does not wait for a save to end."""
+    found = []
+    for question in open_questions(moment):
+        try:
+            data = read_form(store, moment, question).data
+        except (FileNotFoundError, SatchelError):
+            continue
+        if looking.is_blank(data) or render.is_signed(data):
+            continue
+        try:
+            has_come = read(question, moment.run_id, data) is not None
+        except InvalidFile as error:
+            has_come = render.refused(data, error.problems) is not None  # else no start could say so in the file
+        found += [question.id] * has_come
+    return found
+
+
+def read_form(store: Store, moment: Moment, question: Question) -> Content:
+    """The file of an open question. Costs no request if the listing shows it as it was laid out."""
+    if store.abilities.remote:
+        store.expect(question.path, render.blank(question, moment.run_id))
+    return store.read(question.path)

@@ -1,0 +1,92 @@
+"""approvals/ID.yaml read back: what a person answers in it. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from .... import schemas
+from ....schemas import Problem, short
+from ...base import InvalidFile
+from ...formats import yamltext
+from ...formats.yamltext import Document
+from ...journal.records import NOTHING
+from ...state import same
+from . import render
+from .question import Question
+from .validate import fit
+
+_NOT_THIS = "Move this file away; the question is then written anew"
+
+
+class Reply(NamedTuple):
+    """An answer that was typed. `by` and `note` are empty if nothing was said; `result` is of a doubt, as JSON."""
+
+    decision: Any
+    by: str
+    note: str
+    result: msgspec.Raw
+
+
+def read(question: Question, run_id: str, data: bytes) -> Reply | None:
+    """What the file answers; None if nothing yet. InvalidFile if that can't be taken: its lines are those of the file
+    without the runtime's remarks."""
+    path = question.path
+    text = render.words(yamltext.decode(data, path))
+    document = yamltext.load(text, path)
+    said = document.value
+    if not isinstance(said, dict):
+        found = "nothing" if said is None else short(said)
+        raise InvalidFile(path, [Problem("line 1", found, "the question and its answer", _NOT_THIS)])
+    if problems := schemas.problems("approval", said, place=document.place):
+        raise InvalidFile(path, problems)
+    _check_question(question, run_id, said, document)
+    decision = said.get("decision")
+    written = _written(text, document, "decision")
+    if (decision is None and written not in question.choices) or decision == "":
+        _check_result(question, said, None, document)
+        return None
+    answer = fit(question, decision, written, file=path, place=document.place)
+    result = _check_result(question, said, answer, document)
+    return Reply(answer, (said.get("by") or "").strip(), (said.get("note") or "").strip(), result)
+
+
+def _written(text: str, document: Document, key: str) -> str:
+    """A value as it stands there, if it has no quotes."""
+    node = document.root.items.get(key) if document.root else None
+    return text[node.start : node.end].strip() if node and node.kind == "scalar" and node.style == "plain" else ""
+
+
+def _check_question(question: Question, run_id: str, said: dict[str, Any], document: Document) -> None:
+    """It must still be the question that was asked: an answer to another one does not count."""
+    asked: dict[str, Any] = {"run_id": run_id, "id": question.id, "asked_at": question.asked_at}
+    if not question.is_doubt:  # those are in Satchel's own words, and another version may have others
+        asked |= {
+            "question": question.text, "choices": list(question.choices) or None, "answer_schema": question.schema,
+            "context": question.facts.get("context"),
+        }  # fmt: skip
+    for key, value in asked.items():
+        if not same(said.get(key), value):
+            found = f"{short(said[key])} as `{key}`" if key in said else f"no `{key}`"
+            remedy = f"Put it back. {_NOT_THIS}" if key in said else _NOT_THIS
+            expected = f"{short(value)}, as it was asked: an answer to another question does not count"
+            raise InvalidFile(question.path, [Problem(document.place((key,)), found, expected, remedy)])
+    if said.get("status", "open") != "open":
+        problem = Problem(
+            document.place(("status",)), short(said["status"]), "open: no answer is on record yet", "Put `open` back"
+        )  # fmt: skip
+        raise InvalidFile(question.path, [problem])
+
+
+def _check_result(question: Question, said: dict[str, Any], answer: Any, document: Document) -> msgspec.Raw:
+    """Of an effect in doubt: what it returned, if it has happened."""
+    result = said.get("result")
+    if result is None:
+        return NOTHING
+    if not (question.is_doubt and (answer is None or question.has_happened(answer))):
+        what = "which is not done" if question.is_doubt else "which is not about something that may have happened"
+        remedy = "Leave it empty, or correct `decision`"
+        problem = Problem(document.place(("result",)), "a result", f"none for a question {what}", remedy)
+        raise InvalidFile(question.path, [problem])
+    return msgspec.Raw(msgspec.json.encode(result))

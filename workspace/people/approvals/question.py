@@ -1,0 +1,152 @@
+"""The open questions of a run to people, in one shape: what an agent asks (`run.ask`), and effects in doubt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from ....schemas import short
+from ...journal.records import ApprovalAsked, Doubt, Key
+from ...state import Moment, Scope, Verdict, verdicts
+
+FOLDER = "approvals"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One open question. `choices` empty and no `schema`: any text is an answer."""
+
+    id: str
+    text: str
+    asked: ApprovalAsked | Doubt
+    choices: tuple[str, ...] = ()
+    schema: dict[str, Any] | bool | None = None
+    agent: str = ""
+    item: str = ""  # the title of the scope it came up in
+    asked_at: str = ""  # UTC, ISO 8601
+    expires: str = ""
+    facts: dict[str, Any] = field(default_factory=dict)  # `context` and `default`, if there are
+    verdicts: dict[str, Verdict] = field(default_factory=dict)  # of a doubt: what each choice means
+
+    @property
+    def path(self) -> str:
+        return path_of(self.id)
+
+    @property
+    def is_doubt(self) -> bool:
+        return isinstance(self.asked, Doubt)
+
+    @property
+    def is_unclaimed(self) -> bool:
+        """It is a doubt whether a call is the same action as an earlier one."""
+        return isinstance(self.asked, Doubt) and self.asked.why == "unclaimed"
+
+    def meaning(self, decision: str) -> str:
+        """What a decision about an unclaimed call means, for people."""
+        outcome, _ = self.verdicts[decision]
+        if outcome == "new":
+            return "a new action: do it"
+        which = f"call {decision.partition('-')[2]}" if "-" in decision else "the earlier call"
+        return f"the same as {which}, {'which has happened' if outcome == 'done' else 'and may be done again'}"
+
+    def has_happened(self, decision: Any) -> bool:
+        """Whether a decision says of a doubt that the effect has happened."""
+        return isinstance(decision, str) and decision in self.verdicts and self.verdicts[decision].outcome == "done"
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """From when on its default counts; None: never, also if a stranger's journal says what is no time."""
+        try:
+            end = datetime.fromisoformat(self.expires)
+        except ValueError:
+            return None
+        return end.replace(tzinfo=end.tzinfo or UTC) if "default" in self.facts else None
+
+    def has_expired(self, at: datetime) -> bool:
+        """Whether its default counts at that time."""
+        end = self.expires_at
+        return end is not None and end <= at
+
+    @property
+    def answers(self) -> str:
+        """What can be answered, in words."""
+        if self.choices:
+            return " or ".join(self.choices)
+        return "text" if self.schema is None else "what the schema says"
+
+
+def path_of(id: str) -> str:
+    return f"{FOLDER}/{id}.yaml"
+
+
+def open_questions(moment: Moment) -> list[Question]:
+    """All of them, in the order they were asked."""
+    found = [_of_doubt(doubt, moment) for doubt in moment.doubts.values()]
+    found += [_of_approval(asked, moment) for asked in moment.approvals.values()]
+    return sorted(found, key=lambda question: question.asked_at)
+
+
+def find(moment: Moment, id: str) -> Question | None:
+    if id in moment.doubts:
+        return _of_doubt(moment.doubts[id], moment)
+    return _of_approval(moment.approvals[id], moment) if id in moment.approvals else None
+
+
+def _of_approval(asked: ApprovalAsked, moment: Moment) -> Question:
+    raw = {"context": asked.context, "default": asked.default}
+    return Question(
+        asked.id, asked.question, asked, asked.choices, asked.answer_schema, asked.agent, _item(asked, moment),
+        moment.asked_at.get(asked.id, ""), asked.expires,
+        {key: msgspec.json.decode(value) for key, value in raw.items() if len(value)},
+    )  # fmt: skip
+
+
+def _of_doubt(doubt: Doubt, moment: Moment) -> Question:
+    scope = _scope(doubt, moment)
+    meant = verdicts(doubt, scope.numbers)
+    return Question(
+        doubt.id, _doubtful(doubt, scope), doubt, tuple(meant), None, doubt.agent, scope.title,
+        moment.asked_at.get(doubt.id, ""), verdicts=meant,
+    )  # fmt: skip
+
+
+def _scope(asked: ApprovalAsked | Doubt, moment: Moment) -> Scope:
+    return moment.agents[asked.agent].scopes.get(asked.scope) or Scope()
+
+
+def _item(asked: ApprovalAsked | Doubt, moment: Moment) -> str:
+    return _scope(asked, moment).title
+
+
+def _doubtful(doubt: Doubt, scope: Scope) -> str:
+    title = scope.title
+    place = f" of {title!r}" if title else ""
+    place += f" of the agent {doubt.agent}" if doubt.agent else ""
+    what = f"{doubt.step}{doubt.call}{place}"
+    if doubt.why == "unclaimed":
+        earlier = [_earlier(doubt, key, scope) for key in doubt.others]
+        known = earlier[0] if len(earlier) == 1 else "; ".join(
+            f"{scope.numbers.get(key, 0)}. {each}" for key, each in zip(doubt.others, earlier, strict=True)
+        )  # fmt: skip
+        return (
+            f"{what} would begin, but an earlier attempt has called {known}. "
+            f"Is it {'one of these actions' if len(earlier) > 1 else 'the same action'}? "
+            f"{doubt.cause or 'If its arguments differ at every start, give it a name'}: {doubt.step}.named(...)"
+        )
+    if doubt.why == "unreached":
+        return f"{what} began in an earlier attempt and was not called again. Has it happened?"
+    return f"{what} began, and nothing says how it ended ({doubt.cause or 'a crash'}). Has it happened?"
+
+
+def _earlier(doubt: Doubt, key: Key, scope: Scope) -> str:
+    """A call that may be the same action, for people."""
+    if key in scope.started:
+        return f"{doubt.step}{scope.started[key].call}, and nothing says how that ended"
+    done = scope.done.get(key)
+    if done is None:
+        return doubt.step
+    result = "a long result" if done.blob else short(msgspec.json.decode(done.result))
+    return f"{doubt.step}{done.call}, which returned {result}"

@@ -1,0 +1,223 @@
+"""approvals/ID.yaml: the form that a person fills in, and what is written into it beside their words. Pure.
+
+The runtime's own words are comments of its own kinds (`# not taken: `, `# answered: `, `# withdrawn: `), which are
+taken out before they are put in anew, and the last line, by which a file that nobody has touched is known.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from ....schemas import Problem
+from ...base import InvalidFile, UsageError
+from ...formats import yamltext
+from ...state import DONE, REDO, Answered, same
+from .question import Question
+
+FORMAT = 1
+_BOM = "\ufeff"
+_STAMP = re.compile(r"^# satchel ([0-9a-f]{16})[ \t]*(?:\r?\n)?\Z", re.MULTILINE)
+_OURS = re.compile(
+    r"^# (?:(not taken|answered|withdrawn): ([^\r\n]*)|satchel [0-9a-f]{16}[ \t]*)(?:\r\n|\n|\r|\Z)", re.MULTILINE
+)
+_ROW = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+_LINE = re.compile(r"line ([0-9]+)")
+_MODELINE = "# yaml-language-server: $schema=../.satchel/schemas/approval.json\n"
+_LISTED = 20
+
+
+def blank(question: Question, run_id: str) -> bytes:
+    """The form with nothing filled in."""
+    asked: dict[str, Any] = {"question": question.text}
+    if question.choices:
+        asked["choices"] = list(question.choices)
+    if question.schema is not None:
+        asked["answer_schema"] = question.schema
+    if "context" in question.facts:
+        asked["context"] = question.facts["context"]
+    known: dict[str, Any] = {"status": "open", "asked_at": question.asked_at}
+    known |= {"expires": question.expires} if question.expires else {}
+    known |= {"default": question.facts["default"]} if "default" in question.facts else {}
+    known |= {"agent": question.agent} if question.agent else {}
+    known |= {"item": question.item} if question.item else {}
+    known |= {"format": FORMAT, "run_id": run_id, "id": question.id}
+    result = "result:\n" if question.is_doubt else ""
+    return sign(
+        f"{_MODELINE}{_instructions(question)}\n{yamltext.dump(asked)}\ndecision:\n{result}by:\nnote:\n\n"
+        f"# The rest belongs to Satchel.\n{yamltext.dump(known)}"
+    )
+
+
+def _instructions(question: Question) -> str:
+    if question.is_unclaimed:
+        how = ["write one of these as the decision below and save this file:", ""]
+        how += [f"    {each}: {question.meaning(each)}" for each in question.choices[:_LISTED]]
+        how += ["    ..."] if len(question.choices) > _LISTED else []
+        how += ["", "A result is what the earlier call returned; leave it empty if that is on record."]
+    elif question.is_doubt:
+        how = [
+            f"write {DONE} as the decision below if it has happened (and what it returned as the result),",
+            f"or {REDO} if it has not and may be done; then save this file.",
+        ]  # fmt: skip
+    elif question.choices:
+        some = list(question.choices[:_LISTED])
+        how = ["write one of these as the decision below and save this file:", "", *(f"    {each}" for each in some)]
+        how += ["    ..."] if len(question.choices) > _LISTED else []
+    elif question.schema is not None:
+        how = ["write what answer_schema describes as the decision below, and save this file."]
+    else:
+        how = ["write your answer as the decision below and save this file."]
+    lines = ["A run waits for your answer:", *how, ""]
+    lines.append("Your name (by) and a note are welcome. Nothing is done before the answer is on record, and from")
+    lines.append(f"then on it stays as it is. The same from a shell: satchel answer WORKSPACE {question.id} ...")
+    return "".join(f"# {' '.join(line.splitlines())}".rstrip() + "\n" if line else "#\n" for line in lines)
+
+
+def sign(text: str) -> bytes:
+    """`text` with the line at its end by which it is known to be just this."""
+    end = "" if not text or text.endswith(("\n", "\r")) else _newline(text)
+    body = (text + end).encode()
+    return b"%s# satchel %s%s" % (body, _sha(body), _newline(text).encode())
+
+
+def is_signed(data: bytes) -> bool:
+    """Whether nobody has touched the file since the runtime wrote it."""
+    text = data.decode(errors="replace")
+    match = _STAMP.search(text)
+    return match is not None and _sha(text[: match.start()].encode()) == match[1].encode()
+
+
+def is_open(data: bytes, run_id: str) -> bool:
+    """Whether the file says that it is of this run, and that its question is open."""
+    text = _decoded(data)
+    if text is None or run_id not in text or "open" not in text:
+        return False  # the usual case, without parsing
+    said = _value(words(text))
+    return isinstance(said, dict) and said.get("run_id") == run_id and said.get("status") == "open"
+
+
+def words(text: str) -> str:
+    """What people, and the form, say: without the runtime's remarks and stamps."""
+    return _OURS.sub("", text)
+
+
+def remarks(data: bytes, kind: Literal["not taken", "answered", "withdrawn"]) -> list[str]:
+    """What the runtime has said in a file."""
+    return [match[2] for match in _OURS.finditer(data.decode(errors="replace")) if match[1] == kind]
+
+
+def refused(data: bytes, problems: Sequence[Problem]) -> bytes | None:
+    """The file with the reasons beside what was not taken. None if no comment can be put into it: it is not UTF-8."""
+    text = _decoded(data)
+    if text is None:
+        return None
+    inside = words(text)
+    by_line: dict[int, list[str]] = {}
+    for problem in problems:
+        line = int(match[1]) if (match := _LINE.match(problem.place)) else 0
+        by_line.setdefault(line, []).append(_reason(problem))
+    beside = _with_remarks(inside, by_line)
+    if _value(beside) is not _UNREADABLE and _value(beside) == _value(inside):
+        return _signed_like(data, beside)
+    count = len(problems)  # at the top, where a comment can't become a part of anything
+    places = [_LINE.sub(lambda match: f"line {int(match[1]) + count}", problem.place) for problem in problems]
+    told = [_reason(problem, place) for problem, place in zip(problems, places, strict=True)]
+    return _signed_like(data, _with_remarks(inside, {0: told}))
+
+
+def answered(data: bytes, answer: Answered) -> bytes | None:
+    """The file as it shows the answer on record. Once it has, what a person writes into it stays, without effect."""
+    text = _decoded(data)
+    if text is None:
+        return None
+    inside, was_told = words(text), bool(remarks(data, "answered"))
+    decision = msgspec.json.decode(answer.decision)
+    if not was_told:
+        for key, value in (
+            ("decision", decision), ("by", answer.by), ("note", answer.note), ("status", "answered"),
+            ("answered_at", answer.at),
+        ):  # fmt: skip
+            inside = _set(inside, key, value)
+    shown = " ".join(msgspec.json.encode(decision).decode().split()) if not isinstance(decision, str) else decision
+    shown = " ".join(shown.split())[:200]
+    by = "nobody, it had expired" if answer.how == "expired" else answer.by
+    said = f"# answered: {shown}, by {' '.join(by.split())}, {answer.at}. What is changed here has no effect any more."
+    return _signed_like(data, said + _newline(inside) + inside)
+
+
+def withdrawn(data: bytes) -> bytes | None:
+    """The file of a question that nobody asks any more."""
+    text = _decoded(data)
+    if text is None:
+        return None
+    inside = _set(words(text), "status", "withdrawn")
+    said = "# withdrawn: this is not asked any more. An answer has no effect."
+    return _signed_like(data, said + _newline(inside) + inside)
+
+
+def fill_in(data: bytes, values: dict[str, Any]) -> bytes:
+    """A form with these keys filled in, as a person would. UsageError or InvalidFile if it is not one."""
+    text = yamltext.decode(data, "the form")
+    for key, value in values.items():
+        text = yamltext.set_value(text, (key,), value, file="the form")
+    return text.encode()
+
+
+_UNREADABLE = object()
+
+
+def _value(text: str) -> Any:
+    try:
+        return yamltext.load(text, "").value
+    except InvalidFile:
+        return _UNREADABLE
+
+
+def _set(text: str, key: str, value: Any) -> str:
+    """Unless it says so already, or can't be made to: then the comment at the top has to do."""
+    before = _value(text)
+    if not isinstance(before, dict) or value == "" or (key in before and same(before[key], value)):
+        return text
+    try:
+        return yamltext.set_value(text, (key,), value, file="")
+    except (UsageError, InvalidFile):
+        return text
+
+
+def _with_remarks(text: str, by_line: dict[int, list[str]]) -> str:
+    newline, rows = _newline(text), _ROW.findall(text)
+    made = []
+    for number, row in enumerate(["", *rows]):
+        made += [f"# not taken: {reason}{newline}" for reason in by_line.get(number, ())]
+        made.append(row)
+    return "".join(made)
+
+
+def _reason(problem: Problem, place: str = "") -> str:
+    remedy = f". {problem.remedy}" if problem.remedy else ""
+    place = f"{place}: " if place else ""
+    return " ".join(f"{place}found {problem.found}, expected {problem.expected}{remedy}".split())
+
+
+def _decoded(data: bytes) -> str | None:
+    try:
+        return data.decode().removeprefix(_BOM)
+    except UnicodeDecodeError:
+        return None
+
+
+def _signed_like(was: bytes, text: str) -> bytes:
+    return sign(_BOM + text if was.startswith(_BOM.encode()) else text)
+
+
+def _newline(text: str) -> str:
+    return "\r\n" if "\r\n" in text else "\n"
+
+
+def _sha(body: bytes) -> bytes:
+    return hashlib.sha256(body).hexdigest()[:16].encode()

@@ -1,0 +1,51 @@
+"""Puts on record what people have changed: from then on it counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from ...inspect import Report
+from ...journal import Journal
+from ...journal.records import PlanChanged
+from ...state import Moment, blobs, folder_of_agent
+from ...store import Store
+from ...todo import Plan, Splice
+from .findings import Edit, Noticed
+
+
+def record(
+    store: Store, moment: Moment, journal: Journal, report: Report, noticed: Noticed, free_id: Callable[[], str]
+) -> None:  # fmt: skip
+    """The edits and the plans that were found, in the next group; each is reported. `free_id` names new questions."""
+    for edit in noticed.edits:
+        record_edit(store, moment, journal, report, edit, free_id)
+    for path, text in noticed.plans.items():
+        adopted = Plan(text)
+        splices = (Splice(0, 0, text), *adopted.identify(moment.agents[path].highest_id))
+        journal.add(
+            PlanChanged(
+                agent=path, plan=splices, outline=adopted.outline(), by="person", why="written before the run began"
+            )
+        )
+        report.add("found", f"a plan of {len(adopted.tasks)} items in {folder_of_agent(path)}todo.md")
+
+
+def record_edit(
+    store: Store, moment: Moment, journal: Journal, report: Report, edit: Edit, free_id: Callable[[], str]
+) -> None:  # fmt: skip
+    """One of them. `free_id` names a question that it leads to."""
+    made = edit.record
+    if made.step is not None and len(made.step.result):
+        kept = blobs.keep(store, bytes(made.step.result), journal.epoch)
+        made = msgspec.structs.replace(
+            made, step=msgspec.structs.replace(made.step, result=kept.result, blob=kept.blob)
+        )  # fmt: skip
+    journal.add(made)
+    for say in made.says:
+        report.add("edited", f"{made.file}: {say}")
+    for doubt in edit.doubts:
+        known = moment.doubts.values()
+        if not any((each.agent, each.scope, each.key) == (doubt.agent, doubt.scope, doubt.key) for each in known):
+            journal.add(msgspec.structs.replace(doubt, id=free_id()))

@@ -1,0 +1,50 @@
+"""workspace.yaml: a person's file from the beginning. It counts as it is; what has changed in it is recorded."""
+
+from __future__ import annotations
+
+from ....schemas import short
+from ...base import DEFINITION, Refused
+from ...formats import Definition, parse
+from ...journal.records import Edited
+from ...state import json_patch
+from ...store import Content
+from .findings import Edit, Looking, StillMoving
+from .origin import sha
+
+
+def look(looking: Looking, definition: Definition) -> None:
+    says: dict[str, object] = definition.recorded
+    known = looking.moment.definition
+    if known is None:
+        if looking.store.has_writer(DEFINITION) is not False:
+            _settled(looking, definition)
+        looking.noticed.definition = says
+        return
+    change = json_patch.diff(known, says)
+    if not change:
+        return
+    found = _settled(looking, definition)
+    trace = looking.store.trace(DEFINITION)
+    told = []
+    for each in change:
+        value = f" is now {short(each['value'])}" if "value" in each else " is removed"
+        told.append(str(each["path"])[1:].replace("/", ".") + value)
+    record = Edited(
+        file=DEFINITION, by=trace.by, saved=trace.at, sha=sha(found.data), patch=change, says=tuple(told)
+    )  # fmt: skip
+    looking.noticed.edits.append(Edit(record))
+
+
+def _settled(looking: Looking, definition: Definition) -> Content:
+    """The file, which must still say what was read before."""
+    try:
+        found = looking.steady(DEFINITION)
+    except StillMoving:
+        if looking.held is not None:
+            raise
+        found = None
+    if found is None or parse(found.data).said != definition.said:
+        raise Refused(
+            "is being changed at this moment", path=DEFINITION, remedy="run again when it is saved"
+        )  # fmt: skip
+    return found

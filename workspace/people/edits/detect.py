@@ -1,0 +1,181 @@
+"""Looks at all readable files of a run, and works out what an edit of one agent means for those above it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from ...base import DEFINITION, InvalidFile, Refused, read_json, read_markdown
+from ...formats import Definition
+from ...journal.records import Edited
+from ...state import ROOT, History, Listed, Moment
+from ...store import Content, Store
+from ...todo import Plan, Task, between
+from ...views import PATIENCE, STATE, TODO, owner, projection
+from . import definition, rejected, state, steps, todo
+from .findings import CheckData, Edit, Looking, Noticed, Question, Refusal, Side, StillMoving, version_of
+
+
+def notice(
+    store: Store, moment: Moment, defined: Definition,
+    choices: Mapping[str, Side] | None = None, check_data: CheckData | None = None, *, is_rebuilt: bool = False,
+    held: Mapping[str, Content] | None = None, patience: float = PATIENCE, listed: Listed = MappingProxyType({}),
+) -> Noticed:  # fmt: skip
+    """What lies in the files, compared with the moment. Changes nothing.
+
+    `choices` settle questions, by path; the empty path stands for all. `check_data` asks the agent's own type.
+    `is_rebuilt` says that the moment was made of these very files. Of a run that is going on, `held` are the edited
+    files that have settled; others are not waited for. Else each is waited for `patience` seconds. `listed` are files
+    that show the moment as long as they have these versions.
+    """
+    history = History(store, moment)
+    looking = Looking(store, moment, history, Noticed(), choices or {}, check_data, is_rebuilt, held, patience, listed)
+    if held is None:
+        store.fetch(path for path in _expected(store, moment) if not looking.is_as_listed(path))
+        looking.noticed.kept = rejected.not_settled(store, moment)
+    for agent in moment.agents.values():
+        for look in (state.look, todo.look, steps.look):
+            try:
+                look(looking, agent)
+            except StillMoving:
+                continue
+            except (InvalidFile, Refused) as error:  # what can't even be read: too large, a folder
+                looking.refuse(error.path or agent.folder, error)
+    _ask_again(looking)
+    try:
+        definition.look(looking, defined)
+    except StillMoving:
+        pass
+    except (InvalidFile, Refused) as error:
+        looking.refuse(DEFINITION, error)
+    _check_steps(looking)
+    _reach(looking)
+    # Parents first: of a group that a crash cuts short, a sub-agent's new work must not be left without its way there.
+    place = {path: number for number, path in enumerate(moment.agents)}
+    looking.noticed.edits.sort(key=lambda edit: place[edit.record.agent])
+    return looking.noticed
+
+
+def _ask_again(looking: Looking) -> None:
+    """What a person wrote in a conflict takes the place of a file that says nothing new: one that is missing, empty or
+    as the run wrote it does not settle the conflict."""
+    noticed, moment = looking.noticed, looking.moment
+    said = {edit.record.file for edit in noticed.edits} | {each.path for each in noticed.findings if each.settles}
+    said |= {question.path for question in noticed.questions}
+    said |= {refusal.path for refusal in (*noticed.refusals, *noticed.overruled)}
+    for agent in moment.agents.values() if noticed.kept else ():
+        for path, edited in ((agent.folder + STATE, state.edited), (agent.folder + TODO, todo.edited)):
+            data = noticed.kept.get(path)
+            if data is None or path in said:
+                continue
+            noticed.findings = [each for each in noticed.findings if each.path != path]
+            try:
+                edited(looking, agent, path, data)
+            except (InvalidFile, Refused) as error:  # it can't be merged any more, so only the run's version is left
+                if looking.choice(path) == "ours":
+                    noticed.overruled.append(Refusal(path, error, data))
+                else:
+                    ours = rejected.current(moment, path) or b""
+                    noticed.questions.append(Question(path, (str(error),), None, ours, data))
+            if noticed.questions and (question := noticed.questions[-1]).path == path:
+                where = version_of(path, "theirs")
+                gone = f"{path} itself is missing, empty or older now; what it said is kept in {where}"
+                noticed.questions[-1] = replace(question, places=(gone, *question.places))
+
+
+def _expected(store: Store, moment: Moment) -> Iterator[str]:
+    """The readable files, but for those that the listing shows to be as the run has written them."""
+    for agent in moment.agents.values() if store.abilities.remote else ():
+        store.expect(agent.folder + STATE, projection.state_file(moment, agent))
+        store.expect(agent.folder + TODO, projection.todo_file(moment, agent))
+        yield from (agent.folder + STATE, agent.folder + TODO)
+        yield from (file.path for file in projection.step_files(agent, projection.steps_shown(store)))
+
+
+def untaken(store: Store, moment: Moment) -> Iterator[str]:
+    """The readable files that somebody has saved since the run last wrote them. Costs a read of each, or in a bucket of
+    those that are not as the run wrote them."""
+    store.fetch(_expected(store, moment))
+    for agent in moment.agents.values():
+        for path in (agent.folder + STATE, agent.folder + TODO):
+            try:
+                data = store.read(path).data
+            except FileNotFoundError:
+                continue
+            found = read_json(data) if path.endswith(STATE) else read_markdown(data, owner(moment, agent))
+            if not found.untouched and data.strip():
+                yield path
+
+
+def _check_steps(looking: Looking) -> None:
+    """A step is edited, and its item begun anew or left at the same time: which of the two is meant can't be told."""
+    noticed = looking.noticed
+    ended = {
+        (edit.record.agent, key)
+        for edit in noticed.edits
+        for key in (*edit.record.redone, *edit.record.dropped)
+    }  # fmt: skip
+    for edit in [*noticed.edits]:
+        record = edit.record
+        if record.step is None or (record.agent, record.step.scope) not in ended:
+            continue
+        agent = looking.moment.agents[record.agent]
+        noticed.edits.remove(edit)
+        error = Refused(
+            f"is of item {record.step.scope}, which {agent.folder}{TODO} has begin anew or leaves out",
+            path=record.file, why="then none of its steps counts any more",
+            remedy="change either the item's mark or its steps",
+        )  # fmt: skip
+        looking.refuse(record.file, error, looking.store.read(record.file).data)
+
+
+def _reach(looking: Looking) -> None:
+    """Work that an edit gives to a sub-agent that has ended is only reached through the scope it was spawned in: if
+    that has committed, it is gone through again, and so on upwards."""
+    moment, noticed = looking.moment, looking.noticed
+    plans = {edit.record.agent: edit.after for edit in noticed.edits if edit.after is not None}
+    plans |= {path: Plan(text) for path, text in noticed.plans.items()}
+    waiting = [path for path, plan in plans.items() if plan.progress.settled < plan.progress.leaves]
+    waiting += [edit.record.agent for edit in noticed.edits if edit.record.step is not None]
+    reached: set[tuple[str, str]] = set()
+    while waiting:
+        path = waiting.pop()
+        if not path:
+            continue
+        agent = moment.agents[path]
+        above = moment.agents[path.rpartition("/")[0]]
+        key = agent.spawned_in
+        if (above.path, key) in reached:
+            continue
+        reached.add((above.path, key))
+        plan = plans.get(above.path, above.plan)
+        task = plan.task(key) if key != ROOT and not key.startswith("_") else None
+        if key == ROOT:
+            needs, says = above.result is not None, f"{above.path} is entered again, since {path} was spawned by it"
+        elif key.startswith("_"):
+            needs, says = key in above.results, f"{key[1:]} will be gone through again, since {path} was spawned in it"
+        elif task is None or _is_newly_left(task, plan, above.plan):
+            needs = False
+            looking.find(agent.folder + TODO, f"gives work to {path}, but its item {key} of the plan above is left out")
+        else:
+            needs = not plan.is_to_do(key)
+            says = f"item {key} ({task.text!r}) will be gone through again, since {path} was spawned in it"
+        if needs:
+            after = plan.copy()
+            if task is not None:
+                after.reopen(task)
+            plans[above.path] = after
+            record = Edited(
+                agent=above.path, file=f"{agent.folder}{TODO}", by="the runtime", sha="", redone=(key,),
+                plan=tuple(between(list(plan.lines), list(after.lines))), says=(says,),
+            )  # fmt: skip
+            noticed.edits.append(Edit(record, after))
+        waiting.append(above.path)
+
+
+def _is_newly_left(task: Task, plan: Plan, before: Plan) -> bool:
+    """Whether a person has just dropped an item or one above it, or marked it as done."""
+    if task.is_finished and (was := before.task(task.id or "")) is not None and was.mark != task.mark:
+        return True
+    return task.parent is not None and _is_newly_left(plan.at(task.parent), plan, before)

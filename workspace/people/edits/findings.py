@@ -1,0 +1,176 @@
+"""What can be found out about the readable files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from ...base import SatchelError
+from ...inspect import is_unchanged
+from ...journal.records import Doubt, Edited, OfCall
+from ...state import AgentMoment, History, Listed, Moment
+from ...store import Content, Store, Version
+from ...todo import Plan
+from ...views import PATIENCE, Unsettled, until_settled
+
+CONFLICTS = "conflicts"
+
+Side = Literal["ours", "theirs", "edited"]
+"""Who wins where a file and the run contradict each other: the run, the file, or the file in every respect."""
+
+CheckData = Callable[[str, Any], None]
+"""Called with an agent's path and its edited data; raises UsageError if its state type does not take them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One file's edit, as it will be recorded."""
+
+    record: Edited
+    after: Plan | None = None  # the plan it leads to
+    doubts: tuple[Doubt, ...] = ()  # without ids: effects of which nobody knows, in items that won't be entered again
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A file that can't be honoured. It is kept aside, if `data` is given; else it is left where it is."""
+
+    path: str
+    error: SatchelError
+    data: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A file that contradicts the run, or may have lost something: a person has to say what holds."""
+
+    path: str
+    places: tuple[str, ...]
+    base: bytes | None
+    ours: bytes
+    theirs: bytes
+
+
+Kept = Literal["base", "ours", "theirs"]
+"""The versions of a conflict: what both came from, the run's, the file's."""
+
+
+def version_of(path: str, side: Kept) -> str:
+    """Where this version of a file that is asked about is kept until a person has settled it."""
+    stem, _, extension = path.rpartition(".")
+    return f"{CONFLICTS}/{stem}.{side}.{extension}"
+
+
+_FEW = 4
+
+
+class Finding(NamedTuple):
+    path: str
+    text: str
+    is_lag: bool = False  # it is of an earlier moment, as after every crash
+    settles: bool = False  # a person has made it say what the run says
+
+    def __str__(self) -> str:
+        return f"{self.path} {self.text}"
+
+
+@dataclass(slots=True)
+class Noticed:
+    """What looking has found. The lists are in the order of the files."""
+
+    versions: dict[str, Version] = field(default_factory=dict)  # of every file that was looked at
+    shown: dict[str, dict[str, OfCall]] = field(default_factory=dict)  # by agent: step files that are as they should be
+    leftovers: list[str] = field(default_factory=list)  # step files of scopes that are no longer open
+    findings: list[Finding] = field(default_factory=list)  # what was put right, or will be, without asking
+    edits: list[Edit] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
+    questions: list[Question] = field(default_factory=list)
+    overruled: list[Refusal] = field(default_factory=list)  # files that a person has settled in favour of the run
+    kept: dict[str, bytes] = field(default_factory=dict)  # by path: what people wrote, of conflicts not settled yet
+    plans: dict[str, str] = field(default_factory=dict)  # by agent: a plan that a person wrote where there was none
+    definition: dict[str, object] | None = None  # what workspace.yaml says, if the journal doesn't know yet
+    being_saved: list[str] = field(default_factory=list)  # files that have not settled: they are left alone
+
+    @property
+    def handled(self) -> set[str]:
+        """The files that are not simply as the runtime wrote them."""
+        asked = {question.path for question in self.questions} | {refusal.path for refusal in self.refusals}
+        return asked | {edit.record.file for edit in self.edits} | {finding.path for finding in self.findings}
+
+    @property
+    def is_anything(self) -> bool:
+        """Whether an opening would have something to say or to do about what people have done."""
+        return bool(self.edits or self.refusals or self.questions or self.plans or self.definition)
+
+    @property
+    def told(self) -> list[str]:
+        """The findings for a person: of many files that lag, as a tree of agents has, only how many."""
+        lagging = [finding for finding in self.findings if finding.is_lag]
+        few = len(lagging) <= _FEW
+        said = [str(finding) for finding in self.findings if few or not finding.is_lag]
+        return said if few else [f"{len(lagging)} files lagged behind; they are brought to this moment", *said]
+
+    @property
+    def reopens(self) -> bool:
+        """Whether something is to be done that was not before."""
+        open_plans = (edit.after for edit in self.edits if edit.after is not None)
+        is_open = any(plan.progress.settled < plan.progress.leaves for plan in open_plans)
+        return is_open or bool(self.plans) or any(edit.record.step or edit.record.redone for edit in self.edits)
+
+
+class StillMoving(Exception):
+    """A file is being saved at this moment, or was removed; the next look will tell."""
+
+
+@dataclass(slots=True)
+class Looking:
+    """What the looks at the single files share."""
+
+    store: Store
+    moment: Moment
+    history: History
+    noticed: Noticed
+    choices: Mapping[str, Side]
+    check_data: CheckData | None
+    is_rebuilt: bool = False  # the moment was made of these files, edits and all
+    held: Mapping[str, Content] | None = None  # of a run that is running: the files that have settled
+    patience: float = PATIENCE  # seconds that one file is waited for, otherwise
+    listed: Listed = field(default_factory=dict)  # files that show the moment, if these are still their versions
+
+    def is_as_listed(self, path: str) -> bool:
+        return is_unchanged(self.store, self.listed, path)
+
+    def steady(self, path: str) -> Content | None:
+        """The file once it has settled; None if it is not there. StillMoving if it is not waited for any longer, and
+        Unsettled if it changes all the time."""
+        if self.held is None:
+            try:
+                return until_settled(self.store, path, self.patience)
+            except Unsettled as error:
+                if not error.is_open and self.patience >= PATIENCE:
+                    raise
+                self.noticed.being_saved.append(path)
+                raise StillMoving(path) from None
+        found = self.held.get(path)
+        if found is None or self.store.version(path) != found.version:
+            raise StillMoving(path)
+        return found
+
+    def choice(self, path: str) -> Side | None:
+        return self.choices.get(path, self.choices.get(""))
+
+    def refuse(self, path: str, error: SatchelError, data: bytes | None = None) -> None:
+        self.noticed.refusals.append(Refusal(path, error, data))
+
+    def find(self, path: str, text: str, *, settles: bool = False) -> None:
+        self.noticed.findings.append(Finding(path, text, settles=settles))
+
+    def lags(self, path: str, seq: int) -> None:
+        text = f"stood at record {seq}; it is brought to {self.moment.seq}"
+        self.noticed.findings.append(Finding(path, text, is_lag=True))
+
+    def is_merged(self, agent: AgentMoment, path: str, sha: str) -> bool:
+        """Whether this very edit counts already: the file is as it was, because a crash has kept it from being
+        written anew."""
+        return agent.edits.get(path) == sha

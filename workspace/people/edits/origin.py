@@ -1,0 +1,53 @@
+"""What can be told of a readable file by its bytes alone: whose it is, and of which moment."""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from ...base import Refused, Stamped, decoder
+from ...state import Moment
+
+
+def sha(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+class _OfRun(msgspec.Struct):
+    run_id: str
+
+
+_of_run = decoder(_OfRun)
+
+
+def is_of_run(data: bytes, run_id: str) -> bool:
+    """A JSON file of another run may be untouched too, and would be lost if it were taken for one that lags."""
+    try:
+        return bool(_of_run.decode(data).run_id == run_id)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+
+
+def is_blank(data: bytes) -> bool:
+    """Nothing is in it: an editor has truncated it, or a power failure has left a hole."""
+    return not data.strip(b" \t\r\n\0\xef\xbb\xbf")
+
+
+def ahead(path: str, stamped: Stamped, moment: Moment) -> Refused | None:
+    """What to say of a file from a later moment than the journal's; None if it is not from one."""
+    stamp = stamped.stamp
+    if stamp is None or (stamp.seq <= moment.seq and stamp.epoch <= moment.epoch):
+        return None
+    return Refused(
+        f"belongs to a later moment (record {stamp.seq}) than the journal (record {moment.seq})", path=path,
+        why="the folder was copied while the run was going, or the journal was replaced by an older one",
+        remedy="copy the whole folder anew, or move this file away to go on from where the journal stands",
+    )  # fmt: skip
+
+
+def foreign(path: str, why: str) -> Refused:
+    return Refused(
+        "does not belong to this run", path=path, why=why,
+        remedy="to change the plan or the data, edit the file of this run",
+    )  # fmt: skip

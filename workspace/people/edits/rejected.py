@@ -1,0 +1,232 @@
+"""Keeps what a person wrote and the run can't take: refused files beside the restored ones, all versions of a
+conflict in `conflicts/`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import count
+
+from ...base import Conflicting, InvalidFile, Refused, SatchelError, UsageError, stamp
+from ...state import AgentMoment, Moment
+from ...store import FileChanged, Store, Version, read_if_there
+from ...views import projection
+from ...views import stable_read as settling
+from .findings import CONFLICTS, Kept, Noticed, Question, Refusal, version_of
+from .origin import is_blank, sha
+
+_TOLD = 3
+_COMMANDS = (
+    "`satchel merge --use theirs` takes what the file says where they differ, `satchel merge --use ours` discards that "
+    "and keeps it as NAME.rejected.EXT"
+)
+
+
+def reject(store: Store, refusal: Refusal, fate: str = "and was restored") -> str:
+    """Copy a refused file to `NAME.rejected.EXT`, durably, the reasons to `NAME.rejected.txt`. Returns the path.
+    `fate` is what becomes of the file itself."""
+    assert refusal.data is not None
+    for path, reasons in _names(refusal.path):
+        try:
+            there = read_if_there(store, path)
+        except (InvalidFile, UsageError):
+            continue  # a folder or a link has that name
+        if there is None:
+            store.replace(reasons, _reasons(refusal, fate).encode())
+            with suppress(FileExistsError):
+                store.create(path, refusal.data)
+                return path
+        elif there.data == refusal.data:  # a crash came between keeping it and restoring the file
+            return path
+    raise AssertionError
+
+
+def move_aside(store: Store, refusal: Refusal, fate: str) -> str:
+    """The same for what can't be read: a folder, a link, a huge file. It is moved, not copied."""
+    for path, reasons in _names(refusal.path):
+        with suppress(UsageError):
+            if store.version(path) is None:
+                store.replace(reasons, _reasons(refusal, fate).encode())
+                store.rename(refusal.path, path)
+                return path
+    raise AssertionError
+
+
+def _names(path: str) -> Iterator[tuple[str, str]]:
+    """Where a version of the file may be kept, and the reasons."""
+    folder, slash, name = path.rpartition("/")
+    stem, dot, extension = name.rpartition(".") if "." in name[1:] else (name, "", "")
+    reasons = "reasons.txt" if extension == "txt" else "txt"  # of a text, which has that name itself
+    for number in count(1):
+        kept = f"{folder}{slash}{stem}.rejected" if number == 1 else f"{folder}{slash}{stem}.rejected-{number}"
+        yield f"{kept}{dot}{extension}", f"{kept}.{reasons}"
+
+
+def turn_away(store: Store, moment: Moment, noticed: Noticed, *, settling: bool = False) -> None:
+    """If something was refused or is asked about, keep it, restore what was refused, and raise: the run must not go on
+    over what a person wanted. `settling` is for taking what has been settled, though something else is still asked."""
+    kept = []
+    for refusal in noticed.refusals:
+        if refusal.data is not None:
+            kept.append(f"Your version of {refusal.path} is kept as {reject(store, refusal)}, and the file is restored")
+            with suppress(FileChanged):  # saved once more: that version is for the next opening
+                _restore(store, moment, refusal.path, noticed.versions.get(refusal.path))
+    for question in noticed.questions:
+        put_question(store, moment, question)
+    for refusal in noticed.refusals[:1]:
+        error, others = refusal.error, len(noticed.refusals) - 1
+        more = [f"{others} more files were refused: see their reasons beside them"] if others else []
+        if kept:
+            error.remedy = ". ".join([*([error.remedy] if error.remedy else []), *kept[:_TOLD], *more])
+        raise error
+    if noticed.questions and not settling:
+        question = noticed.questions[0]
+        more_files = "" if len(noticed.questions) == 1 else ", as do other files"
+        raise Conflicting(
+            f"the file and the run contradict each other{more_files}",
+            path=question.path, why="; ".join(question.places[:_TOLD]),
+            remedy=f"`satchel merge` shows the versions, which lie in {CONFLICTS}/. {_COMMANDS}",
+        )  # fmt: skip
+
+
+def _restore(store: Store, moment: Moment, path: str, version: Version | None) -> None:
+    """The file as the run has it, in place of the version that was looked at."""
+    data = current(moment, path)
+    for agent in moment.agents.values():
+        if path.startswith(f"{agent.folder}{projection.STEPS}/"):
+            records = {file.path: file.record for file in projection.step_files(agent, projection.steps_shown(store))}
+            data = projection.step_file(moment, records[path]) if path in records else None
+    if data is not None:
+        settling.replace(store, path, data, version)
+    else:
+        settling.remove(store, path, version)
+
+
+def current(moment: Moment, path: str) -> bytes | None:
+    """A todo.md or state.json as the run has it; None for any other path."""
+    for agent in moment.agents.values():
+        if path == agent.folder + projection.STATE:
+            return projection.state_file(moment, agent)
+        if path == agent.folder + projection.TODO:
+            return projection.todo_file(moment, agent)
+    return None
+
+
+def _reasons(refusal: Refusal, fate: str) -> str:
+    return f"{refusal.path} was not taken as it was, {fate}.\n\n{said(refusal.error)}\n"
+
+
+def said(error: SatchelError) -> str:
+    """What is wrong, a line each."""
+    if isinstance(error, InvalidFile):
+        return "\n".join(f"{error.path}, {problem}" for problem in error.problems)
+    return str(error)
+
+
+# Conflicts
+
+
+def not_settled(store: Store, moment: Moment) -> dict[str, bytes]:
+    """By path, what people wrote into files that contradict the run, as long as nobody has settled that."""
+    there = set(_files(store, CONFLICTS))
+    found = {}
+    for agent in moment.agents.values() if there else ():
+        for path in _may_conflict(agent):
+            if (kept := version_of(path, "theirs")) in there:
+                data = store.read(kept).data
+                if agent.edits.get(path) != sha(data):
+                    found[path] = data
+    return found
+
+
+def put_question(store: Store, moment: Moment, question: Question) -> None:
+    """Write the versions of a conflict to where a person can compare them, durably."""
+    versions: dict[Kept, bytes | None] = {"base": question.base, "ours": question.ours, "theirs": question.theirs}
+    for side, data in versions.items():
+        _put_version(store, moment, question.path, version_of(question.path, side), data)
+    places = "".join(f"  {place}\n" for place in question.places)
+    text = f"{question.path} and the run contradict each other:\n\n{places}\n{_COMMANDS}.\n"
+    store.replace(_reasons_of(question.path), text.encode())
+
+
+def _put_version(store: Store, moment: Moment, path: str, file: str, data: bytes | None) -> None:
+    """Let `file`, a version of `path`, say `data`, or go. What a person wrote into it is kept."""
+    while (there := read_if_there(store, file)) is None or there.data != data:
+        with suppress(FileChanged, FileExistsError):  # saved at this moment: that is looked at, too
+            if there is None and data is not None:
+                store.create(file, data)
+            elif there is not None:
+                _save_from(store, moment, path, there.data)
+                if data is not None:
+                    store.replace(file, data, if_version=there.version)
+                else:
+                    settling.remove(store, file, there.version)
+            return
+
+
+def set_aside(store: Store, noticed: Noticed) -> list[str]:
+    """Keep what a person wrote and then settled by another version, before that other version is on record. Returns
+    what to say of it."""
+    said = [f"the run's version was chosen; {each.path} is kept as {reject(store, each)}" for each in noticed.overruled]
+    done = {question.path for question in noticed.questions} | {refusal.path for refusal in noticed.overruled}
+    for path, data in noticed.kept.items():
+        if path not in done and not any(edit.record.sha == sha(data) for edit in noticed.edits):
+            said.append(f"the version of {path} that was asked about is kept as {_keep(store, path, data)}")
+            file = version_of(path, "theirs")
+            if (there := read_if_there(store, file)) is not None and there.data == data:
+                settling.remove(store, file, there.version)
+    return said
+
+
+def clear_questions(store: Store, moment: Moment, still_open: Sequence[Question]) -> None:
+    """Remove what was written about conflicts that are settled. Other files there are not the runtime's."""
+    there, asked = set(_files(store, CONFLICTS)), {question.path for question in still_open}
+    for agent in moment.agents.values() if there else ():
+        for path in _may_conflict(agent):
+            written = {version_of(path, "base"), version_of(path, "ours"), version_of(path, "theirs")} & there
+            for file in written if path not in asked else ():
+                _put_version(store, moment, path, file, None)
+            if path not in asked and _reasons_of(path) in there:
+                store.remove(_reasons_of(path))
+
+
+def _save_from(store: Store, moment: Moment, path: str, data: bytes) -> None:
+    """Before a version of `path` goes from conflicts/: keep what a person wrote into it."""
+    if not is_known(moment, path, data):
+        _keep(store, path, data)
+
+
+def _keep(store: Store, path: str, data: bytes) -> str:
+    error = Refused(
+        "contradicted the run", path=path, why="another version was taken",
+        remedy="put into the file what is missing there",
+    )  # fmt: skip
+    return reject(store, Refusal(path, error, data), "and another version counts")
+
+
+def is_known(moment: Moment, path: str, data: bytes) -> bool:
+    """Whether no word of a person is lost with this version of a readable file: it is blank, as the run wrote it, or an
+    edit that counts already."""
+    is_merged = any(agent.edits.get(path) == sha(data) for agent in moment.agents.values())
+    return is_merged or is_blank(data) or is_ours(moment, path, data)
+
+
+def is_ours(moment: Moment, path: str, data: bytes) -> bool:
+    """Whether it is as the run wrote it."""
+    if path.endswith(".json"):
+        return stamp.read_json(data).untouched
+    agents = [agent for agent in moment.agents.values() if path == agent.folder + projection.TODO]
+    return any(stamp.read_markdown(data, projection.owner(moment, agent)).untouched for agent in agents)
+
+
+def _may_conflict(agent: AgentMoment) -> tuple[str, str]:
+    return agent.folder + projection.STATE, agent.folder + projection.TODO
+
+
+def _reasons_of(path: str) -> str:
+    return f"{CONFLICTS}/{path.rpartition('.')[0]}.txt"
+
+
+def _files(store: Store, folder: str) -> Sequence[str]:
+    inside = [path for below in store.folders(folder) for path in _files(store, below)]
+    return [*(entry.path for entry in store.list(folder)), *inside]

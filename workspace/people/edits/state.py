@@ -1,0 +1,188 @@
+"""state.json: `data` is the person's to edit, the rest is the runtime's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .... import schemas
+from ....schemas import short
+from ...base import SCHEMAS, InvalidFile, Refused, UsageError, stamp
+from ...formats import jsontext
+from ...journal.records import Edited, Patch
+from ...state import ABSENT, AgentMoment, Moment, json_patch, merge
+from ...views import projection
+from .findings import Edit, Looking, Question, Refusal
+from .origin import ahead, foreign, is_blank, is_of_run, sha
+
+_TOLD = 5
+
+
+def look(looking: Looking, agent: AgentMoment) -> None:
+    store, moment, noticed = looking.store, looking.moment, looking.noticed
+    path = agent.folder + projection.STATE
+    if moment.is_new:
+        _before_the_run(looking, path)
+        return
+    try:
+        data, version = store.read(path)
+        stamped = stamp.read_json(data)
+        is_ours = stamped.untouched and is_of_run(data, moment.run_id)
+    except FileNotFoundError:
+        is_ours = False
+    if not is_ours:
+        found = looking.steady(path)
+        if found is None or is_blank(found.data):
+            looking.find(path, f"was {'missing' if found is None else 'empty'}; it is restored")
+            if found:
+                noticed.versions[path] = found.version
+            return
+        data, version = found
+        stamped = stamp.read_json(data)
+    noticed.versions[path] = version
+    if (later := ahead(path, stamped, moment)) is not None:
+        looking.refuse(path, later)
+    elif is_ours:
+        assert stamped.stamp is not None
+        if stamped.stamp.seq < moment.seq:
+            looking.lags(path, stamped.stamp.seq)
+    elif looking.is_merged(agent, path, sha(data)):
+        looking.find(path, "holds an edit that was merged before; it is written anew")
+    else:
+        try:
+            edited(looking, agent, path, data)
+        except (InvalidFile, Refused) as error:
+            looking.refuse(path, error, data)
+
+
+def edited(looking: Looking, agent: AgentMoment, path: str, data: bytes) -> None:
+    """What a file comes to that is not as the run wrote it: an edit, a question, or nothing new."""
+    moment, noticed, stamped = looking.moment, looking.noticed, stamp.read_json(data).stamp
+    seq = stamped.seq if stamped else None
+    text = jsontext.decode(data, path)
+    found = jsontext.load(text, path)
+    if not isinstance(found, dict):
+        raise Refused("is not an object any more", path=path, remedy="edit what is inside `data` only")
+    if found.get("run_id", moment.run_id) != moment.run_id:
+        raise foreign(path, f"it says it is of the run {short(found['run_id'])}")
+    base_moment = looking.history.at(seq) if seq is not None else None
+    base_agent = base_moment.agents.get(agent.path) if base_moment else None
+    was = [_state_file(moment, agent, path)]
+    if base_moment and base_agent:
+        was.append(_state_file(base_moment, base_agent, path))
+    _check_owner(moment, agent, path, found.get("$schema", was[0]["$schema"]))
+    if not looking.is_rebuilt:  # then this file is all that is known of the rest
+        _check_the_rest(path, found, was)
+    if "data" not in found:
+        looking.find(path, "had lost its `data`; it is restored")
+        return
+    choice = looking.choice(path)
+    base: Any = agent.data if choice == "edited" else base_agent.data if base_agent else ABSENT
+    prefer = choice if choice in ("ours", "theirs") else None
+    merged = merge(base, agent.data, found["data"], prefer=prefer)
+    if merged.conflicts:
+        base_file = projection.state_file(base_moment, base_agent) if base_moment and base_agent else None
+        ours = projection.state_file(moment, agent)
+        noticed.questions.append(Question(path, tuple(map(str, merged.conflicts)), base_file, ours, data))
+        return
+    change = json_patch.diff(agent.data, merged.value)
+    if looking.is_rebuilt:  # the data that the run would go on with are this file's
+        _validate(looking, agent, path, found, text)
+    if choice == "ours":
+        noticed.overruled.append(Refusal(path, Refused("the run's version was chosen", path=path), data))
+    if not change:
+        looking.find(path, "was changed but says the same as the run; it is written anew", settles=True)
+        return
+    _validate(looking, agent, path, found | {"data": merged.value}, text)
+    trace = looking.store.trace(path)
+    record = Edited(
+        agent=agent.path, file=path, by=trace.by, saved=trace.at, sha=sha(data), base=seq, patch=change,
+        says=tuple(_say(change)),
+    )  # fmt: skip
+    noticed.edits.append(Edit(record))
+
+
+def _state_file(moment: Moment, agent: AgentMoment, path: str) -> dict[str, Any]:
+    found: dict[str, Any] = jsontext.load(projection.state_file(moment, agent).decode(), path)
+    return found
+
+
+def _check_owner(moment: Moment, agent: AgentMoment, path: str, schema: Any) -> None:
+    """Nothing else in the file says whose it is."""
+    for other in moment.agents.values():
+        if other.path != agent.path and schema == projection.schema_of_state(other):
+            whose = f"the agent {other.path}" if other.path else "the run's own agent"
+            raise foreign(path, f"it is the file of {whose}: it names {short(schema)}")
+
+
+def _check_the_rest(path: str, found: dict[str, Any], was: list[dict[str, Any]]) -> None:
+    """Everything beside `data` must say what the runtime has written there, now or when the file was written."""
+    for key, value in found.items():
+        if key in ("data", "at", "$schema"):
+            continue
+        if not any(key in file and json_patch.same(file[key], value) for file in was):
+            raise Refused(
+                f"`{key}` can't be changed here", path=path, why=f"it says {short(value)}, and only `data` is yours",
+                remedy=_REMEDIES.get(key, "put your change inside `data`"),
+            )  # fmt: skip
+
+
+_REMEDIES = {
+    "status": "to go on or to stop, use `satchel resume`, or a signal",
+    "open": "to have an item done again, untick it in todo.md",
+    "waiting_for": "answer in approvals/, or with `satchel answer`",
+}
+
+
+def _validate(looking: Looking, agent: AgentMoment, path: str, whole: dict[str, Any], text: str) -> None:
+    """Against the schema of the agent's own state type, and where the agent's code may be run, against the type."""
+    own: Any = None
+    try:
+        schema_path = f"{SCHEMAS}/{agent.folder}data.json"
+        own = jsontext.load(jsontext.decode(looking.store.read(schema_path).data, schema_path), schema_path)
+    except (FileNotFoundError, InvalidFile):
+        pass  # never written or damaged: the type itself is asked below
+    found = schemas.problems(
+        "state", whole, place=jsontext.place_of(text), data_schema=own if isinstance(own, dict | bool) else None
+    )
+    if found:
+        raise InvalidFile(path, found)
+    if looking.check_data is not None:
+        try:
+            looking.check_data(agent.path, whole["data"])
+        except UsageError as error:
+            raise Refused(
+                "the agent's state type does not take this", path=path, why=error.why, remedy="correct `data`"
+            ) from error
+
+
+def _say(change: Patch) -> list[str]:
+    said = []
+    for each in change[:_TOLD]:
+        place = "data" + str(each["path"]).replace("/", ".")
+        verb = {"add": "is now", "replace": "is now", "remove": "is removed"}[str(each["op"])]
+        said.append(f"{place} {verb}" + (f" {short(each['value'])}" if "value" in each else ""))
+    if len(change) > _TOLD:
+        said.append(f"and {len(change) - _TOLD} more changes of the data")
+    return said
+
+
+def _before_the_run(looking: Looking, path: str) -> None:
+    """A state that is there before there is a journal."""
+    try:
+        stamped = stamp.read_json(looking.store.read(path).data)
+    except FileNotFoundError:
+        return
+    looking.refuse(path, no_journal(path, stamped.stamp.seq if stamped.stamp else None))
+
+
+def no_journal(path: str, seq: int | None) -> Refused:
+    if seq is None:
+        return Refused(
+            "is there before the first run", path=path,
+            why="the state begins as the agent's state type says",
+            remedy="move it away, and give the agent its input through settings or a step",
+        )  # fmt: skip
+    return Refused(
+        f"belongs to a run whose journal is not here (it stands at record {seq})", path=path,
+        remedy="copy the folders journal/ and checkpoints/ back, or move this file away to begin anew",
+    )  # fmt: skip

@@ -1,0 +1,137 @@
+"""steps/: a person may put another `result` into a file, or `"redo": true`. The rest says what has happened."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from ....schemas import short
+from ...base import InvalidFile, Refused, stamp
+from ...formats import jsontext
+from ...journal.records import NOTHING, Edited, OfCall, StepCompleted, StepEdit, StepFailed
+from ...state import AgentMoment, json_patch
+from ...views import projection
+from .findings import Edit, Looking, StillMoving
+from .origin import ahead, foreign, is_blank, is_of_run, sha
+
+
+def look(looking: Looking, agent: AgentMoment) -> None:
+    store, noticed = looking.store, looking.noticed
+    noticed.shown[agent.path] = {}
+    expected = {file.path: file.record for file in projection.step_files(agent, projection.steps_shown(store))}
+    for folder in store.folders(agent.folder + projection.STEPS):
+        for entry in store.list(folder):
+            if projection.is_step_file(entry.path):  # others are a desktop's or an editor's
+                with suppress(StillMoving):
+                    _look(looking, agent, entry.path, expected.get(entry.path))
+
+
+def _look(looking: Looking, agent: AgentMoment, path: str, record: OfCall | None) -> None:
+    store, moment, noticed = looking.store, looking.moment, looking.noticed
+    if record is not None and looking.is_as_listed(path):
+        noticed.versions[path], noticed.shown[agent.path][path] = looking.listed[path], record
+        return
+    try:
+        data, version = store.read(path)
+    except FileNotFoundError:
+        return
+    stamped = stamp.read_json(data)
+    is_ours = stamped.untouched and is_of_run(data, moment.run_id)
+    if not is_ours:
+        found = looking.steady(path)
+        if found is None:
+            return
+        data, version = found
+        stamped = stamp.read_json(data)
+    noticed.versions[path] = version
+    if (later := ahead(path, stamped, moment)) is not None:
+        looking.refuse(path, later)
+    elif is_ours or is_blank(data):
+        assert is_blank(data) or stamped.stamp is not None
+        if record is None:
+            noticed.leftovers.append(path)
+        elif stamped.stamp and projection.step_file(moment, record, stamped.stamp[:2]) == data:
+            noticed.shown[agent.path][path] = record
+        elif is_blank(data):
+            looking.find(path, "was empty; it is restored")
+    elif looking.is_merged(agent, path, sha(data)):
+        looking.find(path, "holds an edit that was merged before; it is written anew")
+        _let_go(looking, agent, path, record)
+    else:
+        try:
+            _edited(looking, agent, path, data, record)
+            _let_go(looking, agent, path, record)
+        except (InvalidFile, Refused) as refused:
+            looking.refuse(path, refused, data)
+
+
+def _let_go(looking: Looking, agent: AgentMoment, path: str, record: OfCall | None) -> None:
+    """Let the file be written anew if it still shows something afterwards, and else be removed."""
+    if record is None:
+        looking.noticed.leftovers.append(path)
+    else:
+        looking.noticed.shown[agent.path][path] = msgspec.structs.replace(record)  # another object: not up to date
+
+
+def _edited(looking: Looking, agent: AgentMoment, path: str, data: bytes, record: OfCall | None) -> None:
+    moment, noticed = looking.moment, looking.noticed
+    found = jsontext.load(jsontext.decode(data, path), path)
+    if not isinstance(found, dict):
+        raise Refused("is not an object any more", path=path, remedy="edit `result` only, or add `redo`: true")
+    if found.get("run_id", moment.run_id) != moment.run_id:
+        raise foreign(path, f"it says it is of the run {short(found['run_id'])}")
+    if isinstance(found.get("agent", ""), str) and found.get("agent", "") != agent.path:
+        raise foreign(path, f"it says it is of the agent {short(found.get('agent', ''))}")
+    if record is None:
+        raise Refused(
+            "is of a step whose item is not open any more", path=path, why="what came of it has been committed",
+            remedy="to have the item done again, untick it in todo.md",
+        )  # fmt: skip
+    was: dict[str, Any] = jsontext.load(projection.step_file(moment, record).decode(), path)
+    for key, value in found.items():
+        if key not in ("at", "result", "redo", "$schema") and not (key in was and json_patch.same(was[key], value)):
+            raise Refused(
+                f"`{key}` can't be changed here", path=path,
+                why=f"it says {short(value)}, which is not what has happened",
+                remedy="edit `result`, or add `redo`: true to have the step done again",
+            )  # fmt: skip
+    redo = found.get("redo", False)
+    if not isinstance(redo, bool):
+        raise Refused("`redo` is true or false", path=path, why=f"it says {short(redo)}", remedy="write `true`")
+    is_new = "result" in found and not json_patch.same(found["result"], was["result"])
+    if not redo and not is_new:
+        looking.find(path, "was changed but says the same; it is written anew")
+        return
+    if redo and is_new:
+        raise Refused(
+            "has another `result` and `redo`: true", path=path, why="a step is done again or its result is given",
+            remedy="remove one of the two",
+        )  # fmt: skip
+    if not redo and isinstance(record, StepCompleted) and record.how == "answered":
+        raise Refused(
+            "an answer on record can't be changed", path=path, why="the agent relies on what a person has said",
+            remedy="add `redo`: true to have the question asked again",
+        )  # fmt: skip
+    result = NOTHING if redo else Raw(jsontext.dump(found["result"]).encode())
+    trace = looking.store.trace(path)
+    noticed.edits.append(
+        Edit(
+            Edited(
+                agent=agent.path, file=path, by=trace.by, saved=trace.at, sha=sha(data),
+                step=StepEdit(scope=record.scope, key=record.key, redo=redo, result=result),
+                says=(_say(agent, record, redo, found),),
+            )
+        )
+    )  # fmt: skip
+
+
+def _say(agent: AgentMoment, record: OfCall, redo: bool, found: dict[str, Any]) -> str:
+    title = agent.scopes[record.scope].title
+    call = f"{record.step}{record.call}" + (f" of {title!r}" if title else "")
+    if not redo:
+        return f"{call} is taken to have returned {short(found['result'])}"
+    is_effect = not isinstance(record, StepCompleted | StepFailed) or record.effect
+    return f"{call} will be done again" + (", although it is an effect" if is_effect else "")

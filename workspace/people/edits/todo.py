@@ -1,0 +1,263 @@
+"""todo.md: items ticked, unticked, dropped, added, moved and reworded, and all the prose around them."""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import re
+from collections.abc import Iterator
+
+from ...base import InvalidFile, Refused, Stamped, decode, stamp
+from ...journal.records import Doubt, Edited, OfCall, StepCompleted
+from ...state import AgentMoment, Scope
+from ...todo import Changes, Plan, Task, between, changes, merge_plans
+from ...views import projection
+from .findings import Edit, Looking, Question, Refusal
+from .origin import ahead, foreign, is_blank, sha
+from .state import no_journal
+
+_TOLD = 8
+_SHOWN = 60
+
+
+def look(looking: Looking, agent: AgentMoment) -> None:
+    store, moment, noticed = looking.store, looking.moment, looking.noticed
+    path, owner = agent.folder + projection.TODO, projection.owner(moment, agent)
+    try:
+        if store.version(path) is None:
+            raise FileNotFoundError(path)
+        data, version = store.read(path)
+        stamped = stamp.read_markdown(data, owner)
+    except FileNotFoundError:
+        if not agent.has_plan:
+            return
+        data, stamped = b"", Stamped(None, b"", False)
+    if not stamped.untouched:
+        found = looking.steady(path)
+        if found is None or (is_blank(found.data) and agent.has_plan):
+            if agent.has_plan:
+                looking.find(path, f"was {'missing' if found is None else 'empty'}; it is restored")
+            if found:
+                noticed.versions[path] = found.version
+            return
+        data, version = found
+        stamped = stamp.read_markdown(data, owner)
+    noticed.versions[path] = version
+    try:
+        if not agent.has_plan:
+            _before_the_agent(looking, agent, path, stamped)
+        elif (later := ahead(path, stamped, moment)) is not None:
+            looking.refuse(path, later)
+        elif stamped.untouched:
+            assert stamped.stamp is not None
+            if stamped.stamp.seq < moment.seq:
+                looking.lags(path, stamped.stamp.seq)
+        elif looking.is_merged(agent, path, sha(data)):
+            looking.find(path, "holds an edit that was merged before; it is written anew")
+        else:
+            edited(looking, agent, path, data)
+    except (InvalidFile, Refused) as error:
+        looking.refuse(path, error, data if agent.has_plan else None)
+
+
+def _text(stamped: Stamped, path: str) -> str:
+    text = decode(stamped.body, path)
+    if "\0" in text:
+        raise Refused(
+            "holds bytes that are no text", path=path, why="it was copied or written only in part",
+            remedy="write it once more",
+        )  # fmt: skip
+    return ("\ufeff" if stamped.body.startswith(codecs.BOM_UTF8) else "") + text
+
+
+def _before_the_agent(looking: Looking, agent: AgentMoment, path: str, stamped: Stamped) -> None:
+    """A plan where there was none is taken as it is."""
+    if stamped.stamp is not None:
+        raise no_journal(path, stamped.stamp.seq)
+    text = _text(stamped, path)
+    if problems := Plan(text).problems():
+        raise InvalidFile(path, problems)
+    for warning in _warnings(Plan(text)):
+        looking.find(path, warning)
+    looking.noticed.plans[agent.path] = text
+
+
+def edited(looking: Looking, agent: AgentMoment, path: str, data: bytes) -> None:
+    """What a file comes to that is not as the run wrote it: an edit, a question, or nothing new."""
+    moment, noticed, now = looking.moment, looking.noticed, agent.plan
+    stamped = stamp.read_markdown(data, projection.owner(moment, agent))
+    text = _text(stamped, path)
+    if stamped.stamp is None and hashlib.sha256(text.encode()).hexdigest() == agent.adopted:
+        looking.find(path, f"was still as it was before the run began; it is brought to {moment.seq}")
+        return
+    if _STAMP_CUT_OFF.search(data):
+        text = text[: text.rindex("<")]
+        if text.rstrip() != now.text.rstrip():
+            raise _cut_off(path, "its last line is a part of the stamp that the run had put there")
+    if text.rstrip() == now.text.rstrip():
+        looking.find(path, "had another stamp but says the same; it is written anew", settles=True)
+        return
+    base, base_file = _base(looking, agent, path, stamped)
+    theirs = Plan(text)
+    if stamped.stamp is None and _is_cut_off(projection.todo_file(moment, agent), data, theirs, now):
+        raise _cut_off(path, "it is the beginning of the file that the run has written")
+    known = {problem[1:] for plan in (base, now) if plan is not None for problem in plan.problems()}
+    if problems := [problem for problem in theirs.problems() if problem[1:] not in known]:
+        raise InvalidFile(path, problems)
+    choice = looking.choice(path)
+    prefer = choice if choice in ("ours", "theirs") else None
+    merged = merge_plans(now if choice == "edited" else base, now, theirs, prefer=prefer)
+    if merged.conflicts and not (
+        choice == "edited" and {each.why for each in merged.conflicts} == {"everything_removed"}
+    ):
+        ours = projection.todo_file(moment, agent)
+        noticed.questions.append(Question(path, tuple(map(str, merged.conflicts)), base_file, ours, data))
+        return
+    after = theirs if merged.conflicts else merged.plan.copy()
+    after.identify(agent.highest_id)
+    if choice == "ours":
+        noticed.overruled.append(Refusal(path, Refused("the run's version was chosen", path=path), data))
+    splices = between(list(now.lines), list(after.lines))
+    if not splices:
+        looking.find(path, "was changed but says the same as the run; it is written anew", settles=True)
+        return
+    done = changes(now, after)
+    redone = tuple(pair.after.id for pair in (*done.unticked, *done.restarted) if pair.after.id and pair.after.is_leaf)
+    dropped = tuple(
+        key for key in agent.scopes
+        if key not in redone and key[:1] not in ("", "_") and now.is_to_do(key) and not after.is_to_do(key)
+    )  # fmt: skip
+    trace = looking.store.trace(path)
+    record = Edited(
+        agent=agent.path, file=path, by=trace.by, saved=trace.at, sha=sha(data),
+        base=stamped.stamp.seq if base and stamped.stamp else None,
+        plan=tuple(splices), outline=after.outline() if len(after) > _WORTH_KEEPING else [],
+        redone=redone, dropped=dropped,
+        says=(*_say(agent, done), *_warnings(theirs, base, now)) or ("the text around the items",),
+    )  # fmt: skip
+    noticed.edits.append(Edit(record, after, tuple(_doubts(agent, dropped))))
+
+
+_STAMP_CUT_OFF = re.compile(rb"(?:\A|\n)<(?:!(?:-(?:-(?: (?:s[a-z]*(?: [0-9a-f.]*(?: -?-?)?)?)?)?)?)?)?\Z")
+
+
+def _cut_off(path: str, why: str) -> Refused:
+    return Refused(
+        "ends in the middle", path=path, why=why,
+        remedy="to remove something at its end, leave the last line, the stamp",
+    )  # fmt: skip
+
+
+def _is_cut_off(whole: bytes, data: bytes, theirs: Plan, now: Plan) -> bool:
+    """Whether a save or a copy of the file was cut off. One that ends after a whole line and lacks items is asked
+    about like any other; but it must not be obeyed in what it lacks of words and prose."""
+    if not data or not whole.startswith(data):
+        return False
+    return len(theirs) == len(now) or not data.endswith(b"\n")
+
+
+_WORTH_KEEPING = 1000
+"""Items from which on a later opening is spared the parsing."""
+
+
+def _base(
+    looking: Looking, agent: AgentMoment, path: str, stamped: Stamped
+) -> tuple[Plan, bytes] | tuple[None, None]:  # fmt: skip
+    """The plan that the file was made from, and its file; None if it doesn't say, or nobody knows any more."""
+    if stamped.stamp is None:
+        return None, None
+    moment = looking.history.at(stamped.stamp.seq)
+    if moment is None:
+        return None, None
+    was = moment.agents.get(agent.path)
+    if was is None or not was.has_plan or not _wrote(was.plan, projection.owner(looking.moment, agent), stamped):
+        raise foreign(path, f"its stamp is not one that this run has written at record {stamped.stamp.seq}")
+    return was.plan, projection.todo_file(moment, was)
+
+
+def _wrote(plan: Plan, owner: str, stamped: Stamped) -> bool:
+    assert stamped.stamp is not None
+    return stamp.sha_of_markdown(plan.text.encode(), owner).decode() == stamped.stamp.sha
+
+
+def _doubts(agent: AgentMoment, scopes: tuple[str, ...]) -> Iterator[Doubt]:
+    """Taking an item out of the plan does not settle what it may have done."""
+    for key in scopes:
+        for started in agent.scopes[key].started.values() if key in agent.scopes else ():
+            identity = {name: getattr(started, name) for name in OfCall.__struct_fields__}
+            yield Doubt(**identity, id="", why="unreached")
+
+
+def _warnings(theirs: Plan, *before: Plan | None) -> list[str]:
+    """Of new list items that have no checkbox, though those around them do."""
+    known = {text for plan in before if plan is not None for text in plan.without_checkbox()}
+    new = [(text, line) for text, line in theirs.without_checkbox().items() if text not in known]
+    return [
+        f"line {line}: {_quoted(text)} has no checkbox, so it is text and not an item; write {_quoted(_boxed(text))}"
+        for text, line in new[:_TOLD]
+    ]
+
+
+def _boxed(text: str) -> str:
+    bullet, _, rest = text.partition(" ")
+    return f"{bullet} [ ] {rest.strip()}"
+
+
+def _say(agent: AgentMoment, done: Changes) -> Iterator[str]:
+    """What it means for the run, an item a line."""
+    lines: list[str] = []
+    for pair in (*done.unticked, *done.restarted):
+        if pair.after.is_leaf:
+            lines.append(f"{_item(pair.after)} will be done again{_again(agent, pair.after)}")
+    lines += [f"{_item(pair.after)} counts as done{_steps_so_far(agent, pair.after)}" for pair in done.ticked]
+    lines += [f"{_item(pair.after)} is dropped{_steps_so_far(agent, pair.after)}" for pair in done.cancelled]
+    lines += [f"{_item(task)} is removed and won't be done{_steps_so_far(agent, task)}" for task in done.removed]
+    lines += [
+        f"{_item(pair.after)} {'counts as done' if pair.after.is_finished else 'is wanted again'}"
+        for pair in done.revived
+    ]
+    lines += [f"{_item(task)} is new" for task in done.added]
+    lines += [f"{_item(pair.before)} now reads {_quoted(pair.after.text)}" for pair in done.reworded]
+    if done.moved:
+        lines.append("the order of the items is another one")
+    yield from lines[:_TOLD]
+    if len(lines) > _TOLD:
+        yield f"and {len(lines) - _TOLD} more changes of items"
+
+
+def _item(task: Task) -> str:
+    return f"item {task.id} ({_quoted(task.text)})" if task.id else f"the item {_quoted(task.text)}"
+
+
+def _quoted(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…")
+
+
+def _again(agent: AgentMoment, task: Task) -> str:
+    """`: 4 steps anew; send("a") of 10:02 is kept`."""
+    key = task.id or ""
+    scope = agent.scope(key, task.text)
+    effects = [record for record in scope.done.values() if record.effect]
+    known = agent.results.get(key)
+    steps = known.steps if known else len(scope.done) - len(effects)
+    said = f": {steps} step{'' if steps == 1 else 's'} anew" if steps else ""
+    kept = [_kept(scope, record) for record in effects[:_TOLD]]
+    if kept:
+        more = f" and {len(effects) - _TOLD} more effects" if len(effects) > _TOLD else ""
+        said += f"{';' if said else ':'} {', '.join(kept)}{more} {'is' if len(effects) == 1 else 'are'} kept"
+    return said
+
+
+def _kept(scope: Scope, record: StepCompleted) -> str:
+    when = scope.when.get(record.key, "")
+    return f"{record.step}{record.call}" + (f" of {when[11:16]}" if when else "")
+
+
+def _steps_so_far(agent: AgentMoment, task: Task) -> str:
+    scope = agent.scopes.get(task.id or "")
+    if scope is None or not (scope.done or scope.started):
+        return ""
+    count = len(scope.done)
+    kept = f"; what its {count} finished step{'' if count == 1 else 's'} returned no longer counts"
+    doubt = "; you are asked whether what it had begun has happened" if scope.started else ""
+    return (kept if count else "") + doubt

@@ -1,0 +1,153 @@
+"""Where the files of tasks that are done go: into `inbox/done/`, or `inbox/moved/` if they were handed on.
+
+A program may still have such a file open for writing. Then it goes into `inbox/open/` first, in a folder that is called
+after where it belongs and what it was as a task. So nothing that is written into it later is lost. The same is done
+with a file that could not be taken and is kept as rejected.
+"""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import suppress
+
+from ...base import InvalidFile
+from ...state import Moment, TaskFile
+from ...store import Store
+from ...views import is_left_open
+from ..edits.origin import sha
+
+FOLDER = "inbox"
+READ_LIMIT = 1 << 30
+_DONE = f"{FOLDER}/done"
+_OPEN = f"{FOLDER}/open"
+_REJECTED = "rejected"
+CANCELLED = f"{FOLDER}/cancelled"
+"""Where a person puts a file under a task's name, so that the task is not done. It is used up with that task."""
+
+
+def put_away(store: Store, moment: Moment) -> None:
+    """Move the files of all tasks that are done into `inbox/done/`, durably, and those handed on into `inbox/moved/`.
+    Called before the next is taken, and before anybody opens the workspace: see `Moment`.
+
+    A file that a program has open for writing goes into `inbox/open/` first: what is written into it yet is another
+    task, see `bring_back`.
+    """
+    bring_back(store)
+    for id, task in moment.tasks_done.items():
+        _use_up(store, task.file, id)
+        if store.version(task.file) is None:
+            for folder in (_aside(task), f"{FOLDER}/{task.to}", FOLDER):  # in this order: it must not be in none
+                store.settle(folder)
+            continue
+        if sha_of(store, task.file) != task.sha256:
+            continue  # another task by now
+        with suppress(FileNotFoundError):
+            _move(store, task, id)
+
+
+def is_cancelled(store: Store, file: str) -> bool:
+    """Whether a person wants the task that was taken from this file not to be done. That the file is gone says
+    nothing."""
+    return store.version(_wish_of(file)) is not None
+
+
+def _use_up(store: Store, file: str, id: str) -> None:
+    if is_cancelled(store, file):
+        with suppress(FileNotFoundError):
+            store.rename(_wish_of(file), _place(store, file, f"{FOLDER}/done", sha_of(store, _wish_of(file)), id))
+
+
+def _wish_of(file: str) -> str:
+    return f"{CANCELLED}/{file.rpartition('/')[2]}"
+
+
+def _move(store: Store, task: TaskFile, id: str) -> None:
+    if store.has_writer(task.file):
+        _put_aside(store, task.file, _aside(task))
+        return
+    to = _place(store, task.file, f"{FOLDER}/{task.to}", task.sha256, id)
+    store.rename(task.file, to)
+    if store.has_writer(to) or sha_of(store, to) != task.sha256:
+        _put_aside(store, to, _aside(task))  # a program has opened it, or saved into it, while it was moved
+
+
+def take_back(store: Store, file: str, sha256: str) -> None:
+    """Move the file of a task that was done into the inbox again: nobody will remember that it was."""
+    stem = file.rpartition("/")[2].rpartition(".")[0]
+    for entry in store.list(_DONE):
+        if entry.path.startswith(f"{_DONE}/{stem}.") and sha_of(store, entry.path) == sha256:
+            store.rename(entry.path, _place(store, file, FOLDER))
+            return
+
+
+def discard(store: Store, path: str, sha256: str) -> None:
+    """Remove a file of the inbox that is kept as rejected. What a program that still has it open writes into it yet is
+    a task."""
+    if store.has_writer(path):
+        _put_aside(store, path, f"{_OPEN}/{_REJECTED}-{sha256}")
+    else:
+        store.remove(path)
+
+
+def _aside(task: TaskFile) -> str:
+    return f"{_OPEN}/{task.to}-{task.sha256}"
+
+
+def _put_aside(store: Store, path: str, folder: str) -> None:
+    store.rename(path, _place(store, path, folder))
+
+
+def _place(store: Store, path: str, folder: str, sha256: str = "", mark: str = "") -> str:
+    """Where a file goes in a folder: in the place of no other, unless that has these bytes, too. Of several with one
+    name the later ones have a `mark` in theirs."""
+    name = path.rpartition("/")[2]
+    while store.version(to := f"{folder}/{name}") is not None and not (sha256 and sha_of(store, to) == sha256):
+        stem, _, extension = name.rpartition(".")
+        name, mark = f"{stem}.{mark or secrets.token_hex(3)}.{extension}", ""
+    return to
+
+
+def bring_back(store: Store) -> None:
+    """Move the files in `inbox/open/` on that no program has open any more, or none has written for long: what has
+    changed comes back into the inbox, as another task; the rest goes where it belongs."""
+    if not has_open(store):
+        return
+    for path in changed(store):
+        store.rename(path, _place(store, path, FOLDER))
+    for path, to, sha256 in _opened(store):
+        if store.has_writer(path) or sha_of(store, path) != sha256:
+            continue
+        if to == _REJECTED:
+            store.remove(path)
+        else:
+            store.rename(path, _place(store, path, f"{FOLDER}/{to}", sha256))
+    store.tidy(_OPEN)
+
+
+def has_open(store: Store) -> bool:
+    """Whether a file of a task that is done may come back into the inbox."""
+    return any(store.folders(_OPEN))
+
+
+def changed(store: Store) -> list[str]:
+    """The files in `inbox/open/` that are to come back into the inbox."""
+    return [
+        path for path, _, sha256 in _opened(store)
+        if (not store.has_writer(path) or is_left_open(store, path)) and sha_of(store, path) != sha256
+    ]  # fmt: skip
+
+
+def _opened(store: Store) -> list[tuple[str, str, str]]:
+    """Each file in `inbox/open/`, the folder that it belongs into, and the SHA-256 that it had as a task."""
+    found = []
+    for folder in store.folders(_OPEN):
+        to, _, sha256 = folder.rpartition("/")[2].partition("-")
+        found += [(entry.path, to, sha256) for entry in store.list(folder)]
+    return found
+
+
+def sha_of(store: Store, path: str) -> str:
+    """The SHA-256 of a file; empty if it can't be read."""
+    with suppress(FileNotFoundError, InvalidFile):
+        return sha(store.read(path, limit=READ_LIMIT).data)
+    return ""

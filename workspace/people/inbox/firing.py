@@ -1,0 +1,47 @@
+"""A firing: the task that `satchel serve` puts into the inbox when a time of `schedule:` has come.
+
+It is known by the name of its schedule and the time it was due, and so is its file. The file is created exclusively, so
+two processes that serve a workspace make one. The moment remembers the firings that were taken last (`Moment.fired`):
+one that is made again, by a process that was frozen meanwhile, is no task any more.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from ...formats import yamltext
+from ...state import Moment
+
+_FILE = re.compile(r"inbox/schedule-([a-z0-9][a-z0-9-]*)-([0-9]{8}T[0-9]{6}Z)\.yaml")
+
+
+class Firing(NamedTuple):
+    schedule: str
+    due: str  # UTC, ISO 8601, `2026-11-23T07:30:00Z`
+
+    @property
+    def path(self) -> str:
+        return f"inbox/schedule-{self.schedule}-{re.sub('[:-]', '', self.due)}.yaml"
+
+    @property
+    def data(self) -> bytes:
+        return yamltext.dump({"kind": "schedule", "schedule": self.schedule, "due": self.due}).encode()
+
+
+def firing_at(schedule: str, due: datetime) -> Firing:
+    return Firing(schedule, f"{due.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}")
+
+
+def of_file(path: str) -> Firing | None:
+    """The firing that a file is by its name."""
+    match = _FILE.fullmatch(path)
+    try:
+        return firing_at(match[1], datetime.fromisoformat(match[2])) if match else None
+    except ValueError:
+        return None
+
+
+def was_taken(moment: Moment, firing: Firing) -> bool:
+    return any(taken.due == firing.due for taken in moment.fired.get(firing.schedule, ()))

@@ -1,0 +1,136 @@
+"""Hands untaken tasks on, to another workspace or to a folder: none is lost, and none is handed on twice.
+
+The copy first lies in the target under a hidden name, which nobody takes; then it is recorded that it is to be handed
+on; then it gets its own name; then that is recorded. After a crash in between, whether the hidden name is still there
+tells whether it was handed on: what has become of the file since does not matter.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from ...base import DEFINITION, InvalidFile, SatchelError, UsageError, urls
+from ...formats import Definition
+from ...inspect import Report
+from ...journal import Journal
+from ...journal.records import TaskDone, TaskTaken
+from ...state import Moment
+from ...store import Store, open_store
+from ..edits.origin import sha
+from . import archive, inbox
+from .archive import FOLDER, READ_LIMIT
+from .inbox import Found
+
+
+def redirect(
+    store: Store, moment: Moment, journal: Journal, definition: Definition, report: Report
+) -> None:  # fmt: skip
+    """Hand the waiting tasks on to where `redirect_to:` says, if it says so. What goes wrong over there is reported,
+    and the tasks stay. Messages stay, too: they are for this agent. Only for whoever has the workspace open."""
+    if not definition.redirect_to:
+        return
+    handed = 0
+    try:
+        target, folder = _target(store, definition.redirect_to)
+        arrivals = inbox.look_until_settled(store, moment)
+        for path in arrivals.offered:
+            try:
+                found = arrivals.read(path)
+            except InvalidFile:
+                continue  # the agent's own start refuses it
+            if found is not None and found.said.kind == "task":
+                _hand_over(store, moment, journal, found, target, folder)
+                handed += 1
+    except _TargetFailed as error:
+        report.add("wanted", f"tasks stay in {FOLDER}/, as they can't be handed on: {error}")
+    if handed:
+        word = "task was" if handed == 1 else "tasks were"
+        report.add("done", f"{handed} {word} handed on to {definition.redirect_to}")
+
+
+def finish(store: Store, moment: Moment, journal: Journal, definition: Definition, report: Report) -> None:
+    """Finish what a crash has interrupted, where `redirect_to:` still says that it is to go: the journal may be a
+    stranger's, and does not decide what is written outside the workspace."""
+    for task in [task for task in moment.tasks.values() if task.handed_to]:
+        try:
+            target, path = _as_handed_to(store, moment, definition, task)
+            _show(target, path)
+        except _TargetFailed as error:
+            report.add("wanted", f"{task.file} is half handed on, which is finished when it can be: {error}")
+            continue
+        _done(store, moment, journal, task.id, task.handed_to)
+        report.add("done", f"{task.file} was being handed on; it is, as {task.handed_to}")
+
+
+def _as_handed_to(store: Store, moment: Moment, definition: Definition, task: TaskTaken) -> tuple[Store, str]:
+    """The store and the path in it that a task was being handed on to, if a hand-over of this run ends there."""
+    if not definition.redirect_to:
+        raise _TargetFailed(f"it was on its way to {task.handed_to}, and workspace.yaml has no `redirect_to` any more")
+    target, folder = _target(store, definition.redirect_to)
+    path = folder + _name(moment, task.id, task.sha256, task.file)
+    if task.handed_to != f"{target.url}/{path}":
+        raise _TargetFailed(f"it was on its way to {task.handed_to}, and `redirect_to` is {definition.redirect_to} now")
+    with suppress(FileNotFoundError):
+        if sha(target.read(_hidden(path), limit=READ_LIMIT).data) != task.sha256:
+            raise _TargetFailed(f"{target.url}/{_hidden(path)} is not the task that was taken")
+    return target, path
+
+
+class _TargetFailed(Exception):
+    """Something is wrong with where the tasks are to go. Not with this workspace."""
+
+
+def _target(store: Store, redirect_to: str) -> tuple[Store, str]:
+    """The store, and the folder in it with a `/` at its end."""
+    try:
+        target = open_store(urls.checked(urls.resolve(store.url, redirect_to)))
+        if target.url == store.url or target.url == f"{store.url}/{FOLDER}":
+            raise UsageError("is this run's own inbox", path=redirect_to, remedy="name another one in redirect_to")
+        return target, f"{FOLDER}/" if target.version(DEFINITION) is not None else ""
+    except SatchelError as error:
+        raise _TargetFailed(str(error)) from error
+
+
+def _hand_over(
+    store: Store, moment: Moment, journal: Journal, found: Found, target: Store, folder: str
+) -> None:  # fmt: skip
+    id = f"t{moment.tasks_taken + 1}"
+    path = folder + _name(moment, id, found.sha256, found.path)
+    try:
+        target.replace(_hidden(path), found.data)
+    except SatchelError as error:
+        raise _TargetFailed(str(error)) from error
+    to = f"{target.url}/{path}"
+    archive.put_away(store, moment)
+    journal.add(TaskTaken(id=id, scope="", file=found.path, sha256=found.sha256, handed_to=to))
+    journal.flush()
+    _show(target, path)
+    _done(store, moment, journal, id, to)
+
+
+def _show(target: Store, path: str) -> None:
+    """Give a file that lies there under its hidden name its own."""
+    try:
+        if target.version(_hidden(path)) is not None:
+            target.rename(_hidden(path), path)
+        else:
+            target.settle(path.rpartition("/")[0])  # it may have got its name a moment before a kill
+    except (SatchelError, FileNotFoundError) as error:
+        raise _TargetFailed(str(error)) from error
+
+
+def _done(store: Store, moment: Moment, journal: Journal, id: str, to: str) -> None:
+    journal.add(TaskDone(id=id, moved_to=to))
+    journal.flush()
+    archive.put_away(store, moment)
+
+
+def _name(moment: Moment, id: str, sha256: str, file: str) -> str:
+    """What the file of a task is called over there: no other task has this name, of any run."""
+    stem, _, extension = file.rpartition("/")[2].rpartition(".")
+    return f"{stem[:100]}.{moment.run_id}-{id}-{sha256[:8]}.{extension}"
+
+
+def _hidden(path: str) -> str:
+    folder, slash, name = path.rpartition("/")
+    return f"{folder}{slash}.{name}.part"

@@ -1,0 +1,346 @@
+"""The inbox: what a file dropped into `inbox/` is, which of them nobody has taken yet, and where they go afterwards.
+
+`*.md` is text, `*.yaml` is a JSON value; both are tasks, but for a YAML that says `kind: message`. A task is known by
+its file's name and SHA-256: another file under an old name is another task, and the same one, come back after a power
+failure, is not.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from ....schemas import Problem, short
+from ...base import InvalidFile, decode, place, slug
+from ...formats import yamltext
+from ...journal import Journal
+from ...journal.records import TaskDone, TaskTaken
+from ...state import Kept, Moment, blobs, scope_of_task
+from ...store import Content, Store, Version
+from ...views import BRIEF, Settling, Stage, stable_read
+from ..edits.findings import Refusal
+from ..edits.origin import sha
+from ..edits.rejected import reject
+from . import firing
+from .archive import FOLDER, READ_LIMIT, bring_back, changed, discard, put_away, sha_of
+from .firing import Firing
+
+LIMIT = 1 << 20
+"""Bytes of a task. What is larger belongs into a file of its own, which the task can name."""
+
+Kind = Literal["task", "message", "schedule"]
+
+_TEXT = (".md",)
+_DATA = (".yaml", ".yml")
+_REJECTED = re.compile(r"\.rejected(-[0-9]+)?\.[^./]+\Z")
+_SENT = re.compile(r"inbox/([0-9]{8}T[0-9]{6})\.[0-9]{6}Z-[0-9a-f]{6}[-.]")
+
+
+class Said(NamedTuple):
+    """What a file says: a text, or the value of a YAML, as JSON."""
+
+    kind: Kind
+    content: bytes
+    firing: Firing | None = None  # of a schedule, which has no other content
+
+
+class Found(NamedTuple):
+    """A file that can be taken."""
+
+    path: str
+    sha256: str
+    said: Said
+    data: bytes
+
+
+# Which files there are
+
+
+def files(store: Store) -> list[str]:
+    """Those that are tasks by their names, in order. One with nothing in it is only about to be written."""
+    return [entry.path for entry in store.list(FOLDER) if entry.size and _is_task(entry.path)]
+
+
+def others(store: Store) -> list[str]:
+    """Those that a person may take for tasks, and that are none."""
+    return [
+        entry.path for entry in store.list(FOLDER)
+        if not _is_task(entry.path) and not _REJECTED.search(entry.path) and not _is_temporary(entry.path)
+    ]  # fmt: skip
+
+
+def waiting(store: Store, moment: Moment) -> list[str]:
+    """The files that nobody has taken yet."""
+    taken = known(moment)
+    names = {file for file, _ in taken}
+    return [
+        path for path in files(store)
+        if (path not in names or (path, sha_of(store, path)) not in taken) and not _was_fired(moment, path)
+    ]  # fmt: skip
+
+
+def _was_fired(moment: Moment, path: str) -> bool:
+    """It is a firing that was taken before, and was made again."""
+    found = firing.of_file(path)
+    return found is not None and firing.was_taken(moment, found)
+
+
+def known(moment: Moment) -> set[tuple[str, str]]:
+    """The files, with their hashes, that are taken, or done with and perhaps not yet gone."""
+    taken = {(task.file, task.sha256) for task in moment.tasks.values()}
+    return taken | {(task.file, task.sha256) for task in moment.tasks_done.values()}
+
+
+def has_work(store: Store, moment: Moment) -> bool:
+    """Whether a completed run has something to do: a task that was taken and is not done, or a new one."""
+    return any(not task.handed_to for task in moment.tasks.values()) or bool(new_tasks(store, moment))
+
+
+def new_tasks(store: Store, moment: Moment) -> list[str]:
+    """The waiting files that a completed run is entered again for: tasks that its agent could not take before. So an
+    agent that never looks into its inbox is entered once for each file."""
+    return [
+        path for path in waiting(store, moment)
+        if moment.untaken.get(path, "none") != sha_of(store, path) and _kind(store, path) != "message"
+    ] + changed(store)  # fmt: skip
+
+
+Offered = Mapping[str, Version | None]
+"""The files that an agent could have taken: those that held still at its last look, or that lay there when it was
+called if it has not looked."""
+
+
+def offered(store: Store, moment: Moment) -> Offered:
+    """To an agent that is about to be called."""
+    return {path: store.version(path) for path in waiting(store, moment)}
+
+
+def untaken(store: Store, moment: Moment, offered: Offered) -> dict[str, str]:
+    """Of the files that were `offered` those that still wait, unchanged, with their SHA-256."""
+    left = {path: sha_of(store, path) for path in waiting(store, moment) if path in offered}
+    return {path: sha256 for path, sha256 in left.items() if store.version(path) == offered[path]}
+
+
+def _is_task(path: str) -> bool:
+    name = path.rpartition("/")[2]
+    return name.lower().endswith((*_TEXT, *_DATA)) and not _is_temporary(path) and not _REJECTED.search(path)
+
+
+def _is_temporary(path: str) -> bool:
+    """What editors and copying programs leave for a moment."""
+    name = path.rpartition("/")[2]
+    return name.startswith((".", "#", "~")) or name.endswith(("~", ".swp", ".tmp", ".part", ".crdownload"))
+
+
+def _kind(store: Store, path: str) -> Kind | None:
+    try:
+        return parse(path, store.read(path, limit=LIMIT).data).kind
+    except (FileNotFoundError, InvalidFile):
+        return None
+
+
+def _is_as_sent(store: Store, path: str) -> bool:
+    """Whether nobody has saved a file, nor is about to, since it was sent: it was there as a whole from the first."""
+    match = _SENT.match(path)
+    if match is None or store.has_writer(path) or not (saved := store.trace(path).at):
+        return False
+    with suppress(ValueError):
+        return abs((datetime.fromisoformat(saved) - datetime.fromisoformat(f"{match[1]}Z")).total_seconds()) <= 1
+    return False
+
+
+class Arrivals:
+    """Looks at the waiting files until they have settled: somebody may be in the middle of saving one."""
+
+    def __init__(self, store: Store, moment: Moment):
+        self._store, self._moment = store, moment
+        self._settling = Settling(store)
+        self.offered: Offered = {}  # those that have settled, in order
+        self.are_changing = self.are_open = False  # some of the others, see views/stable_read.py
+
+    def look(self) -> None:
+        """Look once more."""
+        bring_back(self._store)
+        stages: dict[str, Stage] = {}
+        versions: dict[str, Version] = {}
+        for path in waiting(self._store, self._moment):
+            if (version := self._store.version(path)) is not None:
+                stages[path] = "settled" if _is_as_sent(self._store, path) else self._settling.stage(path, version)
+                versions[path] = version
+        self._settling.keep_only(stages)
+        self.offered = {path: versions[path] for path, stage in stages.items() if stage == "settled"}
+        self.are_changing, self.are_open = "changing" in stages.values(), "open" in stages.values()
+
+    def read(self, path: str) -> Found | None:
+        """A file that has settled; None if it has changed again, or is gone. InvalidFile if it can't be taken."""
+        try:
+            if _is_as_sent(self._store, path):
+                found: Content | None = self._store.read(path, limit=LIMIT)
+            else:
+                found = self._settling.read(path, limit=LIMIT)
+        except FileNotFoundError:
+            return None
+        return None if found is None else Found(path, sha(found.data), parse(path, found.data), found.data)
+
+
+def look_until_settled(store: Store, moment: Moment) -> Arrivals:
+    """For whoever can wait with everything else: half a second at most."""
+    arrivals, until = Arrivals(store, moment), time.monotonic() + BRIEF
+    arrivals.look()
+    while arrivals.are_changing and time.monotonic() < until:
+        time.sleep(stable_read.WAITS.look)
+        arrivals.look()
+    return arrivals
+
+
+# What they say
+
+
+def parse(path: str, data: bytes) -> Said:
+    """InvalidFile says what is wrong with it."""
+    if len(data) > LIMIT:
+        raise _invalid(path, "the file", "more than 1 MiB", "less", "Put what is large into a file of its own")
+    text = decode(data, path)
+    if "\0" in text:
+        raise _invalid(path, place(text, text.index("\0")), "a NUL character", "text", "Save it as text")
+    if not text.strip():
+        raise _invalid(path, "the file", "nothing", "a task", "Write what is to be done")
+    if path.lower().endswith(_TEXT):
+        return Said("task", msgspec.json.encode(text))
+    document = yamltext.load(text, path)
+    if document.root is None:
+        raise _invalid(path, "the file", "only comments", "a task", "Write what is to be done")
+    value = document.value
+    if not isinstance(value, dict) or "kind" not in value:
+        return Said("task", msgspec.json.encode(value))
+    kind, rest = value["kind"], {key: each for key, each in value.items() if key != "kind"}
+    if kind == "task":
+        return Said("task", msgspec.json.encode(rest))
+    if kind == "schedule":
+        return Said("schedule", b"", _firing(path, document, rest))
+    if kind != "message":
+        remedy = "Call the key otherwise if it is not meant for Satchel"
+        raise _invalid(path, document.place(("kind",)), short(kind), "task or message", remedy)
+    if rest.keys() != {"text"} or not isinstance(rest["text"], str):
+        keys = ", ".join(rest) or "nothing"
+        raise _invalid(path, document.place(()), keys, "`text:` beside `kind: message`, and only that", "Write it so")
+    return Said("message", msgspec.json.encode(rest["text"]))
+
+
+def _firing(path: str, document: yamltext.Document, rest: dict[str, object]) -> Firing:
+    try:
+        due = datetime.fromisoformat(str(rest.get("due", "")))
+        if rest.keys() == {"schedule", "due"} and isinstance(rest["schedule"], str) and due.tzinfo is not None:
+            return firing.firing_at(rest["schedule"], due)
+    except (ValueError, OverflowError):
+        pass
+    expected = "`schedule:`, its name, and `due:`, a time with its zone"
+    raise _invalid(path, document.place(()), ", ".join(rest) or "nothing", expected, "Write these two, and only these")
+
+
+def message(text: str) -> bytes:
+    """The file of a message."""
+    return yamltext.dump({"kind": "message", "text": text}).encode()
+
+
+def refuse(store: Store, error: InvalidFile) -> str:
+    """Move what can't be taken to `NAME.rejected.EXT`, with the reasons beside it. Returns what to say of it."""
+    try:
+        data, version = store.read(error.path or "", limit=READ_LIMIT)
+    except FileNotFoundError:
+        return ""
+    kept = reject(store, Refusal(error.path or "", error, data), "and was moved out of the way")
+    stable_read.look_again(store, error.path or "")
+    if store.version(error.path or "") == version:
+        discard(store, error.path or "", sha(data))
+    return f"{error}. It is kept as {kept}"
+
+
+# Taking them, and putting them away
+
+
+def content(store: Store, task: TaskTaken) -> object:
+    return msgspec.json.decode(blobs.fetch(store, Kept(task.content, task.blob)))
+
+
+def settled(moment: Moment) -> list[TaskDone]:
+    """What is left to record of tasks whose scope has committed, if a power failure has cut its group short."""
+    root = moment.root
+    ended = [
+        task for task in moment.tasks.values() if task.scope in root.results and task.scope not in root.scopes
+    ]  # fmt: skip
+    return [
+        done
+        for scope in {task.scope: None for task in ended}
+        for done in done_with(scope, [task.id for task in ended if task.scope == scope])
+    ]
+
+
+def done_with(scope: str, tasks: Sequence[str]) -> list[TaskDone]:
+    """What is recorded right after a scope's commit. The task whose own scope it is comes last: after that nothing is
+    known of the scope any more, and a power failure may keep only the first of a group."""
+    return [TaskDone(id=id) for id in sorted(tasks, key=lambda id: scope_of_task(id) == scope)]
+
+
+def released(moment: Moment, scope: str, kept: Sequence[str]) -> list[TaskTaken]:
+    """Tasks that an earlier attempt at a scope has taken, and the one that commits has not seen: they are the agent's
+    again."""
+    return [
+        msgspec.structs.replace(task, scope="") for task in moment.tasks.values()
+        if scope and task.scope == scope and task.id not in kept
+    ]  # fmt: skip
+
+
+def put_away_fired(store: Store, moment: Moment) -> None:
+    """Move the files of firings that were taken before, and made again, into `inbox/done/`. When none is at work."""
+    at_work = {task.file for task in moment.tasks.values()}
+    for path in files(store):
+        if path not in at_work and _was_fired(moment, path):
+            with suppress(FileNotFoundError):
+                store.rename(path, f"{FOLDER}/done/{path.rpartition('/')[2]}")
+
+
+def settle_fired(store: Store, moment: Moment, journal: Journal, offered: Offered) -> None:
+    """The agent has completed and never opened its inbox: this settles the firings that were `offered` to it."""
+    for path in [path for path in waiting(store, moment) if path in offered]:
+        found = firing.of_file(path)
+        if found is None or store.version(path) != offered[path]:
+            continue
+        put_away(store, moment)
+        id = f"t{moment.tasks_taken + 1}"
+        journal.add(
+            TaskTaken(
+                id=id, scope="", file=path, sha256=sha_of(store, path), kind="schedule", schedule=found.schedule,
+                due=found.due, unopened=True,
+            )
+        )  # fmt: skip
+        journal.add(TaskDone(id=id))
+        journal.flush()
+    put_away(store, moment)
+
+
+# Sending
+
+
+def send(store: Store, data: bytes, extension: Literal["md", "yaml"], words: str = "") -> str:
+    """Drop a file, durably; whether or not a process runs the workspace. Returns its path. InvalidFile if it could
+    not be taken. Files sort by when they were sent, and no two have one name."""
+    parse(f"{words or 'the task'}.{extension}", data)
+    while True:
+        at = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")
+        said = f"-{slug(words)}" if slug(words) else ""
+        path = f"{FOLDER}/{at}Z-{secrets.token_hex(3)}{said}.{extension}"
+        with suppress(FileExistsError):
+            store.create(path, data)
+            return path
+
+
+def _invalid(path: str, where: str, found: str, expected: str, remedy: str) -> InvalidFile:
+    return InvalidFile(path, [Problem(where, found, expected, remedy)])

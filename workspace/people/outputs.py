@@ -1,0 +1,56 @@
+"""Writes an output: what another program has put in its place is kept, and what a later owner has made stays."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ..base import Refused
+from ..journal.records import Output
+from ..store import FileChanged, Store, read_if_there
+from .edits.findings import Refusal
+from .edits.rejected import reject
+
+_READ_LIMIT = 1 << 32
+
+
+class Made(NamedTuple):
+    output: Output
+    kept: str = ""  # where a version is that another program had put there
+
+
+def write(store: Store, path: str, data: bytes, last: Output | None, check_owner: Callable[[], None]) -> Made:
+    """Make `data` the output `path`, durably. `last` is what the run has made there last; None: nothing yet.
+
+    Only that is replaced, or nothing. Of anything else it is asked first whether this process still has the workspace
+    (`check_owner` raises if not). It is kept as rejected, unless its bytes are those of `last` or of `data`. Not
+    guaranteed, on a disk: that a save in the microseconds between a look and the replacement is seen; and in a bucket,
+    whose versions are hashes: that an old request for bytes that are there again does nothing when it arrives late.
+    """
+    sha256, kept = hashlib.sha256(data).hexdigest(), ""
+    known = last.version if last else ""
+    while True:
+        try:
+            if known:
+                version = store.replace(path, data, if_version=known)
+            else:
+                store.create(path, data)
+                version = store.version(path) or ""
+            return Made(Output(sha256, len(data), version), kept)
+        except (FileChanged, FileExistsError):
+            there = read_if_there(store, path, limit=_READ_LIMIT)
+        check_owner()  # behind the look: what a later owner writes after it has another version
+        if there is None:
+            known = ""
+            continue
+        known = there.version
+        if hashlib.sha256(there.data).hexdigest() not in (sha256, last.sha256 if last else ""):
+            kept = reject(store, Refusal(path, _overruled(path), there.data), "and the agent has made it again")
+
+
+def _overruled(path: str) -> Refused:
+    return Refused(
+        "is not what the run had made", path=path, why="another program wrote it, or an attempt that was cut off",
+        remedy="put into the new version what is missing there",
+    )  # fmt: skip

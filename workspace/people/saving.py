@@ -1,0 +1,51 @@
+"""Which files of people are being saved at this moment: what `status` names, and what a start waits for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from ..base import DEFINITION
+from ..store import Store
+from ..views import STATE, STEPS, TODO, is_left_open, pause_file, stable_read
+from .approvals.question import FOLDER as APPROVALS
+from .inbox import inbox
+
+_LONGEST = 60.0
+_LOOK = 0.1
+
+
+def being_saved(store: Store, *, with_inbox: bool = False) -> list[str]:
+    """The files that a program has open for writing and that are not taken yet, as they may be half saved."""
+    if store.abilities.remote:
+        return []
+    paths = [*_files(store), *(inbox.files(store) if with_inbox else ())]
+    return [path for path in paths if store.has_writer(path) and not is_left_open(store, path)]
+
+
+def until_saved(store: Store) -> Iterator[tuple[float, str]]:
+    """Seconds to wait before the next look, and what is waited for, as long as a program is saving a file. Gives up
+    after a minute: such a file is then taken while the run is going, or left."""
+    give_up = time.monotonic() + _LONGEST
+    while (paths := being_saved(store)) and time.monotonic() < give_up:
+        yield _LOOK, paths[0]
+
+
+def said(path: str) -> str:
+    """What to tell a person of one of them."""
+    seconds = stable_read.WAITS.open_pause if path == pause_file.PATH else stable_read.WAITS.open
+    return f"{path} is being saved: it is taken when the program has closed it, or left it for {seconds:.0f} s"
+
+
+def _files(store: Store) -> Iterator[str]:
+    yield from (DEFINITION, pause_file.PATH)
+    yield from (entry.path for entry in store.list(APPROVALS))
+    yield from _of_agent(store, "")
+
+
+def _of_agent(store: Store, folder: str) -> Iterator[str]:
+    yield from (folder + TODO, folder + STATE)
+    for of_scope in store.folders(folder + STEPS):
+        yield from (entry.path for entry in store.list(of_scope))
+    for child in store.folders(f"{folder}agents"):
+        yield from _of_agent(store, f"{child}/")

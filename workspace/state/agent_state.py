@@ -1,0 +1,380 @@
+"""The state of one agent of the tree at one position of the journal, and how the records about it change it.
+
+Pure, like the moment it belongs to (run_state.py). A method raises before it has changed anything, or not at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct, field
+
+from ..journal.records import (
+    AgentBegun,
+    AgentEnded,
+    ApprovalAnswered,
+    ApprovalAsked,
+    Count,
+    Doubt,
+    Edited,
+    Failure,
+    Line,
+    Message,
+    Migrated,
+    OfCall,
+    Output,
+    PartialPromoted,
+    PlanChanged,
+    Resolved,
+    ScopeBegun,
+    ScopeCommitted,
+    ScopeFailed,
+    StepCompleted,
+    StepEdit,
+    StepFailed,
+    StepProgress,
+    StepStarted,
+)
+from ..todo import Plan, Row, Splice
+from . import json_patch
+from .packing import Unkept
+from .scope_state import Kept, Past, Scope, answer_of
+
+ROOT = ""
+"""The scope of calls that an agent makes outside every other; it never commits."""
+
+CANCEL = "_on_cancel"
+"""The same of `on_cancel`: what it undoes may be a call equal to one of the agent."""
+
+SLEEP = "sleep"
+"""The name of the call that waits (`run.sleep`); its progress is when it ends."""
+
+EVERY = "_"
+"""Among what is forgotten: every scope, because the plan itself was lost. No scope is called so."""
+
+
+class AgentMoment(Struct, kw_only=True):
+    """Everything the journal says of one agent, up to and including the moment's record."""
+
+    path: str = ""
+    data: Any = None
+    has_data: bool = False  # its initial state is recorded
+    data_version: Count = 1  # of the state type that the data are of
+    plan: Plan = field(default_factory=Plan)
+    has_plan: bool = False
+    adopted: str = ""  # SHA-256 of the plan that a person had written before the agent began
+    planned: str = ""  # the hash of the arguments of the last `run.plan`
+    highest_id: Count = 0  # the highest number ever given to an item
+    scopes: dict[str, Scope] = field(default_factory=lambda: {ROOT: Scope()})
+    past: dict[str, Past] = {}  # of the scopes that have ended and had effects
+    results: dict[str, Kept] = {}  # of committed scopes
+    outputs: dict[str, Output] = {}
+    edits: dict[str, str] = {}  # by file, the SHA-256 of the last edited one that was merged
+    messages: Count = 0  # committed
+    new_messages: Unkept[list[Line]] = []  # committed since the checkpoint this was read from, or since it was emptied
+    forgotten: list[str] = []  # the journal was lost, and with it what these scopes had done; see `forgets`
+    spawned_in: str = ROOT  # the scope of the agent above
+    args: str = ""
+    call: str = ""
+    result: Kept | None = None  # it has returned
+    error: Failure | None = None  # it has raised
+
+    @property
+    def folder(self) -> str:
+        """Where its files are: empty for the root, else `agents/NAME/` for each name of the path."""
+        return folder_of_agent(self.path)
+
+    @property
+    def is_finished(self) -> bool:
+        """It has returned, and nothing of its plan is left to do. Of the root only the plan tells."""
+        return not self._has_work and (not self.path or self.result is not None)
+
+    def forgets(self, key: str) -> bool:
+        """Whether this scope may have done more than is recorded of it; of a named one nobody knows if it had begun."""
+        known = self.forgotten
+        return bool(known) and (key in known or key.startswith("_") or EVERY in known)
+
+    @property
+    def has_ended(self) -> bool:
+        """Of a sub-agent: it has returned or raised."""
+        return self.result is not None or self.error is not None
+
+    def scope(self, key: str, title: str) -> Scope:
+        """The open scope of this name, or what one begins as: with its effects, if it had ended before."""
+        found = self.scopes.get(key)
+        if found is not None:
+            return found
+        past = self.past.get(key)
+        if past is None:
+            return Scope(title=title)
+        return Scope(
+            title=title, done=dict(past.done), settled=set(past.settled), when=dict(past.when),
+            again=dict(past.again), last_number=past.last_number,
+            numbers={key: record.no for key, record in past.done.items()},
+        )  # fmt: skip
+
+    # One method a record type
+
+    def began(self, record: AgentBegun) -> None:
+        self.spawned_in, self.args, self.call = record.scope, record.args, record.call
+        self.result = self.error = None
+
+    def cancelled(self) -> None:
+        """The run is, and its `on_cancel` has come to its end."""
+        self._end(CANCEL)
+
+    def ended(self, record: AgentEnded) -> None:
+        self.error = record.error
+        self.result = None if record.error else Kept(record.result, record.blob)
+
+    def opened(self) -> None:
+        for scope in self.scopes.values():
+            scope.messages.clear()
+
+    def started(self, record: StepStarted) -> None:
+        scope = self._numbered(record)
+        scope.started[record.key] = record
+        scope.failed.pop(record.key, None)
+        scope.take_answer(record.key)
+
+    def completed(self, line: Line, record: StepCompleted) -> None:
+        scope = self._numbered(record)
+        key = record.key
+        scope.done[key] = record
+        scope.started.pop(key, None)
+        scope.failed.pop(key, None)
+        scope.progress.pop(key, None)
+        scope.promoted.pop(key, None)
+        if record.effect:
+            scope.when[key] = line.at
+            scope.take_answer(key)
+
+    def failed(self, record: StepFailed) -> None:
+        scope = self._numbered(record)
+        if record.not_done:
+            scope.started.pop(record.key, None)
+        scope.run_again(record.calls)
+        if record.final:
+            scope.failed[record.key] = record
+
+    def progressed(self, record: StepProgress) -> None:
+        if record.key in self.open_scope(record.scope).done:
+            raise ValueError(f"the call {record.step}{record.call} has returned")
+        self._numbered(record).progress[record.key] = record.value
+
+    def restart_calls(self) -> None:
+        """Calls that were cut off begin anew: nothing of what they had come to counts. A wait is still the same."""
+        for scope in self.scopes.values():
+            scope.promoted.clear()
+            scope.progress = {key: value for key, value in scope.progress.items() if key[0] == SLEEP}
+
+    def promoted(self, record: PartialPromoted) -> None:
+        self._numbered(record).promoted.setdefault(record.key, []).append(record)
+
+    def scope_begun(self, record: ScopeBegun) -> None:
+        self._replan(record.plan)
+        if record.scope not in self.scopes:
+            self.scopes[record.scope] = self.scope(record.scope, record.title)
+        if record.scope.isdecimal() and len(record.scope) <= 15:  # a longer one is a word to the plan, too
+            self.highest_id = max(self.highest_id, int(record.scope))
+
+    def scope_failed(self, record: ScopeFailed) -> None:
+        scope = self.open_scope(record.scope)
+        scope.failures += not record.uncounted
+        scope.run_again(record.calls)
+        scope.messages = []  # of a commit that was refused
+
+    def committed(self, line: Line, record: ScopeCommitted) -> None:
+        scope = self.open_scope(record.scope)
+        data = self._patched(record.patch)
+        self._replan(record.plan)
+        self._set_data(record.patch, data)
+        self.planned = record.planned or self.planned
+        fresh = [message for message in scope.messages if message.commit == line.commit]
+        self.messages += len(fresh)  # others are of a commit that was begun and given up
+        self.new_messages.extend(fresh)
+        if record.scope == ROOT:
+            scope.messages = []
+        else:
+            self._end(record.scope)
+            steps = sum(not step.effect for step in scope.done.values())
+            self.results[record.scope] = Kept(record.result, record.blob, steps)
+        self.outputs.update(record.outputs)
+
+    def plan_changed(self, record: PlanChanged) -> None:
+        is_adopted = record.by == "person" and not self.has_plan
+        text = record.plan[0].text if is_adopted else ""
+        self._replan(record.plan)
+        if is_adopted:
+            self.adopted = hashlib.sha256(text.encode()).hexdigest()
+        self._outline(record.outline)
+        self.planned = record.planned or self.planned
+        if record.by == "person" and self._has_work:
+            self.result = None
+
+    def message(self, line: Line, record: Message) -> None:
+        self.open_scope(record.scope).messages.append(line)
+
+    def migrated(self, record: Migrated) -> None:
+        self._set_data(record.patch, self._patched(record.patch))
+        self.data_version = record.to
+
+    def asked_approval(self, record: ApprovalAsked) -> None:
+        self._numbered(record)
+
+    def answered_approval(self, line: Line, asked: ApprovalAsked, record: ApprovalAnswered) -> None:
+        """The answer is the result of the call, and stays so whatever is begun anew: a denial stays one."""
+        result = {"decision": record.decision, "by": record.by, "note": record.note, "at": line.at, "how": record.how}
+        done = StepCompleted(
+            agent=asked.agent, scope=asked.scope, no=asked.no, step=asked.step, args=asked.args, n=asked.n,
+            call=asked.call, effect=True, result=Raw(msgspec.json.encode(result)), how="answered",
+        )  # fmt: skip
+        self.completed(line, done)
+
+    def asked(self, record: Doubt) -> None:
+        self._numbered(record).answers.pop(record.key, None)
+
+    def resolved(self, doubt: Doubt, record: Resolved) -> None:
+        scope = self.open_scope(doubt.scope)
+        if doubt.why == "unclaimed":
+            scope.answers[doubt.key] = answer_of(scope, doubt, record)
+            return
+        scope.started.pop(doubt.key, None)
+        scope.done.pop(doubt.key, None)  # an earlier answer that was of no use
+        if record.outcome == "not_done":
+            scope.settled.add(doubt.key)
+        else:
+            scope.done[doubt.key] = StepCompleted(
+                agent=doubt.agent, scope=doubt.scope, no=doubt.no, step=doubt.step, args=doubt.args, n=doubt.n,
+                call=doubt.call, effect=True, result=record.result, blob=record.blob, how="resolved",
+            )  # fmt: skip
+        self._end_if_dropped(doubt.scope)
+
+    def edited(self, line: Line, record: Edited) -> None:
+        if record.step is not None:
+            self._check_step(record.step)
+        data = self._patched(record.patch)
+        self._replan(record.plan)
+        self._set_data(record.patch, data)
+        self._outline(record.outline)
+        for key in [key for key in record.redone if key != ROOT]:
+            self._begin_anew(key)
+        for key in record.dropped:
+            if key in self.scopes and not self.scopes[key].started:  # a doubt outlives its item
+                self._end(key)
+        if record.redone or record.step is not None or (record.plan and self._has_work):
+            self.result = None  # it is entered again, to do what is open now
+        if record.plan or record.patch:
+            for scope in self.scopes.values():
+                scope.failures = 0
+        if record.step is not None:
+            self._step_edited(line, record.step)
+        if record.sha:
+            self.edits[record.file] = record.sha
+
+    # What several of them do
+
+    @property
+    def _has_work(self) -> bool:
+        settled, leaves = self.plan.progress
+        return settled < leaves
+
+    def _check_step(self, edit: StepEdit) -> None:
+        scope = self.open_scope(edit.scope)
+        if not edit.redo and not any(edit.key in known for known in (scope.done, scope.started, scope.failed)):
+            raise ValueError(f"there is no call {edit.key} in scope {edit.scope!r}")
+
+    def _step_edited(self, line: Line, edit: StepEdit) -> None:
+        scope, key = self.scopes[edit.scope], edit.key
+        scope.failures = 0
+        was: OfCall | None = scope.done.pop(key, None)
+        if edit.redo and isinstance(was, StepCompleted) and was.effect:
+            scope.again[key] = scope.again.get(key, 0) + 1
+        started, failed = scope.started.pop(key, None), scope.failed.pop(key, None)
+        was = started or was or failed
+        scope.settled.discard(key)
+        if edit.redo:
+            if started is not None:
+                scope.settled.add(key)  # a person has said that it has not happened
+            scope.promoted.pop(key, None)
+            scope.progress.pop(key, None)
+            self._end_if_dropped(edit.scope)
+            return
+        assert was is not None  # `_check_step` has looked
+        is_effect = isinstance(was, StepStarted) or (isinstance(was, StepCompleted | StepFailed) and was.effect)
+        scope.done[key] = StepCompleted(
+            agent=was.agent, scope=was.scope, no=was.no, step=was.step, args=was.args, n=was.n, call=was.call,
+            effect=is_effect, result=edit.result, blob=edit.blob, how="edited",
+        )  # fmt: skip
+        if is_effect:
+            scope.when[key] = line.at
+        self._end_if_dropped(edit.scope)
+
+    def _end_if_dropped(self, key: str) -> None:
+        """The last doubt of a scope is settled, whose item a person had taken out of the plan."""
+        scope = self.scopes[key]
+        if key[:1] not in ("", "_") and not scope.started and not self.plan.is_to_do(key):
+            self._end(key)
+
+    def _begin_anew(self, key: str) -> None:
+        self.results.pop(key, None)
+        scope = self.scopes.get(key)
+        if scope is None or not (scope.started or scope.answers):
+            self._end(key)
+            return
+        scope.done = {call: step for call, step in scope.done.items() if step.effect}
+        scope.promoted, scope.progress, scope.failed = {}, {}, {}
+
+    def _end(self, key: str) -> None:
+        """Close a scope; of what it has done the effects are remembered."""
+        scope = self.scopes.pop(key, None)
+        if scope is None:
+            return
+        effects = {call: record for call, record in scope.done.items() if record.effect}
+        if effects or scope.again:
+            self.past[key] = Past(
+                title=scope.title, last_number=scope.last_number, done=effects, settled=scope.settled,
+                when=scope.when, again=scope.again,
+            )  # fmt: skip
+        else:
+            self.past.pop(key, None)  # what it had begun with, a person has taken back
+
+    def _numbered(self, record: OfCall) -> Scope:
+        scope = self.open_scope(record.scope)
+        scope.numbers[record.key] = record.no
+        scope.last_number = max(scope.last_number, record.no)
+        return scope
+
+    def open_scope(self, key: str) -> Scope:
+        """The open scope of this name. LookupError if there is none: it has ended, or never begun."""
+        scope = self.scopes.get(key)
+        if scope is None:
+            raise LookupError(f"the scope {key!r} is not open")
+        return scope
+
+    def _patched(self, patch: list[dict[str, object]]) -> Any:
+        """The data with the patch. Raises, with nothing changed, if the patch does not fit."""
+        data = json_patch.apply(self.data if self.has_data else None, patch) if patch else self.data
+        if patch and not isinstance(data, dict):
+            raise ValueError("the agent's data would be no object")
+        return data
+
+    def _set_data(self, patch: list[dict[str, object]], data: Any) -> None:
+        if patch:
+            self.data, self.has_data = data, True
+
+    def _replan(self, splices: tuple[Splice, ...]) -> None:
+        """Raises, with nothing changed, if they do not fit."""
+        if splices:
+            self.plan.apply(splices)
+            self.has_plan = True
+
+    def _outline(self, outline: list[Row]) -> None:
+        if outline:
+            self.plan.take_outline(outline)
+
+
+def folder_of_agent(path: str) -> str:
+    return "".join(f"agents/{name}/" for name in path.split("/")) if path else ""

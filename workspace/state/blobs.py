@@ -1,0 +1,47 @@
+"""Results too large for the journal, one file each, named by what they hold and by the epoch that wrote them.
+
+The epoch is in the name because a name that may be deleted one day is never used again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from msgspec import Raw
+
+from ..base import Damaged
+from ..journal.records import StepCompleted
+from ..store import Store
+from .scope_state import Kept
+
+FOLDER = ".satchel/blobs"
+INLINE_BYTES = 64 << 10
+_NAME = re.compile(r"[0-9a-f]{64}-[0-9]{1,9}")
+_READ_LIMIT = 1 << 30
+
+
+def keep(store: Store, result: bytes, epoch: int) -> Kept:
+    """`result` as a record may hold it; if it is large, it is in a blob, durably, when this returns."""
+    if len(result) <= INLINE_BYTES:
+        return Kept(Raw(result))
+    name = f"{hashlib.sha256(result).hexdigest()}-{epoch}"
+    if store.version(f"{FOLDER}/{name}") is None:
+        store.replace(f"{FOLDER}/{name}", result)
+    return Kept(blob=name)
+
+
+def fetch(store: Store, kept: Kept | StepCompleted) -> bytes:
+    """The JSON of a result. Damaged if its blob is gone or is not what its name says."""
+    if not kept.blob:
+        return bytes(kept.result) or b"null"
+    path = f"{FOLDER}/{kept.blob}"
+    if not _NAME.fullmatch(kept.blob):
+        raise Damaged(f"the journal refers to {kept.blob!r}, which is no blob's name", path=FOLDER)
+    try:
+        data = store.read(path, limit=_READ_LIMIT).data
+    except FileNotFoundError:
+        raise Damaged("a result is gone", path=path, remedy="copy .satchel/blobs/ back from a backup") from None
+    if hashlib.sha256(data).hexdigest() != kept.blob[:64]:
+        raise Damaged("a result is not what was recorded", path=path, remedy="take the file from a backup")
+    return data

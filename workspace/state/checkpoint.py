@@ -1,0 +1,370 @@
+"""Checkpoints: a moment written down whole, so that opening a workspace reads the tail of the journal, not its history.
+
+One JSON object on one line; `sha256`, last, is of everything before it. A checkpoint may only be written of a position
+that is durable in the journal. The moment's own structs say what is in it (packing.py): each field of them is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import cache, partial
+from itertools import chain
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..base import InvalidFile, NewerFormat, SatchelError, decoder, slug
+from ..formats import Checkpoints
+from ..journal.records import Count, check_json, check_time
+from ..store import Store, Version
+from ..todo import Plan, Row
+from . import detached_results
+from .agent_state import ROOT, AgentMoment
+from .detached_results import Fetched, Results
+from .packing import Shape, shape_of
+from .run_state import Moment
+from .scope_state import Scope
+
+FOLDER = "checkpoints"
+FORMAT = 1
+KEPT = 5
+READ_LIMIT = 1 << 30
+_NAME = re.compile(r"checkpoints/([0-9]{12})(-[a-z0-9_-]+)?\.json")
+_AFTER_FORCE = "_unclean.json"  # no name that is made of a person's words has a `_`
+_SHA = b',"sha256":"'
+_LARGE = 256 << 10
+_END = 64 << 10
+"""Bytes of a large checkpoint, its results apart. With more it is fetched whole."""
+
+_TAIL = len(_SHA) + 64 + len(b'"}')
+
+
+class MessagesAt(Struct, frozen=True):
+    """How far messages.jsonl had been written: lines, bytes, and the CRC-32 of those bytes."""
+
+    count: Count = 0
+    bytes: Count = 0
+    crc: str = "00000000"
+
+
+class Written(NamedTuple):
+    path: str
+    size: int  # bytes
+    sha256: str
+
+
+class _PlanText(Struct):
+    """A plan, with the outcome of parsing it."""
+
+    text: str
+    outline: list[Row]
+
+
+class _Format(Struct):
+    format: int
+
+
+_format = decoder(_Format)
+
+
+@cache
+def _moment() -> Shape:
+    plan = Shape(
+        _PlanText, lambda plan: _PlanText(plan.text, plan.outline()), lambda file: Plan.restore(file.text, file.outline)
+    )
+    return shape_of(Moment, {Plan: plan})
+
+
+@cache
+def _decoder() -> msgspec.json.Decoder[Any]:
+    parts: list[Any] = [("format", int), ("moment", _moment().kind), ("messages", dict[str, MessagesAt])]
+    parts.append(("listed", dict[str, str], msgspec.field(default_factory=dict)))
+    parts.append(("results", list[Results], msgspec.field(default_factory=list)))
+    return decoder(msgspec.defstruct("_File", parts))
+
+
+def path_of(moment: Moment, name: str = "", seq: int | None = None) -> str:
+    """`checkpoints/SEQ-NAME.json`; `seq` if the moment is about to be there. NAME is for people: the item that is open,
+    else `name`. Its end tells one that was written after a stop by force, when nothing had been checked yet."""
+    open_items = [slug(f"{key}-{scope.title}") for key, scope in moment.root.scopes.items() if key != ROOT]
+    words = (open_items[0] if open_items else slug(name)) or moment.status
+    return f"{FOLDER}/{moment.seq if seq is None else seq:012d}-{words}{_AFTER_FORCE if moment.unclean else '.json'}"
+
+
+Listed = Mapping[str, Version]
+"""Files of a bucket under the versions that they had when the checkpoint was written, at a stop. As long as a listing
+shows one of them, the file says nothing that the checkpoint does not know."""
+
+
+def encode(
+    moment: Moment, messages: dict[str, MessagesAt], listed: Listed = MappingProxyType({}), *, is_apart: bool = False
+) -> bytes:
+    """`messages` by the agents' paths; an agent that is not in it has none. `is_apart`: results of large scopes stand
+    where they can be fetched by themselves."""
+    pack = _moment().pack
+    assert pack is not None
+    agents = {path: replace(agent, scopes=_lean(agent.scopes)) for path, agent in moment.agents.items()}
+    results = _taken_apart(agents) if is_apart else []
+    at = {path: messages.get(path, MessagesAt()) for path in agents}
+    file = {"moment": pack(replace(moment, agents=agents)), "messages": at}
+    rest = msgspec.json.encode(file | ({"listed": dict(listed)} if listed else {}))[1:-1]
+    body = detached_results.encoded(results, rest) if results else b'{"format":%d,%s' % (FORMAT, rest)
+    return b'%s%s%s"}\n' % (body, _SHA, hashlib.sha256(body).hexdigest().encode())
+
+
+def _taken_apart(agents: dict[str, AgentMoment]) -> list[Results]:
+    """The results that are put apart, out of the scopes of these copies."""
+    found = []
+    for path, agent in agents.items():
+        for key, scope in agent.scopes.items():
+            agent.scopes[key], results = detached_results.taken_apart(path, key, scope)
+            found += [results] if results else []
+    return found
+
+
+def parse(data: bytes) -> tuple[Moment, dict[str, MessagesAt]]:
+    """ValueError if the bytes are not a whole checkpoint or contradict each other; NewerFormat if a newer Satchel wrote
+    them."""
+    moment, messages, _ = _parse(data)
+    return moment, messages
+
+
+def _parse(data: bytes) -> tuple[Moment, dict[str, MessagesAt], Listed]:
+    _check_hash(data)
+    file = _decoded(data)
+    for each in file.results:
+        scope = _scope(file.moment.agents, each.agent, each.scope)
+        scope.done = [*each.done, *scope.done]
+    moment = _unpacked(file)
+    for agent in moment.agents.values():
+        for scope in agent.scopes.values():
+            detached_results.fill(scope)
+    return moment, file.messages, file.listed
+
+
+def _check_hash(data: bytes) -> None:
+    at = len(data) - _TAIL - data.endswith(b"\n")
+    if data[at:].rstrip(b"\n") != b'%s%s"}' % (_SHA, hashlib.sha256(memoryview(data)[:at]).hexdigest().encode()):
+        raise ValueError("its hash does not match")
+
+
+def _scope(agents: Mapping[str, Any], agent: str, scope: str) -> Any:
+    try:
+        return agents[agent].scopes[scope]
+    except KeyError:
+        raise ValueError(f"it has results of a scope {scope!r} that it does not know") from None
+
+
+def _decoded(data: bytes) -> Any:
+    try:
+        file = _decoder().decode(data)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        _check_format(data)
+        raise ValueError(str(error)) from error
+    _refuse_newer(file.format)
+    return file
+
+
+def _unpacked(file: Any) -> Moment:
+    unpack = _moment().unpack
+    assert unpack is not None
+    moment: Moment = unpack(file.moment)
+    _check(moment, file.messages)
+    return moment
+
+
+def _check(moment: Moment, messages: dict[str, MessagesAt]) -> None:
+    """ValueError for what no run leaves behind, whatever its hash says: it would only be found out in the middle of
+    one."""
+    if "" not in moment.agents:
+        raise ValueError("it says nothing of the run's own agent")
+    above: set[str] = set()
+    for path, agent in moment.agents.items():
+        if path and path.rpartition("/")[0] not in above:
+            raise ValueError(f"the agent {path!r} has none above it")
+        above.add(path)
+        if agent.path != path or path not in messages:
+            raise ValueError(f"what it says of the agent {path!r} is another's, or not all")
+        if ROOT not in agent.scopes:
+            raise ValueError(f"it says nothing of the own calls of the agent {path!r}")
+        if agent.has_data and not isinstance(agent.data, dict):
+            raise ValueError(f"the data of the agent {path!r} are no object")
+    for id, question in chain(moment.doubts.items(), moment.approvals.items()):
+        if question.agent not in above:
+            raise ValueError(f"question {id} is of an agent that it does not know")
+    times = [moment.opened_at, moment.last_at, moment.lifted, moment.until, moment.resumed_at]
+    times += [moment.pause.requested_at, moment.pause.until, moment.pause.paused_at] if moment.pause else []
+    times += [due for fired in moment.fired.values() for each in fired for due in (each.due, each.at)]
+    for time in filter(None, times):
+        check_time(time)
+    raws = [task.content for task in moment.tasks.values()] + [each.decision for each in moment.answered.values()]
+    raws += [raw for asked in moment.approvals.values() for raw in (asked.context, asked.default)]
+    for raw in raws:
+        check_json(raw)
+    if moment.status == "sleeping" and not moment.until:
+        raise ValueError("it does not say until when the run sleeps")
+
+
+def _lean(scopes: dict[str, Scope]) -> dict[str, Scope]:
+    """Without the numbers of those calls whose records tell them, as `apart.fill` does: there may be tens of
+    thousands."""
+    return {
+        key: replace(scope, numbers={call: no for call, no in scope.numbers.items() if not scope.knows(call)})
+        for key, scope in scopes.items()
+    }
+
+
+def _check_format(data: bytes) -> None:
+    with suppress(msgspec.MsgspecError, RecursionError):
+        _refuse_newer(_format.decode(data).format)
+
+
+def _refuse_newer(format: int) -> None:
+    if format > FORMAT:
+        raise NewerFormat(f"a checkpoint of format {format}", remedy=f"upgrade Satchel: this one knows format {FORMAT}")
+
+
+class Newest(NamedTuple):
+    """The newest good checkpoint, and what was wrong with those that are newer."""
+
+    moment: Moment | None
+    messages: dict[str, MessagesAt]
+    complaints: list[str]
+    path: str = ""
+    listed: Listed = MappingProxyType({})
+
+
+def newest(store: Store, up_to: int = 10**12) -> Newest:
+    """Of record `up_to` or before."""
+    complaints: list[str] = []
+    for path in reversed(paths(store)):
+        if position_of(path) > up_to:
+            continue
+        try:
+            moment, messages, listed = _begun(store, path) or _load(store, path)
+            return Newest(moment, messages, complaints, path, listed)
+        except FileNotFoundError:
+            continue  # its owner has dropped it meanwhile
+        except (ValueError, InvalidFile) as error:
+            complaints.append(f"{path} can't be used: {error}")
+    return Newest(None, {}, complaints)
+
+
+def load(store: Store, path: str) -> tuple[Moment, dict[str, MessagesAt]]:
+    """The checkpoint `path`. ValueError or InvalidFile if it is damaged, NewerFormat as in `parse`."""
+    moment, messages, _ = _load(store, path)
+    return moment, messages
+
+
+def _load(store: Store, path: str) -> tuple[Moment, dict[str, MessagesAt], Listed]:
+    moment, messages, listed = _parse(store.read(path, limit=READ_LIMIT).data)
+    _check_position(moment, path)
+    return moment, messages, listed
+
+
+def _begun(store: Store, path: str) -> tuple[Moment, dict[str, MessagesAt], Listed] | None:
+    """The same where reading is a request, without the results that stand apart: they are fetched when they are asked
+    for. None if none do."""
+    size = _large(store, path)
+    if not size:
+        return None
+    end = store.tail(path, _END)
+    found = detached_results.behind_results(end, size, _TAIL + end.endswith(b"\n"))
+    if found is None:
+        return None
+    rest, head = found
+    file = _decoded(b'{"format":%d,%s}' % (FORMAT, rest))
+    moment, fetched = _unpacked(file), Fetched(store, path, _check_hash)
+    _check_position(moment, path)
+    for agent in moment.agents.values():
+        for key, scope in agent.scopes.items():
+            if (agent.path, key) in head.scopes:
+                agent.scopes[key] = detached_results.put_off(scope, partial(fetched.of, agent.path, key))
+            else:
+                detached_results.fill(scope)
+    return moment, file.messages, file.listed
+
+
+def _is_apart(store: Store) -> bool:
+    """Whether a file that is fetched later is certainly the one that its end was fetched of."""
+    return store.abilities.remote and store.abilities.conditional_replace
+
+
+def _large(store: Store, path: str) -> int:
+    """The size of a file that is not worth fetching whole; else 0."""
+    if not _is_apart(store):
+        return 0
+    size = next((entry.size for entry in store.list(FOLDER) if entry.path == path), 0)
+    return size if size > _LARGE else 0
+
+
+def worth_fetching(store: Store) -> list[str]:
+    """The newest checkpoint, if it is fetched whole."""
+    return [path for path in paths(store)[-1:] if not _large(store, path)]
+
+
+def is_large(store: Store) -> bool:
+    """Whether only the end of the newest checkpoint is fetched."""
+    return any(_large(store, path) for path in paths(store)[-1:])
+
+
+def have_end(store: Store) -> None:
+    """Of the newest checkpoint, at hand for who reads it. Errors are for them to tell."""
+    for path in paths(store)[-1:]:
+        with suppress(SatchelError, OSError):
+            store.tail(path, _END)
+
+
+def _check_position(moment: Moment, path: str) -> None:
+    if moment.seq != position_of(path):
+        raise ValueError(f"it is of record {moment.seq}, and its name says otherwise")
+
+
+def paths(store: Store) -> list[str]:
+    """All checkpoints, oldest first."""
+    return sorted(entry.path for entry in store.list(FOLDER) if _NAME.fullmatch(entry.path))
+
+
+def position_of(path: str) -> int:
+    """The record that a checkpoint stands at, by its name."""
+    match = _NAME.fullmatch(path)
+    assert match, path
+    return int(match[1])
+
+
+def write(
+    store: Store, moment: Moment, messages: dict[str, MessagesAt], name: str = "", keep: Checkpoints | None = None,
+    listed: Listed = MappingProxyType({}),
+) -> Written:  # fmt: skip
+    """Write a checkpoint of `moment`, durably, and remove those that nothing keeps. `name`: see `path_of`."""
+    data = encode(moment, messages, listed, is_apart=_is_apart(store))
+    path = path_of(moment, name)
+    store.replace(path, data)
+    _prune(store, keep or Checkpoints(keep=KEPT))
+    return Written(path, len(data), hashlib.sha256(data).hexdigest())
+
+
+def _prune(store: Store, keep: Checkpoints) -> None:
+    """The newest stays in any case, and so does the newest from before a stop by force: a person may want to go back to
+    it, however many have come since."""
+    known = paths(store)
+    good = [path for path in known if not path.endswith(_AFTER_FORCE)]
+    for path in known[: -keep.keep]:
+        if keep.keep_for and _age(store, path) <= keep.keep_for:
+            break
+        if path not in good[-1:]:
+            store.remove(path)
+
+
+def _age(store: Store, path: str) -> float:
+    """In seconds; as good as endless where the storage does not tell."""
+    at = store.trace(path).at
+    return (datetime.now(UTC) - datetime.fromisoformat(at)).total_seconds() if at else math.inf

@@ -1,0 +1,178 @@
+"""Results of a large open scope that a checkpoint in a bucket has apart, and that are fetched when they are asked for.
+
+They stand first in its file. What an opening needs comes behind them, with a hash of its own, and is fetched alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+
+import msgspec
+from msgspec import Struct
+
+from ..base import Damaged, InvalidFile, decoder
+from ..journal.records import Key, StepCompleted
+from ..store import Store
+from .scope_state import Scope
+
+MANY = 1000
+"""A scope with more results has them apart."""
+
+AT_HAND = 8
+"""The newest stay where they are: the readable files show some of them."""
+
+_DONE, _NUMBERS = Scope.__dict__["done"], Scope.__dict__["numbers"]
+_READ_LIMIT = 1 << 30
+
+
+class Results(Struct):
+    """Of one scope, oldest first."""
+
+    agent: str
+    scope: str
+    done: list[StepCompleted]
+
+
+class Head(Struct):
+    """What comes behind the results."""
+
+    scopes: list[tuple[str, str]]  # that have results apart, each with its agent
+    at: int  # where it begins in the file
+    sha256: str  # of it
+
+
+_head = decoder(Head)
+
+
+class _File(Struct):
+    results: list[Results] = []
+
+
+_file = decoder(_File)
+
+
+class Fetched:
+    """The results of one checkpoint, all of them fetched when those of one scope are asked for."""
+
+    def __init__(self, store: Store, path: str, check: Callable[[bytes], None]):
+        """`check` raises ValueError for bytes that are not the whole file."""
+        self._store, self._path, self._check = store, path, check
+        self._lock = threading.Lock()
+        self._found: dict[tuple[str, str], list[StepCompleted]] | None = None
+
+    def of(self, agent: str, scope: str) -> list[StepCompleted]:
+        """Damaged if they are not as they were written."""
+        with self._lock:
+            if self._found is None:
+                self._found = {(each.agent, each.scope): each.done for each in self._fetch()}
+        try:
+            return self._found[agent, scope]
+        except KeyError:
+            raise self._damaged(f"it has none of the scope {scope!r}") from None
+
+    def _fetch(self) -> list[Results]:
+        try:
+            data = self._store.read(self._path, limit=_READ_LIMIT).data
+            self._check(data)
+            found: _File = _file.decode(data)
+        except (FileNotFoundError, InvalidFile, ValueError, msgspec.MsgspecError, RecursionError) as error:
+            raise self._damaged(str(error)) from error
+        return found.results
+
+    def _damaged(self, why: str) -> Damaged:
+        return Damaged(
+            "the results in a checkpoint can't be read", path=self._path, why=why,
+            remedy="move it out of the folder: the checkpoint before it and the journal have the same results",
+        )  # fmt: skip
+
+
+class ApartScope(Scope):
+    """A scope whose results are fetched when anybody first asks for them, or for the numbers of its calls."""
+
+    fetch: Callable[[], Iterable[StepCompleted]] | None = None
+
+    @property  # type: ignore[misc]
+    def done(self) -> dict[Key, StepCompleted]:
+        self._have()
+        found: dict[Key, StepCompleted] = _DONE.__get__(self)
+        return found
+
+    @done.setter
+    def done(self, done: dict[Key, StepCompleted]) -> None:
+        self._have()
+        _DONE.__set__(self, done)
+
+    @property  # type: ignore[misc]
+    def numbers(self) -> dict[Key, int]:
+        self._have()
+        found: dict[Key, int] = _NUMBERS.__get__(self)
+        return found
+
+    @numbers.setter
+    def numbers(self, numbers: dict[Key, int]) -> None:
+        self._have()
+        _NUMBERS.__set__(self, numbers)
+
+    def newest(self, most: int) -> Iterator[StepCompleted]:
+        at_hand: dict[Key, StepCompleted] = _DONE.__get__(self)
+        return islice(reversed(at_hand.values()), most) if most <= len(at_hand) else super().newest(most)
+
+    def _have(self) -> None:
+        if self.fetch is None:
+            return
+        older = {record.key: record for record in self.fetch()}
+        _DONE.__set__(self, older | _DONE.__get__(self))
+        self.fetch = None
+        fill(self)
+
+
+def fill(scope: Scope) -> None:
+    """The numbers of the calls that records tell of."""
+    for records in (scope.done, scope.started):
+        scope.numbers |= {key: record.no for key, record in records.items()}
+    scope.numbers |= {key: promoted[0].no for key, promoted in scope.promoted.items() if promoted}
+
+
+def put_off(scope: Scope, fetch: Callable[[], Iterable[StepCompleted]]) -> ApartScope:
+    """The same scope, with what it has done at hand, and with what `fetch` returns once that is asked for."""
+    fields = {name: getattr(scope, name) for name in scope.__struct_fields__}
+    return ApartScope(**fields, fetch=fetch)
+
+
+def taken_apart(agent: str, key: str, scope: Scope) -> tuple[Scope, Results | None]:
+    """What stays of a scope in its place, and the results that don't."""
+    if len(scope.done) <= MANY:
+        return scope, None
+    done = list(scope.done.items())
+    at_hand = dict(done[-AT_HAND:])
+    return msgspec.structs.replace(scope, done=at_hand), Results(agent, key, [each for _, each in done[:-AT_HAND]])
+
+
+def encoded(results: list[Results], rest: bytes) -> bytes:
+    """`rest`, keys and values without braces, behind the results; without the end of the object."""
+    front = b'{"format":1,"results":%s,' % msgspec.json.encode(results)
+    scopes = [(each.agent, each.scope) for each in results]
+    head = Head(scopes, len(front), hashlib.sha256(rest).hexdigest())
+    return b'%s%s,"head":%s' % (front, rest, msgspec.json.encode(head))
+
+
+def behind_results(end: bytes, size: int, tail: int) -> tuple[bytes, Head] | None:
+    """Of the `end` of a file of `size` bytes, which ends with `tail` bytes of its hash: what comes behind the results,
+    without braces. None if nothing stands apart, or `end` does not hold all of it. ValueError if it is damaged."""
+    at = end.rfind(b',"head":')
+    if at < 0:
+        return None
+    try:
+        head = _head.decode(end[at + len(b',"head":') : len(end) - tail])
+    except msgspec.MsgspecError:
+        return None
+    begins = head.at - (size - len(end))
+    if begins < 0:
+        return None
+    rest = end[begins:at]
+    if hashlib.sha256(rest).hexdigest() != head.sha256:
+        raise ValueError("its hash does not match")
+    return rest, head

@@ -1,0 +1,32 @@
+"""Earlier moments of a run, made again from a checkpoint and the journal: what a file was written from."""
+
+from __future__ import annotations
+
+from .. import journal
+from ..base import Damaged, InvalidFile
+from ..store import Store
+from . import checkpoint
+from .run_state import Moment
+
+
+class History:
+    """The moments of one run up to `now`. Each is read at most once."""
+
+    def __init__(self, store: Store, now: Moment):
+        self._store, self._now = store, now
+        self._known: dict[int, Moment | None] = {now.seq: now}
+
+    def at(self, seq: int) -> Moment | None:
+        """The moment of record `seq`; None if what it would be made of is gone. Not to be changed."""
+        if seq not in self._known:
+            self._known[seq] = self._make(seq) if seq < self._now.seq else None
+        return self._known[seq]
+
+    def _make(self, seq: int) -> Moment | None:
+        moment = checkpoint.newest(self._store, up_to=seq)[0] or Moment(run_id=self._now.run_id)
+        try:
+            tail = journal.read(self._store, after=moment.seq, crc=moment.crc)
+            moment.apply(line for line in tail.lines if line.seq <= seq)
+        except (Damaged, InvalidFile):
+            return None
+        return moment if moment.seq == seq and moment.run_id == self._now.run_id else None

@@ -1,0 +1,150 @@
+"""Three-way merge of JSON values: `data` as it was written out, as the run has it now, as a person's file has it.
+
+Pure. What is returned may share parts with what was given; nothing that was given is changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, Literal, NamedTuple
+
+from ...schemas import dotted, short
+from .json_patch import same
+
+Side = Literal["ours", "theirs"]
+
+
+class Absent(Enum):
+    """The type of ABSENT: an enum, so that it is one object in every process and to every type checker."""
+
+    ABSENT = "nothing"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+ABSENT: Final = Absent.ABSENT
+"""No value at all; null is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A value that can't be merged: both sides changed it, or it is gone and no base tells whether on purpose.
+
+    `str()` is one line for people.
+    """
+
+    place: str
+    base: Any
+    ours: Any
+    theirs: Any
+    why: Literal["both_changed", "removed_without_base"]
+
+    def __str__(self) -> str:
+        if self.why == "removed_without_base":
+            now = "no longer has it" if self.theirs is ABSENT else f"says {short(self.theirs)}"
+            return f"{self.place}: the run has {short(self.ours)}; the file {now}, and what it was before is not known"
+        was = "was not there" if self.base is ABSENT else f"was {short(self.base)}"
+        made = "removed it" if self.ours is ABSENT else f"made it {short(self.ours)}"
+        now = "no longer has it" if self.theirs is ABSENT else f"says {short(self.theirs)}"
+        return f"{self.place}: it {was}; the run has {made}, the file {now}"
+
+
+class Merged(NamedTuple):
+    """`value` has ours wherever there is a conflict."""
+
+    value: Any
+    conflicts: tuple[Conflict, ...]
+
+
+def merge(base: Any, ours: Any, theirs: Any, *, place: str = "data", prefer: Side | None = None) -> Merged:
+    """What is said by `theirs`, a file that was made from `base`, joined with what the run has made of it since.
+
+    Mappings are merged key by key, in the order of theirs. Lists that both only appended to are joined, unless ours
+    has what theirs appended already: the same edit may come twice, after a crash.
+
+    Without a base (ABSENT) theirs is taken, but for what it lacks: a key, an element of a list, or all of a text, a
+    list or a mapping that is not empty. Whether that was removed or never known can't be told, so it is a conflict.
+
+    `prefer` settles conflicts, so that there are none.
+    """
+    merging = _Merging(prefer)
+    value = merging.adopt(place, ours, theirs) if base is ABSENT else merging.merge(place, base, ours, theirs)
+    return Merged(value, tuple(merging.conflicts))
+
+
+class _Merging:
+    def __init__(self, prefer: Side | None):
+        self.prefer = prefer
+        self.conflicts: list[Conflict] = []
+
+    def merge(self, place: str, base: Any, ours: Any, theirs: Any) -> Any:
+        if same(ours, theirs):
+            return theirs
+        if same(base, theirs):
+            return ours
+        if same(base, ours):
+            return theirs
+        if type(ours) is dict and type(theirs) is dict and (type(base) is dict or base is ABSENT):
+            before = {} if base is ABSENT else base
+            keys = [*theirs, *(key for key in ours if key not in theirs)]
+            merged = {
+                key: self.merge(
+                    below(place, key), before.get(key, ABSENT), ours.get(key, ABSENT), theirs.get(key, ABSENT)
+                )
+                for key in keys
+            }
+            return {key: value for key, value in merged.items() if value is not ABSENT}
+        if _extends(base, ours) and _extends(base, theirs):
+            more = theirs[len(base) :]
+            return ours if _holds(ours[len(base) :], more) else ours + more
+        return self._ask(Conflict(place, base, ours, theirs, "both_changed"))
+
+    def adopt(self, place: str, ours: Any, theirs: Any) -> Any:
+        if same(ours, theirs):
+            return theirs
+        if type(ours) is dict and type(theirs) is dict and (theirs or not ours):
+            keys = [*theirs, *(key for key in ours if key not in theirs)]
+            merged = {
+                key: self.adopt(below(place, key), ours.get(key, ABSENT), theirs.get(key, ABSENT)) for key in keys
+            }
+            return {key: value for key, value in merged.items() if value is not ABSENT}
+        if _lacks(theirs, ours):
+            return self._ask(Conflict(place, ABSENT, ours, theirs, "removed_without_base"))
+        return theirs
+
+    def _ask(self, conflict: Conflict) -> Any:
+        if self.prefer is None:
+            self.conflicts.append(conflict)
+        return conflict.theirs if self.prefer == "theirs" else conflict.ours
+
+
+def below(place: str, key: str) -> str:
+    """The name of a key's place: `data.a`, `data["a.txt"]`."""
+    name = dotted((key,))
+    return f"{place}{name}" if name.startswith("[") else f"{place}.{name}"
+
+
+def _extends(base: Any, value: Any) -> bool:
+    """Whether `value` is the list `base`, with or without more at its end."""
+    return type(base) is list and type(value) is list and same(base, value[: len(base)])
+
+
+def _holds(values: list[Any], run: list[Any]) -> bool:
+    """Whether `run` occurs in `values`, in one piece."""
+    return any(same(values[start : start + len(run)], run) for start in range(len(values) - len(run) + 1))
+
+
+def _lacks(theirs: Any, ours: Any) -> bool:
+    """Whether something that is in `ours` is not in `theirs`. A number or a shorter text is only another value."""
+    if ours is ABSENT:
+        return False
+    if theirs is ABSENT:
+        return True
+    if type(ours) is list and type(theirs) is list:
+        left = iter(theirs)
+        return not all(any(same(value, other) for other in left) for value in ours)
+    if type(ours) in (dict, list):
+        return bool(ours)
+    return bool(ours) and type(ours) is str and (theirs is None or theirs in ("", [], {}))

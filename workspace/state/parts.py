@@ -1,0 +1,61 @@
+"""What a moment (run_state.py) is made of, besides its agents and its questions."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from ..journal.records import Mode, PauseRequested, Resume
+
+Status = Literal[
+    "new", "running", "draining", "waiting", "paused", "sleeping", "failed", "completed", "cancelled"
+]  # fmt: skip
+
+
+class Usage(Struct):
+    steps: int = 0
+    items: int = 0
+    tokens: int = 0
+    usd: float = 0.0
+    seconds: float = 0.0  # of the processes that have ended
+
+
+class Pause(Struct, omit_defaults=True):
+    """A pause that was asked for, and is in force once `paused_at` is set."""
+
+    reason: str
+    by: str
+    requested_at: str
+    mode: Mode = "drain"
+    resume: Resume = "continue"
+    until: str = ""
+    paused_at: str = ""
+    forced: bool = False
+    file: str = ""  # the version of pause.yaml as the runtime left it, if it says no more than this
+
+    @property
+    def request(self) -> PauseRequested:
+        """The wish that it began with."""
+        return PauseRequested(reason=self.reason, by=self.by, mode=self.mode, resume=self.resume, until=self.until)
+
+
+class TaskFile(Struct, frozen=True):
+    """The file of a task that needs nothing more, and the folder below inbox/ that it belongs into."""
+
+    file: str
+    sha256: str
+    to: Literal["done", "moved"]
+
+
+class Fired(Struct, frozen=True, omit_defaults=True):
+    """A time of a schedule whose task was taken, or settled by an agent that has completed without opening its inbox.
+    Times are UTC, ISO 8601."""
+
+    due: str
+    at: str  # when it was taken
+    unopened: bool = False
+
+
+FIRED = 128
+"""So many firings of each schedule are remembered: more than are made up for at once."""

@@ -1,0 +1,383 @@
+"""The whole state of a run at one position of the journal, and how each record changes it.
+
+Pure: no I/O, no clock. The same records in the same order give the same moment, on every machine and in every later
+version. Each agent of the tree has a part of its own (agent_state.py). A checkpoint is a moment written down
+(checkpoint.py); the readable files are views of one (views/projection.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Annotated, Any
+
+from msgspec import Meta, field
+from msgspec.structs import replace
+
+from ..base import DEFINITION, Damaged, DoesNotFit, UsageError
+from ..journal.records import (
+    NO_CRC,
+    AgentBegun,
+    AgentEnded,
+    AnyRecord,
+    ApprovalAnswered,
+    ApprovalAsked,
+    Closed,
+    Configured,
+    Count,
+    Doubt,
+    Edited,
+    Epoch,
+    Failure,
+    Fenced,
+    Forced,
+    Line,
+    Message,
+    Migrated,
+    Opened,
+    Output,
+    PartialPromoted,
+    Paused,
+    PauseLate,
+    PauseRequested,
+    PlanChanged,
+    Resolved,
+    Resource,
+    Resumed,
+    Rewound,
+    Saved,
+    ScopeBegun,
+    ScopeCommitted,
+    ScopeFailed,
+    Spent,
+    StepCompleted,
+    StepFailed,
+    StepProgress,
+    StepStarted,
+    TaskDone,
+    TaskTaken,
+)
+from . import json_patch
+from .agent_state import ROOT, AgentMoment
+from .parts import FIRED, Fired, Pause, Status, TaskFile, Usage
+from .questions import Questions, decision_of
+
+
+class Moment(Questions, kw_only=True):
+    """Everything the journal says up to and including record `seq`."""
+
+    run_id: str
+    run_nonce: str = ""  # what the keys of effects are derived from; empty: from `run_id`
+    lost_nonce: bool = False  # it is another one than before: what may have been done then has other keys
+    seq: Annotated[int, Meta(ge=0, lt=10**12)] = 0  # it fits into a name
+    epoch: Epoch = 0
+    crc: str = NO_CRC  # of record `seq`; of a moment that was rebuilt without a journal nobody knows it
+    opening: str = ""  # the nonce of the opening that wrote it
+    attempt: Count = 0
+    status: Status = "new"
+    reason: str = ""
+    until: str = ""  # when a sleeping run is to wake
+    error: Failure | None = None
+    clean: bool = True  # the last process to open it has closed it
+    definition: dict[str, Any] | None = None  # what workspace.yaml said when it was last opened
+    agents: dict[str, AgentMoment] = field(default_factory=lambda: {"": AgentMoment()})  # by path, parents first
+    usage: Usage = field(default_factory=Usage)
+    pause: Pause | None = None  # asked for, or in force
+    lifted: str = ""  # `requested_at` of the last pause that is over
+    instructions: str = ""  # what a person has said when it was over
+    resumed_at: str = ""  # when it was over, as long as the run has not come to an orderly stop since
+    unclean: bool = False  # the last stop was forced, or an emergency, and nothing was checked since
+    tasks: dict[str, TaskTaken] = field(default_factory=dict)  # taken from the inbox and not done
+    tasks_taken: int = 0  # ever
+    tasks_done: dict[str, TaskFile] = field(default_factory=dict)  # by id; for how long, `_task_taken` says
+    untaken: dict[str, str] = field(default_factory=dict)  # files that the agent last completed without: their SHA-256
+    fired: dict[str, list[Fired]] = field(default_factory=dict)  # by schedule, the last ones that were taken
+    config: dict[str, Any] = field(default_factory=dict)  # what it worked with when it was last run
+    url: str = ""  # where it lay when it was opened last
+    host: str = ""  # by a process of this machine
+    opened_at: str = ""  # by the process that has it, or had it last
+    last_at: str = ""  # of the last record
+
+    @property
+    def root(self) -> AgentMoment:
+        return self.agents[""]
+
+    @property
+    def is_new(self) -> bool:
+        """No process has opened it yet. In a bucket one may have put up its fence, and died."""
+        return not self.opened_at and (not self.seq or bool(self.opening))
+
+    @property
+    def is_finished(self) -> bool:
+        """It has completed, and nothing has been changed since that leaves something to do."""
+        return self.status == "completed" and all(agent.is_finished for agent in self.agents.values())
+
+    @property
+    def outputs(self) -> dict[str, Output]:
+        """What the agents have made, by path in the workspace."""
+        return {
+            f"{agent.folder}outputs/{name}": output
+            for agent in self.agents.values()
+            for name, output in agent.outputs.items()
+        }
+
+    def children(self, path: str) -> list[AgentMoment]:
+        """The agents that `path` has spawned itself, in the order of their first start."""
+        return [agent for agent in self.agents.values() if agent.path and agent.path.rpartition("/")[0] == path]
+
+    def apply(self, lines: Iterable[Line]) -> None:
+        """Go on to the position of the last of `lines`. Damaged if a record does not fit what went before."""
+        for line in lines:
+            try:
+                self.add(line)
+            except DoesNotFit as error:
+                raise Damaged(
+                    f"record {line.seq} ({line.record.__struct_config__.tag}) does not fit the records before it",
+                    path="journal", why=error.why, remedy="take the folder journal/ from a backup; without one "
+                    f"`satchel recover --truncate-at {line.seq - 1}` goes back to the record before it",
+                ) from error  # fmt: skip
+
+    def add(self, line: Line) -> None:
+        """Go on to the position of `line`. DoesNotFit, and nothing is changed, if its record does not fit what went
+        before."""
+        try:
+            self._check_follows(line)
+            _APPLY[type(line.record)](self, line, line.record)
+        except (LookupError, ValueError, TypeError, UsageError) as error:
+            raise DoesNotFit(
+                f"a record ({line.record.__struct_config__.tag}) does not fit what is on record already",
+                why=str(error) if type(error) in (LookupError, ValueError) else f"{type(error).__name__}: {error}",
+                remedy="nothing of it was kept; it is of something that has ended, or was never begun",
+            ) from error  # fmt: skip
+        self.seq, self.epoch, self.crc, self.last_at = line.seq, line.epoch, line.crc, line.at
+        self.opening = line.opening or self.opening
+
+    def _check_follows(self, line: Line) -> None:
+        """ValueError if it is of another process without the record that says when that began."""
+        if isinstance(line.record, Opened | Fenced):
+            if line.epoch < self.epoch:
+                raise ValueError(f"it is of epoch {line.epoch}, and epoch {self.epoch} came before it")
+        elif line.opening and line.opening != self.opening:
+            raise ValueError(f"it is of the opening {line.opening!r}, and {self.opening!r} is the last that began")
+
+    # Records about the run as a whole, and what those about an agent change in it. Each method raises before it has
+    # changed anything, or not at all
+
+    def _opened(self, line: Line, record: Opened) -> None:
+        if record.run_id != self.run_id:
+            raise ValueError(f"it belongs to the run {record.run_id!r}, this is {self.run_id!r}")
+        if not self.clean:  # the process before it left no word of its end
+            self.usage.seconds = self._seconds(self.last_at)
+        self.clean, self.opened_at = False, line.at
+        self.url, self.host = record.url, record.host
+        if record.run_nonce:
+            self.run_nonce, self.lost_nonce = record.run_nonce, record.found == "files"
+        self.tasks_done.clear()
+        if record.definition is not None:
+            self.definition = record.definition
+        if record.why == "run":
+            self.attempt += 1
+            self.status, self.reason, self.until, self.error = "running", "", "", None
+        for agent in self.agents.values():
+            agent.opened()
+
+    def _closed(self, line: Line, record: Closed) -> None:
+        self.usage.seconds = self._seconds(line.at)
+        self.clean = True
+        self.tasks_done.clear()
+        if record.status in ("completed", "cancelled"):
+            self.approvals.clear()  # nobody waits for an answer any more
+            self.untaken = record.untaken
+        if record.status == "cancelled":
+            self.root.cancelled()
+        if record.status:
+            self.resumed_at = ""
+            self.status, self.reason, self.error = record.status, record.reason, record.error
+            self.until = record.until
+        if self.pause is not None:
+            self.pause = replace(self.pause, file=record.pause_file)
+            if record.status in ("completed", "cancelled"):
+                self.lifted, self.pause = self.pause.requested_at, None
+
+    def _seconds(self, until: str) -> float:
+        """Of the processes so far, if the one that has it ends now."""
+        if not self.opened_at:
+            return self.usage.seconds
+        began, ended = datetime.fromisoformat(self.opened_at), datetime.fromisoformat(until)
+        return round(self.usage.seconds + max(0.0, (ended - began).total_seconds()), 3)
+
+    # Pauses
+
+    def _pause_requested(self, line: Line, record: PauseRequested) -> None:
+        self.pause = Pause(
+            reason=record.reason, by=record.by, requested_at=line.at, mode=record.mode, resume=record.resume,
+            until=record.until,
+        )  # fmt: skip
+        self.unclean |= record.mode == "emergency"
+        if self.status == "running":
+            self.status = "draining"
+
+    def _forced(self, line: Line, record: Forced) -> None:
+        self.unclean = True
+
+    def _paused(self, line: Line, record: Paused) -> None:
+        if self.pause is None:
+            raise ValueError("nobody had asked for a pause")
+        self.pause = replace(self.pause, paused_at=line.at, forced=record.forced)
+        self.status, self.reason, self.error, self.until = "paused", self.pause.reason, record.error, ""
+
+    def _resumed(self, line: Line, record: Resumed) -> None:
+        self.lifted = self.pause.requested_at if self.pause else self.lifted
+        self.pause, self.unclean, self.instructions = None, False, record.instructions
+        self.resumed_at = line.at
+        if record.restart:
+            for agent in self.agents.values():
+                agent.restart_calls()
+
+    # Questions to people
+
+    def _approval_asked(self, line: Line, record: ApprovalAsked) -> None:
+        self.agents[record.agent].asked_approval(record)
+        self.ask_approval(record, line.at)
+
+    def _approval_answered(self, line: Line, record: ApprovalAnswered) -> None:
+        asked = self.approvals[record.id]
+        self.agents[asked.agent].answered_approval(line, asked, record)
+        del self.approvals[record.id]
+        self.remember(record, record.decision, line.at)
+
+    # Work that arrives from outside, and what everything costs
+
+    def _task_taken(self, line: Line, record: TaskTaken) -> None:
+        """A process that takes a task, or opens or closes the workspace, has put the files of finished tasks away.
+        So they need not be remembered longer, and an equal file that comes later is a new task."""
+        is_firing = record.id not in self.tasks and record.kind == "schedule"
+        if is_firing:
+            datetime.fromisoformat(record.due)  # a ValueError: the record does not fit
+        self.tasks_done.clear()
+        if record.id not in self.tasks:
+            self.tasks_taken += 1
+            if is_firing:
+                fired = self.fired.setdefault(record.schedule, [])
+                fired[:] = [*fired, Fired(record.due, line.at, record.unopened)][-FIRED:]
+        self.tasks[record.id] = record
+
+    def _task_done(self, line: Line, record: TaskDone) -> None:
+        task = self.tasks.pop(record.id, None)
+        if task is None:
+            raise LookupError(f"the task {record.id!r} is not taken, or done already")
+        self.tasks_done[record.id] = TaskFile(task.file, task.sha256, "moved" if record.moved_to else "done")
+        root, scope = self.root, scope_of_task(record.id)
+        if scope not in root.scopes:  # it has ended, and nothing enters it again
+            root.results.pop(scope, None)
+            root.past.pop(scope, None)
+
+    def _spent(self, line: Line, record: Spent) -> None:
+        scope = self.agents[record.agent].scopes.get(record.scope)
+        self.usage.tokens += record.tokens
+        self.usage.usd = round(self.usage.usd + record.usd, 9)
+        if record.n is not None and scope is not None:
+            scope.spent[record.kind] = max(scope.spent.get(record.kind, 0), record.n + 1)
+
+    def _configured(self, line: Line, record: Configured) -> None:
+        self.config = record.config
+
+    def _agent_begun(self, line: Line, record: AgentBegun) -> None:
+        above = record.agent.rpartition("/")[0]
+        if not record.agent or above not in self.agents:
+            raise ValueError(f"the agent {record.agent!r} has none above it")
+        agent = self.agents.setdefault(record.agent, AgentMoment(path=record.agent))
+        agent.began(record)
+
+    def _agent_ended(self, line: Line, record: AgentEnded) -> None:
+        self.agents[record.agent].ended(record)
+        if not record.error:
+            self.forget_below(record.agent)
+
+    def _started(self, line: Line, record: StepStarted) -> None:
+        self.agents[record.agent].started(record)
+        self.forget_gone_on(record)
+
+    def _completed(self, line: Line, record: StepCompleted) -> None:
+        self.agents[record.agent].completed(line, record)
+        self.usage.steps += 1
+        if record.effect:
+            self.forget_gone_on(record)
+
+    def _committed(self, line: Line, record: ScopeCommitted) -> None:
+        self.agents[record.agent].committed(line, record)
+        if record.scope != ROOT:
+            self.forget_in(record.agent, record.scope)
+        self.usage.items += record.scope != ROOT
+
+    def _doubt(self, line: Line, record: Doubt) -> None:
+        self.agents[record.agent].asked(record)
+        self.ask_doubt(record, line.at)
+
+    def _resolved(self, line: Line, record: Resolved) -> None:
+        doubt = self.doubts.get(record.id)
+        if doubt is None:
+            raise LookupError(f"the question {record.id!r} is not open")
+        agent = self.agents[doubt.agent]
+        said = decision_of(doubt, record, agent.open_scope(doubt.scope).numbers)
+        agent.resolved(doubt, record)
+        del self.doubts[record.id]
+        self.remember(record, said, line.at)
+        self.forget_ended(doubt.agent, self.agents[doubt.agent].scopes)
+
+    def _edited(self, line: Line, record: Edited) -> None:
+        if record.file == DEFINITION:
+            self.definition = json_patch.apply(self.definition, record.patch)
+            return
+        self.agents[record.agent].edited(line, record)
+        if record.step is not None:
+            if self.status == "completed":
+                self.status, self.reason = "paused", "a step was edited"
+            self.forget_call(record.agent, record.step.scope, record.step.key)
+        self.forget_ended(record.agent, self.agents[record.agent].scopes)
+
+
+def scope_of_task(id: str) -> str:
+    """The scope in which a task of the inbox is done, if it has one of its own."""
+    return f"_inbox-{id}"
+
+
+def _of_agent(apply: Callable[[AgentMoment, Line, Any], None]) -> Callable[[Moment, Line, Any], None]:
+    return lambda moment, line, record: apply(moment.agents[record.agent], line, record)
+
+
+_APPLY: dict[type[AnyRecord], Callable[[Moment, Line, Any], None]] = {
+    Opened: Moment._opened,
+    Fenced: lambda moment, line, record: None,
+    Closed: Moment._closed,
+    AgentBegun: Moment._agent_begun,
+    AgentEnded: Moment._agent_ended,
+    StepStarted: Moment._started,
+    StepCompleted: Moment._completed,
+    StepFailed: _of_agent(lambda agent, line, record: agent.failed(record)),
+    StepProgress: _of_agent(lambda agent, line, record: agent.progressed(record)),
+    PartialPromoted: _of_agent(lambda agent, line, record: agent.promoted(record)),
+    ScopeBegun: _of_agent(lambda agent, line, record: agent.scope_begun(record)),
+    ScopeFailed: _of_agent(lambda agent, line, record: agent.scope_failed(record)),
+    ScopeCommitted: Moment._committed,
+    PlanChanged: _of_agent(lambda agent, line, record: agent.plan_changed(record)),
+    Message: _of_agent(AgentMoment.message),
+    Doubt: Moment._doubt,
+    Resolved: Moment._resolved,
+    Edited: Moment._edited,
+    PauseRequested: Moment._pause_requested,
+    PauseLate: lambda moment, line, record: None,
+    Forced: Moment._forced,
+    Paused: Moment._paused,
+    Resumed: Moment._resumed,
+    ApprovalAsked: Moment._approval_asked,
+    ApprovalAnswered: Moment._approval_answered,
+    TaskTaken: Moment._task_taken,
+    TaskDone: Moment._task_done,
+    Spent: Moment._spent,
+    Resource: lambda moment, line, record: None,
+    Saved: lambda moment, line, record: None,
+    Rewound: lambda moment, line, record: None,
+    Configured: Moment._configured,
+    Migrated: _of_agent(lambda agent, line, record: agent.migrated(record)),
+}

@@ -1,0 +1,107 @@
+"""What the journal says of one scope of an agent: of an open one, and of one that has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Literal
+
+from msgspec import Raw, Struct
+
+from ..journal.records import (
+    NOTHING,
+    Doubt,
+    Key,
+    Line,
+    PartialPromoted,
+    Resolved,
+    StepCompleted,
+    StepFailed,
+    StepStarted,
+)
+from .packing import Unkept
+
+
+class Kept(Struct, frozen=True, omit_defaults=True):
+    """A result: JSON, or the name of the blob that holds it. Of a scope also how many steps it took."""
+
+    result: Raw = NOTHING
+    blob: str = ""
+    steps: int = 0
+
+
+class Answer(Struct, frozen=True, omit_defaults=True):
+    """A person's word on a call that an earlier attempt may have made with other arguments."""
+
+    call: str  # its arguments, for people
+    outcome: Literal["done", "not_done", "new"]
+    other: Key | None = None  # the earlier call that is the same action; None: it is a new one
+    result: Raw = NOTHING
+    blob: str = ""
+
+
+class Scope(Struct, omit_defaults=True):
+    """A scope that has begun and not committed."""
+
+    title: str = ""
+    done: dict[Key, StepCompleted] = {}
+    started: dict[Key, StepStarted] = {}  # effects without an outcome
+    failed: dict[Key, StepFailed] = {}  # calls that have failed for good, and did not end their scope
+    promoted: dict[Key, list[PartialPromoted]] = {}
+    progress: dict[Key, Raw] = {}
+    numbers: dict[Key, int] = {}  # `no` of every call ever recorded here
+    settled: set[Key] = set()  # effects that have not happened, or are a later call's, as a person says
+    answers: dict[Key, Answer] = {}  # by the call that was asked about, until that call is made
+    when: dict[Key, str] = {}  # of effects: when they were recorded as done
+    again: dict[Key, int] = {}  # how often a person has asked for an effect to be done once more
+    last_number: int = 0
+    failures: int = 0  # since it began, or since a person has changed something about it
+    messages: Unkept[list[Line]] = []  # not yet committed: they count for nothing unless their scope commits with them
+    spent: dict[str, int] = {}  # how often what was spent outside its steps, as `Spent.kind` tells it
+
+    def knows(self, key: Key) -> bool:
+        """Whether there is a record of this call that counts."""
+        return key in self.done or key in self.started or key in self.promoted
+
+    def newest(self, most: int) -> Iterator[StepCompleted]:
+        """The results that came last, newest first."""
+        return islice(reversed(self.done.values()), most)
+
+    def run_again(self, calls: Iterable[Key]) -> None:
+        """What these have raised is not raised again."""
+        for key in calls:
+            self.failed.pop(key, None)
+
+    def take_answer(self, key: Key) -> None:
+        """The call that a person was asked about is made, so the earlier call it is the same as is settled. Not before:
+        another call in its place is to be asked about, too."""
+        answer = self.answers.pop(key, None)
+        if answer is None or answer.other is None:
+            return
+        self.settled.add(answer.other)
+        self.started.pop(answer.other, None)
+        self.answers = {call: other for call, other in self.answers.items() if other.other != answer.other}
+
+
+class Past(Struct, omit_defaults=True):
+    """What stays of a scope that has ended, in case a person wants it done again: its effects, which are not."""
+
+    title: str
+    last_number: int
+    done: dict[Key, StepCompleted] = {}
+    settled: set[Key] = set()
+    when: dict[Key, str] = {}
+    again: dict[Key, int] = {}
+
+
+def answer_of(scope: Scope, doubt: Doubt, record: Resolved) -> Answer:
+    """`done` without a result means: what the earlier call returned."""
+    if record.outcome == "new":
+        return Answer(doubt.call, "new")
+    other = record.other or (doubt.others[0] if len(doubt.others) == 1 else None)
+    if other not in doubt.others:
+        raise ValueError("it does not say which of the earlier calls it is about")
+    result, blob = record.result, record.blob
+    if record.outcome == "done" and not len(result) and not blob and (earlier := scope.done.get(other)):
+        result, blob = earlier.result, earlier.blob
+    return Answer(doubt.call, record.outcome, other, result, blob)

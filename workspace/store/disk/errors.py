@@ -1,0 +1,71 @@
+"""What an error of the operating system means for who reads or writes a workspace."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ....schemas import Problem
+from ...base import InvalidFile, StorageFailed
+from ..contract import FileChanged
+from . import access
+
+_WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error)
+
+
+def invalid(path: str, found: str, expected: str, remedy: str) -> InvalidFile:
+    return InvalidFile(path, [Problem("as a whole", found, expected, remedy)])
+
+
+def failed(what: str, path: str, error: OSError) -> StorageFailed:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        remedy = "free some space, then run `satchel resume`: nothing that was finished is lost"
+    elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        remedy = access.remedy(error)
+    elif error.errno == errno.ENOENT:
+        remedy = "if the workspace was renamed, moved or removed while it was running, start it where it lies now"
+    else:
+        remedy = "check the disk, then run `satchel resume`: it trusts nothing it can't read back and write anew"
+    return StorageFailed(what, path=path, why=_reason(error), remedy=remedy)
+
+
+@contextmanager
+def reading(path: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except NotADirectoryError as error:
+        raise FileNotFoundError(errno.ENOENT, "no such file", path) from error
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EMLINK):
+            raise invalid(path, "a symbolic link", "a file", "replace it by the file itself") from error
+        if error.errno in (errno.EINVAL, errno.EISDIR, errno.ENXIO):
+            raise invalid(path, "a folder or a device", "a file", "move it away") from error
+        raise failed("can't be read", path, error) from error
+
+
+@contextmanager
+def failing(what: str, path: str) -> Iterator[None]:
+    try:
+        yield
+    except (FileExistsError, FileChanged):
+        raise
+    except OSError as error:
+        raise failed(what, path, error) from error
+
+
+@contextmanager
+def locking(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _WITHOUT_LOCKS:
+            raise failed("can't be locked", path, error) from error
+        remedy = "use a file system that has locks (a local disk, or NFS with its lock service), or a bucket"
+        raise StorageFailed("can't be locked", path=path, why=_reason(error), remedy=remedy) from error

@@ -1,0 +1,393 @@
+"""A workspace in a folder of a local disk.
+
+fsspec's local file system neither syncs nor creates exclusively, so this is written on the system's own calls.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import itertools
+import os
+import socket
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from datetime import UTC, datetime
+from urllib.parse import quote
+
+from ...base import LeaseHeld, UsageError, check_path, is_name, shown
+from ..contract import DISK, Abilities, Content, Entry, Exchanged, FileChanged, Log, Sync, Trace, Version
+from .access import Access, access_in, user_name
+from .errors import failed, failing, invalid, locking, reading
+from .log import DiskLog
+from .syscalls import Syscalls
+
+READ_LIMIT = 64 << 20
+TEMPORARY = ".satchel/tmp"
+DISPLACED = ".satchel/displaced"
+LOCK = ".satchel/lock"
+_OURS = ".satchel/schemas/state.json"  # is only ever replaced, so no program has it open for writing
+_LONGEST_NAME = 160
+
+_numbers = itertools.count()
+
+
+class DiskStore:
+    """The `Store` of a local folder. The folder must exist."""
+
+    def __init__(self, root: str | os.PathLike[str], syscalls: Syscalls | None = None):
+        self._os = syscalls or Syscalls()
+        self._root = self._os.resolve(os.path.expanduser(os.fspath(root)))
+        self._access: Access | None = None
+        self._folders: dict[str, bool] = {}  # those that exist and don't lead out; is the name durable?
+
+    @property
+    def url(self) -> str:
+        return self._root
+
+    @property
+    def abilities(self) -> Abilities:
+        return DISK
+
+    def refresh(self, folder: str = "") -> None:
+        """Nothing is remembered: looking costs next to nothing."""
+
+    def fetch(self, paths: Iterable[str]) -> None: ...
+
+    @property
+    def pages(self) -> int:
+        return 0
+
+    def expect(self, path: str, data: bytes) -> None: ...
+
+    # Reading
+
+    def read(self, path: str, *, limit: int = READ_LIMIT) -> Content:
+        full = self._inside(path)
+        with reading(path):
+            data, status = self._os.read(full, limit)
+        if max(len(data), status.st_size) > limit:
+            raise invalid(path, f"more than {limit:,} bytes", f"at most {limit:,}", "move it away and look inside")
+        return Content(data, _version(status))
+
+    def tail(self, path: str, size: int) -> bytes:
+        full = self._inside(path)
+        with reading(path):
+            return self._os.read_end(full, size)
+
+    def version(self, path: str) -> Version | None:
+        try:
+            return _version(self._os.stat(self._inside(path)))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise failed("can't be looked at", path, error) from error
+
+    def has_writer(self, path: str) -> bool | None:
+        """A network file system may say of every file that it has one: not believed if it says so of our own."""
+        found = self._os.has_writer(self._inside(path))
+        return None if found and path != _OURS and self._os.has_writer(self._inside(_OURS)) else found
+
+    def trace(self, path: str) -> Trace:
+        try:
+            status = self._os.stat(self._inside(path))
+        except OSError:
+            return Trace("", "")
+        try:
+            saved = datetime.fromtimestamp(status.st_mtime, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        except (ValueError, OverflowError, OSError):  # no calendar has that day
+            saved = ""
+        return Trace(f"{user_name(status.st_uid)}@{socket.gethostname()}", saved)
+
+    def list(self, folder: str) -> Iterator[Entry]:
+        for name, is_folder, size in self._scan(folder):
+            if not is_folder:
+                yield Entry(f"{folder}/{name}" if folder else name, size)
+
+    def folders(self, folder: str) -> Iterator[str]:
+        for name, is_folder, _ in self._scan(folder):
+            if is_folder:
+                yield f"{folder}/{name}" if folder else name
+
+    def unusable(self, folder: str) -> Iterator[str]:
+        full = os.path.dirname(self._inside(f"{folder}/x")) if folder else self._root
+        with suppress(OSError):
+            for name, _, _ in sorted(self._os.scan(full)):
+                if not is_name(name):
+                    yield shown(os.fsencode(name).decode(errors="backslashreplace"))
+
+    def _scan(self, folder: str) -> Sequence[tuple[str, bool, int]]:
+        full = os.path.dirname(self._inside(f"{folder}/x")) if folder else self._root
+        try:
+            found = sorted(self._os.scan(full))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise failed("can't be listed", folder or ".", error) from error
+        return [entry for entry in found if is_name(entry[0])]  # what can't be a name of ours is nobody's business
+
+    # Writing
+
+    def replace(self, path: str, data: bytes, *, sync: Sync = "all", if_version: Version | None = None) -> Version:
+        """Temporary file in the same file system, fsync, rename, fsync of the folder: each as far as `sync` asks."""
+        target = self._inside(path)
+        with failing("can't be written", path):
+            self._make_folder(os.path.dirname(path), durable=sync == "all")
+            with self._temporary(data, sync, target) as temporary:
+                if if_version is not None and self.version(path) != if_version:
+                    raise FileChanged(path)
+                version = _version(self._os.stat(temporary))
+                self._os.rename(temporary, target)
+            if sync == "all":
+                self._os.sync_folder(os.path.dirname(target))
+        return version
+
+    def exchange(self, path: str, data: bytes, *, if_version: Version | None) -> Exchanged:
+        target = self._inside(path)
+        kept = f"{DISPLACED}/{os.getpid()}-{next(_numbers)}-{if_version}-{displaced_name(path)}"
+        with failing("can't be written", path):
+            self._make_folder(os.path.dirname(path), durable=False)
+            self._make_folder(DISPLACED, durable=False)
+            with self._temporary(data, "data", target) as temporary:
+                if self.version(path) != if_version:
+                    raise FileChanged(path)
+                version = _version(self._os.stat(temporary))
+                if if_version is None:
+                    self._os.link(temporary, target)  # never over one that has come meanwhile
+                    self._os.unlink(temporary)
+                    return Exchanged(version, None)
+                aside = self._inside(kept)
+                self._put_aside(temporary, aside)  # a crash from here on leaves both where they are looked for
+                try:
+                    if not self._os.exchange(aside, target):
+                        self._displace(aside, target)
+                except FileNotFoundError as error:  # it was removed meanwhile
+                    self._os.unlink(aside)
+                    raise FileChanged(path) from error
+        return Exchanged(version, kept)
+
+    def _put_aside(self, temporary: str, aside: str) -> None:
+        try:
+            self._os.rename(temporary, aside)
+        except FileNotFoundError:  # another process has tidied up
+            self._folders.pop(DISPLACED, None)
+            self._make_folder(DISPLACED, durable=False)
+            self._os.rename(temporary, aside)
+
+    def _displace(self, aside: str, target: str) -> None:
+        """The same where the system knows no exchange: then a save between the two calls is not seen."""
+        old = f"{aside}~"
+        self._os.link(target, old)
+        self._os.rename(aside, target)
+        self._os.rename(old, aside)
+
+    def watch(self, folders: Sequence[str], hint: Callable[[], None]) -> AbstractContextManager[object]:
+        return self._os.watch([os.path.dirname(self._inside(f"{folder}/x".lstrip("/"))) for folder in folders], hint)
+
+    def create(self, path: str, data: bytes) -> None:
+        """The same with `link` in place of the rename, because a link never replaces."""
+        target = self._inside(path)
+        with failing("can't be written", path):
+            self._make_folder(os.path.dirname(path), durable=True)
+            with self._temporary(data, "all") as temporary:
+                self._os.link(temporary, target)
+                self._os.unlink(temporary)
+            self._os.sync_folder(os.path.dirname(target))
+
+    def create_log(self, path: str, data: bytes) -> Log:
+        target = self._inside(path)
+        with failing("can't be written", path):
+            self._make_folder(os.path.dirname(path), durable=True)
+            fd = self._open_new(target)
+            log = DiskLog(self._os, fd, path, os.path.dirname(target))
+            try:
+                log.append(data)
+                self._os.sync_folder(os.path.dirname(target))
+            except BaseException:
+                log.close()
+                raise
+        return log
+
+    def append(self, path: str, data: bytes, *, durable: bool = False) -> None:
+        target = self._inside(path)
+        with failing("can't be appended to", path):
+            self._make_folder(os.path.dirname(path), durable=durable)
+            fd = self._open_append(target)
+            try:
+                if data:
+                    self._os.write(fd, data)
+                if durable:
+                    self._os.sync(fd)
+            finally:
+                self._os.close(fd)
+            if durable:
+                self._os.sync_folder(os.path.dirname(target))
+
+    def rename(self, path: str, to: str) -> None:
+        """The new name first: until it is durable the old one is not given up."""
+        source, target = self._inside(path), self._inside(to)
+        if self.version(path) is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        with failing("can't be moved", path):
+            self._make_folder(os.path.dirname(to), durable=True)
+            self._os.rename(source, target)
+            self._os.sync_folder(os.path.dirname(target))
+            if os.path.dirname(path) != os.path.dirname(to):
+                self._os.sync_folder(os.path.dirname(source))
+
+    def settle(self, folder: str) -> None:
+        full = os.path.dirname(self._inside(f"{folder}/x")) if folder else self._root
+        with failing("can't be synced", folder or "."), suppress(FileNotFoundError, NotADirectoryError):
+            self._os.sync_folder(full)
+
+    def remove(self, path: str) -> None:
+        full = self._inside(path)
+        with failing("can't be removed", path):
+            with suppress(FileNotFoundError, NotADirectoryError):
+                self._os.unlink(full)
+            self._remove_empty(os.path.dirname(path))
+
+    def remove_many(self, paths: Sequence[str]) -> None:
+        for path in [check_path(each) for each in paths]:
+            self.remove(path)
+
+    def tidy(self, folder: str) -> None:
+        for inner in [*self.folders(folder)]:
+            self._remove_empty(inner)
+
+    def _remove_empty(self, folder: str) -> None:
+        """Remove a folder and those above it, up to the first that is not empty."""
+        while folder:
+            try:
+                self._os.rmdir(self._inside(folder))
+            except OSError:
+                break  # not empty, or not there
+            self._folders.pop(folder, None)
+            folder = os.path.dirname(folder)
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        from filelock import Timeout
+
+        with locking(LOCK):
+            self._make_folder(os.path.dirname(LOCK), durable=True)
+            with suppress(FileExistsError):
+                self._os.close(self._open_new(self._inside(LOCK)))
+            lock = self._os.lock(self._inside(LOCK))
+            try:
+                lock.__enter__()
+            except Timeout as error:
+                raise LeaseHeld("another process is running this workspace", path=self.url) from error
+        try:
+            yield
+        finally:
+            lock.__exit__(None, None, None)
+
+    def try_lock(self, path: str) -> None:
+        with locking(path):
+            self._os.try_lock(self._inside(path))
+
+    @contextmanager
+    def _temporary(self, data: bytes, sync: Sync, target: str = "") -> Iterator[str]:
+        """A file with `data`, to be renamed or linked by the body. Removed if the body fails. One that is to replace
+        the file `target` has its mode, which a person may have set."""
+        self._make_folder(TEMPORARY, durable=False)  # what is in it after a crash is rubbish anyway
+        path, fd = self._open_temporary(target)
+        try:
+            try:
+                self._os.write(fd, data)
+                if sync != "no":
+                    self._os.sync(fd)
+            finally:
+                self._os.close(fd)
+            yield path
+        except BaseException:
+            with suppress(OSError):
+                self._os.unlink(path)
+            raise
+
+    def _open_temporary(self, target: str) -> tuple[str, int]:
+        mode = None
+        if target:
+            with suppress(OSError):
+                there = self._os.stat(target)
+                mode = stat.S_IMODE(there.st_mode) if stat.S_ISREG(there.st_mode) else None
+        while True:
+            path = f"{self._root}/{TEMPORARY}/{os.getpid()}-{next(_numbers)}"
+            with suppress(FileExistsError):  # a process with this number, in another container
+                return path, self._open_new(path, mode)
+
+    def _open_append(self, full: str) -> int:
+        while True:
+            with suppress(FileNotFoundError):
+                return self._os.open_append(full)
+            with suppress(FileExistsError):  # another writer was first
+                return self._open_new(full)
+
+    def _open_new(self, full: str, mode: int | None = None) -> int:
+        fd = self._os.open_new(full)
+        access = self._given()
+        try:
+            self._os.give(fd, access.file if mode is None else mode, access.owner)
+        except BaseException:
+            self._os.close(fd)
+            raise
+        return fd
+
+    def _given(self) -> Access:
+        if self._access is None:
+            self._access = access_in(self._os.stat(self._root))
+        return self._access
+
+    # Folders, and the way out of them
+
+    def _inside(self, path: str) -> str:
+        """The absolute path, once its folder was seen not to be a symbolic link out of the workspace."""
+        check_path(path)
+        folder = path.rpartition("/")[0]
+        if folder not in self._folders:
+            self._check_folder(folder)
+        return f"{self._root}/{path}"
+
+    def _check_folder(self, folder: str) -> None:
+        """UsageError for one that leads out. The root has been resolved, so only what is below it can be a link."""
+        at = self._root
+        for name in filter(None, folder.split("/")):
+            at = f"{at}/{name}"
+            if not self._os.is_link(at):
+                continue
+            resolved = self._os.resolve(f"{self._root}/{folder}")
+            if resolved != self._root and not resolved.startswith(f"{self._root}/"):
+                raise UsageError(
+                    "leads out of the workspace", path=folder, why=f"{folder} is a link to {resolved}",
+                    remedy="replace the link by a folder",
+                )  # fmt: skip
+            return
+
+    def _make_folder(self, folder: str, *, durable: bool) -> None:
+        """Make a folder and those above it. A folder's name may have been made by a process that died before it
+        was durable, so the first durable use in this process syncs it whoever made it."""
+        if not folder or self._folders.get(folder, False) or (folder in self._folders and not durable):
+            return
+        self._make_folder(os.path.dirname(folder), durable=durable)
+        full = self._inside(folder)
+        with suppress(FileExistsError):
+            self._os.mkdir(full)
+            access = self._given()
+            self._os.give_folder(full, access.folder, access.owner)
+        self._inside(f"{folder}/x")  # what was there already may be a link
+        if durable:
+            self._os.sync_folder(os.path.dirname(full))
+        self._folders[folder] = durable
+
+
+def displaced_name(path: str) -> str:
+    """How a file's path is written in the name that it has once it is displaced: the path itself, unless no file
+    system takes such a long name."""
+    name = quote(path, safe="")
+    return name if len(name) <= _LONGEST_NAME else hashlib.sha256(path.encode()).hexdigest()
+
+
+def _version(status: os.stat_result) -> Version:
+    return f"{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"

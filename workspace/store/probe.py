@@ -1,0 +1,73 @@
+"""Whether a storage keeps two writers apart. Some servers take conditional writes for plain ones and answer 200, and
+some file systems know no locks."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from uuid import uuid4
+
+from ..base import DEFINITION, SatchelError, UsageError
+from .contract import FileChanged, Store
+
+PROBE = ".satchel/probe-"
+
+
+def check_lock(store: Store) -> None:
+    """StorageFailed if files can't be locked there. Tried with workspace.yaml, which no process locks and which stays
+    as it is; in a folder without one, with a file that is removed again."""
+    if store.version(DEFINITION) is not None:
+        store.try_lock(DEFINITION)
+        return
+    path = f"{PROBE}{uuid4().hex[:12]}"
+    store.create(path, b"")
+    try:
+        store.try_lock(path)
+    finally:
+        store.remove(path)
+
+
+def check_conditional_puts(store: Store) -> None:
+    """Write a small file under conditions that hold and under others that don't. UsageError if the store does not
+    tell them apart. About seven requests; the file is removed again."""
+    path = f"{PROBE}{uuid4().hex[:12]}"  # of its own: others may be trying at the same moment
+    store.create(path, b"first")
+    try:
+        _try(store, path)
+    except SatchelError:
+        with suppress(SatchelError):  # the first of two is what is wrong
+            store.remove(path)
+        raise
+    store.remove(path)
+
+
+def _try(store: Store, path: str) -> None:
+    check_exclusive(store, path, b"first")
+    version = store.version(path) or ""
+    try:
+        store.replace(path, b"third", if_version=version)
+    except FileChanged:
+        raise _unfit(store, "it refused a PUT with `If-Match` although the condition held") from None
+    with suppress(FileChanged):
+        store.replace(path, b"fourth", if_version=f'"{"0" * 32}"')
+        raise _unfit(store, "it obeyed a PUT with `If-Match` although the condition did not hold")
+    if store.read(path).data != b"third":
+        raise _unfit(store, "it refused a PUT with `If-Match` and did it all the same")
+
+
+def check_exclusive(store: Store, path: str, data: bytes) -> None:
+    """The same with one file that was created with `data` a moment ago: another one of that name has to be refused.
+    Two requests. If it is not, the file is put right before UsageError is raised."""
+    try:
+        store.create(path, b"second " + uuid4().hex.encode())
+    except FileExistsError:
+        return
+    store.replace(path, data)
+    raise _unfit(store, "it obeyed a PUT with `If-None-Match: *` although the name was taken")
+
+
+def _unfit(store: Store, why: str) -> UsageError:
+    return UsageError(
+        f"{getattr(store, 'server', 'the storage')} can't keep two writers apart", path=store.url, why=why,
+        remedy="use a server that answers 412 to a PUT whose `If-None-Match: *` or `If-Match` does not hold (AWS S3 "
+        "does, SeaweedFS since 4.48), or a folder of a disk",
+    )  # fmt: skip

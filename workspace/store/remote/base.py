@@ -1,0 +1,149 @@
+"""What the stores over a network have in common: they look at one listing, and keep what they have read."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext, suppress
+from datetime import UTC, datetime
+
+from ....schemas import Problem
+from ...base import AgentError, InvalidFile, SatchelError, check_path, shown
+from ..contract import Content, Entry, Log, Trace, Version
+from .listing_cache import LARGEST_BODY, Bodies, Known, Take, View
+
+READ_LIMIT = 64 << 20
+_FETCHED_AT_ONCE = 8  # requests
+
+PAGE = 1000
+"""Files that one request of a listing tells of."""
+
+
+class RemoteStore:
+    """Everything of a `Store` that needs no request but for the listing."""
+
+    def __init__(self, url: str, take: Take):
+        self._url = url
+        self._view = View(take)
+        self._bodies = Bodies()
+        self.check_owner: Callable[[], None] = lambda: None
+        """Called before a write without `if_version` replaces what another process has written meanwhile. It raises if
+        this process must not do that."""
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._url!r})"
+
+    @property
+    def pages(self) -> int:
+        return -(-self._view.size // PAGE) or 1
+
+    def refresh(self, folder: str = "") -> None:
+        self._view.refresh(folder)
+
+    def read(self, path: str, *, limit: int = READ_LIMIT) -> Content:
+        raise NotImplementedError
+
+    def fetch(self, paths: Iterable[str]) -> None:
+        wanted = [path for path in dict.fromkeys(paths) if self._is_worth_fetching(path)]
+        if len(wanted) < 2:
+            return  # it is read when it is needed
+
+        def fetch(path: str) -> None:
+            with suppress(SatchelError, OSError):
+                self.read(path)
+
+        first, *others = wanted
+        with ThreadPoolExecutor(min(len(others), _FETCHED_AT_ONCE - 1), "satchel-fetch") as threads:
+            fetched = threads.map(fetch, others)
+            fetch(first)
+            for _ in fetched:
+                pass
+
+    def _is_worth_fetching(self, path: str) -> bool:
+        known = self._view.get(path)
+        return known is not None and known.size <= LARGEST_BODY and self._bodies.find(path, known.version) is None
+
+    def version(self, path: str) -> Version | None:
+        known = self._view.get(path)
+        return known.version if known else None
+
+    def has_writer(self, path: str) -> bool | None:
+        check_path(path)
+        return None
+
+    def trace(self, path: str) -> Trace:
+        """Nobody's name is kept, only when it was."""
+        known = self._view.get(path)
+        return Trace("", known.at if known else "")
+
+    def list(self, folder: str) -> Iterator[Entry]:
+        return iter(self._view.files(folder))
+
+    def folders(self, folder: str) -> Iterator[str]:
+        return iter(self._view.folders(folder))
+
+    def unusable(self, folder: str) -> Iterator[str]:
+        return map(shown, self._view.unusable(folder))
+
+    def settle(self, folder: str) -> None:
+        """Whatever was answered is as durable as it gets."""
+        if folder:
+            check_path(folder)
+
+    def tidy(self, folder: str) -> None:
+        """A folder is only shown as long as something is in it."""
+
+    def watch(self, folders: Sequence[str], hint: Callable[[], None]) -> AbstractContextManager[object]:
+        for folder in folders:
+            if folder:
+                check_path(folder)
+        return nullcontext()
+
+    def create_log(self, path: str, data: bytes) -> Log:
+        check_path(path)
+        raise AgentError("a file can't grow there", path=path, remedy="create one for each group of records")
+
+    def lock(self) -> AbstractContextManager[None]:
+        raise AgentError("can't be locked", path=self._url, remedy="the journal fences other writers instead")
+
+    def try_lock(self, path: str) -> None:
+        raise AgentError("can't be locked", path=path, remedy="the journal fences other writers instead")
+
+    def _kept(self, path: str, limit: int) -> Content | None:
+        """The file as it was read or written before, if the listing knows no newer version. InvalidFile if it is known
+        to be larger than `limit`."""
+        known = self._view.peek(path)
+        if known is None:
+            return None
+        if known.size > limit:
+            raise too_large(path, limit)
+        data = self._bodies.find(path, known.version)
+        return None if data is None else Content(data, known.version)
+
+    def _wrote(self, path: str, data: bytes, version: Version) -> Version:
+        self._view.wrote(path, Known(version, len(data), moment(datetime.now(UTC))))
+        self._bodies.keep(path, data, version)
+        return version
+
+
+def moment(at: datetime | None) -> str:
+    return at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z") if at else ""
+
+
+def missing(path: str) -> FileNotFoundError:
+    return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+
+def taken(path: str) -> FileExistsError:
+    return FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+
+
+def too_large(path: str, limit: int) -> InvalidFile:
+    problem = Problem("as a whole", f"more than {limit:,} bytes", f"at most {limit:,}", "move it away and look inside")
+    return InvalidFile(path, [problem])

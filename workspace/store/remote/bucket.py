@@ -1,0 +1,306 @@
+"""A workspace in a bucket: one object a file, one PUT a write, conditions where others may write too.
+
+A PUT replaces an object atomically and is durable when it is answered, so nothing is renamed and `sync` says nothing.
+Every PUT has a condition: the network may deliver one that was given up long after it, and that must replace nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+from uuid import uuid4
+
+from ...base import UsageError, check_path
+from ..contract import BUCKET, Abilities, Content, Exchanged, FileChanged, Sync, Version
+from .base import READ_LIMIT, RemoteStore, missing, moment, taken, too_large
+from .listing_cache import Known, md5_tag
+from .s3 import PATIENCE, Body, Patience, Requests
+from .s3_errors import Absent, Denied, OutOfRange, Trouble, Unmet
+
+_AT_ONCE = 1000  # objects that S3 removes in one request
+_HASH = re.compile('"[0-9a-f]{32}"')
+_REFUSALS = 3
+_LARGEST = 5 << 30  # bytes that one PUT may have
+_BUSY = "others are changing it all the time"
+_NONCE = "satchel-write"  # metadata by which a writer knows its own write again
+
+
+class BucketStore(RemoteStore):
+    """The `Store` below a prefix of a bucket. An empty prefix is the whole bucket."""
+
+    def __init__(
+        self, bucket: str, prefix: str, options: Mapping[str, Any] | None = None, *, patience: float = PATIENCE
+    ):
+        self._bucket = bucket
+        self._prefix = f"{check_path(prefix)}/" if prefix else ""
+        self._requests = Requests(bucket, options or {}, patience)
+        self._tags_are_hashes = True  # until this server gives one that is not
+        super().__init__(f"s3://{bucket}/{prefix}".rstrip("/"), self._listing)
+
+    @property
+    def abilities(self) -> Abilities:
+        return BUCKET
+
+    @property
+    def server(self) -> str:
+        """Who answers, for people."""
+        return self._requests.server
+
+    def expect(self, path: str, data: bytes) -> None:
+        self._bodies.keep(path, data, md5_tag(data))
+
+    def _listing(self, folder: str) -> Iterator[tuple[str, Known]]:
+        arguments: dict[str, Any] = {"Prefix": f"{self._key(folder)}/" if folder else self._prefix}
+        while True:
+            try:
+                page = self._requests.call("list_objects_v2", "can't be listed", self.url, **arguments)
+            except Absent:
+                raise UsageError("can't be listed", path=self.url, why=f"{self.server} knows no such place") from None
+            for each in page.get("Contents", ()):
+                path = each["Key"].removeprefix(self._prefix)
+                yield path, _known(each)
+            if not page.get("IsTruncated"):
+                return
+            arguments["ContinuationToken"] = page["NextContinuationToken"]
+
+    # Reading
+
+    def read(self, path: str, *, limit: int = READ_LIMIT) -> Content:
+        check_path(path)
+        if kept := self._kept(path, limit):
+            return kept
+        body = self._fetch(path, limit, self._requests.patience())
+        if body is None:
+            raise missing(path)
+        if body.size > limit:
+            raise too_large(path, limit)
+        self._bodies.keep(path, body.data, body.facts["ETag"])
+        return Content(body.data, body.facts["ETag"])
+
+    def _is_listed(self, path: str) -> bool:
+        """Whether an object is there, without asking for it: see `Denied`."""
+        key = self._key(path)
+        page = self._requests.call("list_objects_v2", "can't be listed", path, Prefix=key, MaxKeys=1)
+        return any(each["Key"] == key for each in page.get("Contents", ()))
+
+    @contextmanager
+    def _telling_absent(self, path: str) -> Iterator[None]:
+        """Absent for an object that the server calls denied because it is not there."""
+        try:
+            yield
+        except Denied:
+            if self._is_listed(path):
+                raise
+            raise Absent from None
+
+    def _get(self, path: str, limit: int, patience: Patience | None = None, **arguments: Any) -> Body:
+        with self._telling_absent(path):
+            return self._requests.fetch("can't be read", path, limit, patience, Key=self._key(path), **arguments)
+
+    def _fetch(self, path: str, limit: int, patience: Patience) -> Body | None:
+        """The object, None if there is none; the view is told. Bytes that are not those of a tag that looks like their
+        hash are fetched again, as an answer may be cut short on its way: what comes twice is right, and then this
+        server's tags are no hashes."""
+        before: bytes | None = None
+        with self._view.look() as since:
+            while True:
+                try:
+                    body = self._get(path, limit, patience)
+                except Absent:
+                    self._view.seen(path, None, since)
+                    return None
+                tag = body.facts["ETag"]
+                if body.data == before:
+                    self._tags_are_hashes = False
+                if body.size > limit or md5_tag(body.data) == tag or not self._tells_hash(body):
+                    known = Known(tag, body.size, moment(body.facts.get("LastModified")))
+                    self._view.seen(path, known, since)
+                    return body
+                before = body.data
+
+    def _tells_hash(self, body: Body) -> bool:
+        facts = body.facts
+        is_plain = facts.get("ServerSideEncryption", "AES256") == "AES256" and not facts.get("SSECustomerAlgorithm")
+        return self._tags_are_hashes and is_plain and _HASH.fullmatch(facts["ETag"]) is not None
+
+    def tail(self, path: str, size: int) -> bytes:
+        check_path(path)
+        known, wanted = self._view.peek(path), max(size, 1)  # none can't be asked for
+        end = f"{path}//{wanted}"  # no file has such a path
+        if known:
+            data = self._bodies.find(path, known.version)
+            data = self._bodies.find(end, known.version) if data is None else data
+            if data is not None:
+                return data[max(0, len(data) - size) :]
+        try:
+            body = self._get(path, wanted, Range=f"bytes=-{wanted}")
+        except Absent:
+            raise missing(path) from None
+        except OutOfRange:  # it is empty
+            return b""
+        data = body.data if body.size <= wanted else self.read(path).data  # of a server that knows no ranges
+        self._bodies.keep(end, data[-wanted:], body.facts["ETag"])
+        return data[-size:] if size > 0 else b""
+
+    # Writing
+
+    def replace(self, path: str, data: bytes, *, sync: Sync = "all", if_version: Version | None = None) -> Version:
+        if if_version is not None:
+            return self._put_if(path, data, FileChanged, _only(if_version))
+        patience = self._requests.patience()
+        while True:
+            try:
+                return self._put_if(path, data, FileChanged, _only(self._last_seen(path, patience)))
+            except FileChanged:
+                self._wait_for_others("can't be written", path, patience)
+
+    def _last_seen(self, path: str, patience: Patience) -> Version | None:
+        """What this store knows the file to be; it is looked at if nothing is known."""
+        check_path(path)
+        if self._view.knows(path):
+            known = self._view.peek(path)
+            return known.version if known else None
+        body = self._fetch(path, 0, patience)
+        return body.facts["ETag"] if body else None
+
+    def _wait_for_others(self, what: str, path: str, patience: Patience) -> None:
+        """Another process has changed the file since this store saw it. The next try is of what it has become."""
+        self.check_owner()
+        patience.wait(Trouble(_BUSY), what, path)
+
+    def exchange(self, path: str, data: bytes, *, if_version: Version | None) -> Exchanged:
+        """Nothing is displaced: what the condition lets through was seen."""
+        return Exchanged(self._put_if(path, data, FileChanged, _only(if_version)), None)
+
+    def create(self, path: str, data: bytes) -> None:
+        self._put_if(path, data, taken, _only(None))
+
+    def append(self, path: str, data: bytes, *, durable: bool = False) -> None:
+        """Read, add, replace if it is still what was read: so it costs what the file has. One PUT if this store wrote
+        it last."""
+        patience = self._requests.patience()
+        while True:
+            old = self._whole(path, patience)
+            if old and not data:
+                return
+            whole = old.data + data if old else data
+            try:
+                self._put_if(path, whole, FileChanged, _only(old.version if old else None))
+                return
+            except FileChanged:
+                self._wait_for_others("can't be appended to", path, patience)
+
+    def _whole(self, path: str, patience: Patience) -> Content | None:
+        if kept := self._kept(path, READ_LIMIT):
+            return kept
+        body = self._fetch(path, READ_LIMIT, patience)
+        if body is not None and body.size > READ_LIMIT:
+            raise too_large(path, READ_LIMIT)
+        return Content(body.data, body.facts["ETag"]) if body else None
+
+    def _put_if(
+        self, path: str, data: bytes, refusal: Callable[[str], Exception], condition: Mapping[str, str]
+    ) -> Version:
+        """One PUT under a condition. When the answer does not tell what has become of it, the object does.
+
+        A refusal need not be one: whoever sends a request again after its answer was lost, which the client's HTTP
+        library does by itself, is refused because of what it wrote itself.
+        """
+        try:
+            tag = self._put_and_know(path, data, condition)
+        except Unmet:
+            raise refusal(path) from None
+        except BaseException:
+            self._view.forget(path)
+            raise
+        return self._wrote(path, data, tag)
+
+    def _put_and_know(self, path: str, data: bytes, condition: Mapping[str, str]) -> Version:
+        """Unmet if somebody else's object is there, or none where there should be one."""
+        what, key, nonce = "can't be written", self._key(path), uuid4().hex
+        patience, refused = self._requests.patience(), 0
+        while True:
+            trouble = Trouble(_BUSY)
+            try:
+                answer = self._requests.once(
+                    "put_object", what, path, Key=key, Body=data, Metadata={_NONCE: nonce}, **condition
+                )
+                return str(answer["ETag"])
+            except Trouble as unknown:
+                trouble = unknown
+            except (Unmet, Absent):
+                refused += 1
+            found = self._fetch(path, len(data), patience)
+            tag = found.facts["ETag"] if found else None
+            if found and found.size == len(data) and found.data == data and _is_from(found, nonce):
+                return str(tag)
+            if tag != condition.get("IfMatch"):
+                raise Unmet()
+            if tag and refused > _REFUSALS:
+                raise UsageError(
+                    what, path=path, why=f"{self.server} refuses a PUT with `If-Match` although the condition holds",
+                    remedy="use a server that has conditional writes",
+                )  # fmt: skip
+            # As if nothing had been written: it was refused because of what is gone by now, or is not done (yet).
+            patience.wait(trouble, what, path)
+
+    def _change(self, method: str, what: str, path: str, **arguments: Any) -> Mapping[str, Any]:
+        try:
+            return self._requests.call(method, what, path, **arguments)
+        except Absent:
+            raise
+        except BaseException:
+            self._view.forget(path)
+            raise
+
+    def rename(self, path: str, to: str) -> None:
+        """Copied, and then removed: a crash in between leaves both. Some servers ignore the conditions of a COPY."""
+        check_path(to)
+        body = self._fetch(path, _LARGEST, self._requests.patience())
+        if body is None:
+            raise missing(path)
+        self.replace(to, body.data)
+        self.remove(path)
+
+    def remove(self, path: str) -> None:
+        with suppress(Absent):  # some servers say so
+            self._change("delete_object", "can't be removed", path, Key=self._key(path))
+        self._view.wrote(path, None)
+
+    def remove_many(self, paths: Sequence[str]) -> None:
+        keys = {self._key(path): path for path in paths}
+        for start in range(0, len(keys), _AT_ONCE):
+            self._remove_batch(dict([*keys.items()][start : start + _AT_ONCE]))
+
+    def _remove_batch(self, keys: dict[str, str]) -> None:
+        first = next(iter(keys.values()))
+        answer = self._change(
+            "delete_objects", "can't be removed", first,
+            Delete={"Objects": [{"Key": key} for key in keys], "Quiet": True},
+        )  # fmt: skip
+        failed = {each["Key"] for each in answer.get("Errors", ())} & keys.keys()
+        for key, path in keys.items():
+            if key not in failed:
+                self._view.wrote(path, None)
+        for key in sorted(failed):  # one of them by itself: that tries again, or says what is wrong
+            self.remove(keys[key])
+
+    def _key(self, path: str) -> str:
+        return self._prefix + check_path(path)
+
+
+def _only(version: Version | None) -> dict[str, str]:
+    """The condition of a PUT: that the object is this version, or is not there."""
+    return {"IfNoneMatch": "*"} if version is None else {"IfMatch": version}
+
+
+def _known(facts: Mapping[str, Any]) -> Known:
+    """What a listing tells of an object."""
+    return Known(facts["ETag"], int(facts["Size"]), moment(facts.get("LastModified")))
+
+
+def _is_from(found: Body, nonce: str) -> bool:
+    """Whether this is what was written with `nonce`; servers that keep no metadata are believed."""
+    return bool(found.facts.get("Metadata", {}).get(_NONCE, nonce) == nonce)

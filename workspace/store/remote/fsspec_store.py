@@ -1,0 +1,265 @@
+"""A workspace anywhere else that fsspec opens: memory, sftp, smb, webdav, Google's and Azure's buckets, ...
+
+fsspec has no conditions, so what others save in the moment between a look and a write is lost, and where names can't be
+created exclusively it is advisory that there is one writer. `abilities` says so. A server that tells no more of a file
+than its size and a time in whole seconds, as sftp does, hides a save of the same size in the same second. Tested with
+fsspec's memory, a WebDAV and an sftp server; that Google's and Azure's buckets create exclusively was read in gcsfs and
+adlfs, not tried.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+from ...base import SatchelError, StorageFailed, check_path
+from ..contract import Abilities, Content, Exchanged, FileChanged, Sync, Version
+from ..disk.store import DISPLACED, displaced_name
+from .base import READ_LIMIT, RemoteStore, missing, moment, taken, too_large
+from .drivers import REMEDY, Driver, kind
+from .listing_cache import Known
+
+TEMPORARY = ".satchel/tmp"
+_TRIES = 5
+
+
+class OtherStore(RemoteStore):
+    """The `Store` at a URL. Whole files are replaced by a rename where the storage has folders, else by one upload."""
+
+    def __init__(self, url: str, options: Mapping[str, Any] | None = None):
+        super().__init__(url.rstrip("/"), self._listing)
+        self._fs = Driver(url, url.partition("://")[0], options or {})
+        self._root = self._fs.root
+        self._one = threading.RLock()  # most drivers have one connection, which is one thread's at a time
+        self._made: set[str] = set()  # folders that are there
+
+    @property
+    def abilities(self) -> Abilities:
+        return Abilities(
+            lock=False, exclusive_create=self._fs.exclusive is not None, conditional_replace=False, append=False,
+            notice=False, remote=not self.url.startswith("memory:"),
+        )  # fmt: skip
+
+    def expect(self, path: str, data: bytes) -> None:
+        """No listing tells what the bytes are, so the next `read` is one, whatever is remembered."""
+        self._bodies.drop(path)
+
+    def _listing(self, folder: str) -> Iterator[tuple[str, Known | None]]:
+        with self._asking("can't be listed", self._url):
+            self._fs.invalidate_cache()
+            try:
+                found = self._fs.find(f"{self._root}/{folder}" if folder else self._root, detail=True)
+            except FileNotFoundError:
+                return
+        for name, facts in found.items():
+            if name.startswith(f"{self._root}/"):
+                yield name[len(self._root) + 1 :], _known(facts) if facts.get("type") == "file" else None
+
+    # Reading
+
+    def read(self, path: str, *, limit: int = READ_LIMIT) -> Content:
+        full = self._full(path)
+        if kept := self._kept(path, limit):
+            return kept
+        with self._asking("can't be read", path):
+            for _ in range(_TRIES):  # until no one writes between the look and the reading
+                known = self._look(path)
+                if known is None:
+                    raise missing(path)
+                if known.size > limit:
+                    raise too_large(path, limit)
+                data = self._fs.cat_file(full)
+                if len(data) == known.size:
+                    self._bodies.keep(path, data, known.version)
+                    return Content(data, known.version)
+        raise StorageFailed("can't be read", path=path, why="it is being changed all the time", remedy=REMEDY)
+
+    def tail(self, path: str, size: int) -> bytes:
+        full = self._full(path)
+        with self._asking("can't be read", path):
+            known = self._look(path)
+            if known is None:
+                raise missing(path)
+            size = min(size, known.size)
+            if not size:
+                return b""
+            data: bytes = self._fs.cat_file(full, start=known.size - size, end=known.size)
+            return data[-size:]  # sshfs gives the whole file
+
+    def _look(self, path: str) -> Known | None:
+        """One file, as it is now; the view is told."""
+        with self._asking("can't be looked at", path), self._view.look() as since:
+            self._fs.invalidate_cache()
+            try:
+                facts = self._fs.info(self._full(path))
+            except (FileNotFoundError, NotADirectoryError):
+                facts = {}
+            known = _known(facts) if facts.get("type") == "file" else None
+            self._view.seen(path, known, since)
+        return known
+
+    # Writing
+
+    def replace(self, path: str, data: bytes, *, sync: Sync = "all", if_version: Version | None = None) -> Version:
+        with self._asking("can't be written", path):
+            if if_version is not None:
+                self._expect_version(path, if_version)
+            return self._put(path, data)
+
+    def exchange(self, path: str, data: bytes, *, if_version: Version | None) -> Exchanged:
+        with self._asking("can't be written", path):
+            self._expect_version(path, if_version)
+            return Exchanged(self._put(path, data), None)
+
+    def _expect_version(self, path: str, version: Version | None) -> None:
+        known = self._look(path)
+        if (known.version if known else None) != version:
+            raise FileChanged(path)
+
+    def _put(self, path: str, data: bytes) -> Version:
+        full = self._full(path)
+        if self._fs.renames:
+            try:
+                self._put_aside_and_move(path, data)
+            except FileNotFoundError:  # another process has removed an empty folder
+                self._made.clear()
+                self._put_aside_and_move(path, data)
+        else:
+            self._fs.pipe_file(full, data)
+        self._fs.invalidate_cache()
+        return self._wrote(path, data, _known(self._fs.info(full)).version)
+
+    def _put_aside_and_move(self, path: str, data: bytes) -> None:
+        temporary = f"{TEMPORARY}/{uuid4().hex}"
+        try:
+            self._make_folder(TEMPORARY)
+            self._fs.pipe_file(self._full(temporary), data)
+            self._move(temporary, path)
+        except BaseException:
+            with suppress(Exception):
+                if self._fs.exists(self._full(path)):  # else these bytes may be all that is left
+                    self._fs.rm_file(self._full(temporary))
+            raise
+
+    def _move(self, path: str, to: str) -> None:
+        """Where it renames only to names that are free, what has the name is moved aside first. It goes back if the
+        rename fails; if the process dies in between, the next opening puts it back."""
+        self._make_folder(os.path.dirname(to))
+        source, target = self._full(path), self._full(to)
+        try:
+            self._fs.rename(source, target)
+            return
+        except FileExistsError:
+            self._make_folder(DISPLACED)
+        aside = self._full(f"{DISPLACED}/{uuid4().int >> 96}-0-0-0-0-{displaced_name(to)}")  # no version has these
+        try:
+            self._fs.rename(target, aside)
+            self._fs.rename(source, target)
+        except BaseException:
+            with suppress(Exception):
+                self._fs.rename(aside, target)
+            raise
+        with suppress(FileNotFoundError):
+            self._fs.rm_file(aside)
+
+    def create(self, path: str, data: bytes) -> None:
+        """Of several at once, more than one may win where `abilities.exclusive_create` is False."""
+        full = self._full(path)
+        with self._asking("can't be written", path):
+            if self._fs.exclusive is None:
+                if self._look(path):
+                    raise taken(path)
+                self._put(path, data)
+                return
+            try:
+                self._fs.pipe_file(full, data, **self._fs.exclusive)
+            except FileExistsError:
+                raise taken(path) from None
+            self._fs.invalidate_cache()
+            self._wrote(path, data, _known(self._fs.info(full)).version)
+
+    def append(self, path: str, data: bytes, *, durable: bool = False) -> None:
+        """Read, add, replace."""
+        with self._asking("can't be appended to", path):
+            try:
+                old = self.read(path).data
+            except FileNotFoundError:
+                old = None
+            if old is None or data:
+                self._put(path, (old or b"") + data)
+
+    def rename(self, path: str, to: str) -> None:
+        source, target = self._full(path), self._full(to)
+        with self._asking("can't be moved", path):
+            if self._look(path) is None:
+                raise missing(path)
+            if self._fs.renames:
+                self._move(path, to)
+                self._view.wrote(path, None)
+            else:
+                self._fs.cp_file(source, target)
+                self.remove(path)
+            self._fs.invalidate_cache()
+            self._view.wrote(to, _known(self._fs.info(target)))
+
+    def remove(self, path: str) -> None:
+        full = self._full(path)
+        with self._asking("can't be removed", path):
+            with suppress(FileNotFoundError, NotADirectoryError):
+                self._fs.rm_file(full)
+            if self._fs.renames:
+                self._remove_empty(os.path.dirname(path))
+            self._view.wrote(path, None)
+
+    def remove_many(self, paths: Sequence[str]) -> None:
+        for path in [check_path(each) for each in paths]:
+            self.remove(path)
+
+    def _remove_empty(self, folder: str) -> None:
+        while folder:
+            try:
+                self._fs.rmdir(self._full(folder))
+            except OSError:  # not empty, or not there; each driver has its own error for that
+                break
+            self._made.discard(folder)
+            folder = os.path.dirname(folder)
+
+    def _make_folder(self, folder: str) -> None:
+        if self._fs.renames and folder not in self._made:
+            self._fs.makedirs(self._full(folder) if folder else self._root, exist_ok=True)
+            self._made.add(folder)
+
+    def _full(self, path: str) -> str:
+        return f"{self._root}/{check_path(path)}"
+
+    @contextmanager
+    def _asking(self, what: str, path: str) -> Iterator[None]:
+        """What the driver says may quote what nobody should read: only the kind of its errors is told."""
+        with self._one:
+            try:
+                yield
+            except (FileNotFoundError, FileExistsError, FileChanged, SatchelError):
+                raise
+            except NotADirectoryError:
+                raise missing(path) from None
+            except OSError as error:
+                self._view.forget(path)
+                raise StorageFailed(what, path=path, why=kind(error), remedy=REMEDY) from None
+
+
+def _known(facts: Mapping[str, Any]) -> Known:
+    tag = next((facts[name] for name in ("etag", "ETag", "generation", "md5Hash") if facts.get(name)), None)
+    at = next((facts[name] for name in ("mtime", "modified", "LastModified", "last_modified", "updated", "created",
+                                        "last_write_time") if facts.get(name)), None)  # fmt: skip
+    size = int(facts.get("size") or 0)
+    if isinstance(at, int | float):  # some drivers give one in listings and the other for one file
+        at = datetime.fromtimestamp(at, UTC)
+    elif isinstance(at, datetime) and at.tzinfo is None:
+        at = at.replace(tzinfo=UTC)
+    when = moment(at) if isinstance(at, datetime) else ""
+    return Known(str(tag) if tag else f"{at}-{size}", size, when)

@@ -1,0 +1,239 @@
+"""Requests to an S3 server: s3fs's client, our own retries.
+
+s3fs brings the session, so credentials, profiles, endpoints and encryption are given as its users know them. Its own
+file calls are not used: they retry writes whose outcome is unknown, drop conditions on large files and hide errors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import random
+import time
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit
+
+from ...base import StorageFailed, UsageError, version
+from ..contract import AT_ONCE
+from .s3_errors import Trouble, judged, unsuitable
+
+PATIENCE = 100.0
+"""Seconds for which a request is tried again before it has failed."""
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+_ANSWER_WITHIN = 60.0  # all of one request; a body is given a second more for each of these:
+_BYTES_A_SECOND = 256 << 10
+
+_NEEDED = {"put_object": "ETag", "get_object": "ETag"}
+"""What an answer that is one tells: something on the way may answer 200 to anything."""
+
+_CLOSED_WITHIN = 0.1  # seconds
+
+T = TypeVar("T")
+
+
+class Body(NamedTuple):
+    data: bytes
+    size: int  # of the whole object; `data` is empty if that is more than was wanted
+    facts: Mapping[str, Any]  # the rest of the answer
+
+
+class Patience:
+    """How long one operation goes on trying, however many requests it takes."""
+
+    def __init__(self, seconds: float):
+        self._until = time.monotonic() + seconds
+        self._seconds = seconds
+        self._tries = 0
+
+    def wait(self, trouble: Trouble, what: str, path: str) -> None:
+        """Until the next try, or StorageFailed if there is no time for one."""
+        longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**self._tries)
+        self._tries += 1
+        pause = max(trouble.pause or 0.0, random.uniform(longest / 2, longest))  # so that many don't come at once
+        if time.monotonic() + pause > self._until:
+            raise StorageFailed(
+                what, path=path, why=f"{trouble.why}, for {self._seconds:.0f} s",
+                remedy="check the network and the server, then run `satchel resume`: nothing that was acknowledged is "
+                "lost",
+            ) from None  # fmt: skip
+        time.sleep(pause)
+
+
+class Requests:
+    """One bucket's. Used from any thread; the requests themselves run on fsspec's."""
+
+    def __init__(self, bucket: str, options: Mapping[str, Any], patience: float = PATIENCE):
+        self.place = f"s3://{bucket}"
+        self._bucket, self._patience = bucket, patience
+        self._fs = _file_system(options, self.place)
+
+    @property
+    def server(self) -> str:
+        """Whom this talks to, without what a URL may carry besides."""
+        client = getattr(self._fs, "_s3", None)
+        place = urlsplit(client.meta.endpoint_url if client else self._fs.endpoint_url or "")
+        try:
+            return f"{place.hostname or 'S3'}{f':{place.port}' if place.port else ''}"
+        except ValueError:
+            return "S3"
+
+    def patience(self) -> Patience:
+        return Patience(self._patience)
+
+    def call(self, method: str, what: str, path: str, **arguments: Any) -> Mapping[str, Any]:
+        """One operation of S3, tried again after trouble: so only what may be done twice. `what` it was if it fails."""
+        patience = self.patience()
+        while True:
+            try:
+                return self.once(method, what, path, **arguments)
+            except Trouble as trouble:
+                patience.wait(trouble, what, path)
+
+    def once(self, method: str, what: str, path: str, **arguments: Any) -> Mapping[str, Any]:
+        """The same without a second try. Raises outcomes (s3_errors.py) and the errors for people."""
+        seconds = _ANSWER_WITHIN + len(arguments.get("Body", b"")) / _BYTES_A_SECOND
+        return self._wait(self._answer(method, arguments, seconds), what, path)
+
+    def fetch(self, what: str, path: str, limit: int, patience: Patience | None = None, **arguments: Any) -> Body:
+        """An object's body, whole, or none of it if the object has more than `limit` bytes."""
+        patience = patience or self.patience()
+        while True:
+            try:
+                return self._wait(self._fetch(limit, arguments), what, path)
+            except Trouble as trouble:
+                patience.wait(trouble, what, path)
+
+    async def _fetch(self, limit: int, arguments: Mapping[str, Any]) -> Body:
+        answer = await self._answer("get_object", arguments, _ANSWER_WITHIN)
+        size = int(answer["ContentLength"])
+        async with answer["Body"] as stream:
+            if size > limit:
+                stream.close()
+                return Body(b"", size, answer)
+            async with asyncio.timeout(_ANSWER_WITHIN + size / _BYTES_A_SECOND):
+                data = await stream.read()
+        if len(data) != size:
+            raise Trouble(f"{self.server} sent {len(data)} bytes of {size}")
+        return Body(data, size, answer)
+
+    async def _answer(self, method: str, arguments: Mapping[str, Any], seconds: float) -> Any:
+        async with asyncio.timeout(seconds):
+            return await self._send(method, arguments)
+
+    async def _send(self, method: str, arguments: Mapping[str, Any]) -> Any:
+        try:
+            await self._fs.set_session()
+        except (TypeError, ValueError, KeyError) as error:  # of making a client, not of a request
+            raise unsuitable(error, self.place) from None
+        client = await self._fs.get_s3(self._bucket)
+        function = getattr(client, method)
+        if "Metadata" in arguments:  # besides what the options say
+            theirs = self._fs.s3_additional_kwargs.get("Metadata", {})
+            arguments = {**arguments, "Metadata": {**theirs, **arguments["Metadata"]}}
+        known = self._fs._get_s3_method_kwargs(function, Bucket=self._bucket, **arguments)
+        if dropped := arguments.keys() - known.keys():  # a condition that is not sent would be a write without one
+            raise UsageError(
+                "the installed botocore is too old", why=f"it does not know {', '.join(sorted(dropped))}",
+                remedy="`pip install --upgrade s3fs aiobotocore`",
+            )  # fmt: skip
+        answer = await function(**known)
+        if (needed := _NEEDED.get(method)) and not answer.get(needed):
+            raise Trouble(f"{self.server} gave an answer that is not S3's")
+        return answer
+
+    def _wait(self, work: Coroutine[Any, Any, T], what: str, path: str) -> T:
+        future = asyncio.run_coroutine_threadsafe(work, self._fs.loop)
+        try:
+            return future.result()
+        except Exception as error:
+            raise judged(error, what, path, self.place, self.server) from None
+        except BaseException:
+            future.cancel()
+            raise
+
+
+def _file_system(options: Mapping[str, Any], place: str) -> Any:
+    try:
+        from fsspec.config import conf  # type: ignore[import-untyped]
+        from s3fs import S3FileSystem  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise UsageError(
+            "can't be opened: s3fs is not installed", path=place, why=str(error), remedy="`pip install s3fs`"
+        ) from None
+    given = {name: _typed(value) for name, value in {**conf.get("s3", {}), **options}.items()}
+    config = {
+        "connect_timeout": 5, "read_timeout": 15, "request_checksum_calculation": "when_required",
+        "response_checksum_validation": "when_required", "user_agent": f"satchel/{version()}",
+        "max_pool_connections": AT_ONCE,
+        **given.pop("config_kwargs", {}),
+        "retries": {"total_max_attempts": 1},
+    }  # fmt: skip
+    ours = {"use_listings_cache": False, "skip_instance_cache": True, "asynchronous": False, "config_kwargs": config}
+    try:
+        fs = S3FileSystem(**{**given, **ours})
+        fs.session = fs.session or _session(fs.kwargs)
+    except (TypeError, ValueError, KeyError) as error:
+        raise unsuitable(error, place) from None
+    fs.close_session = _close
+    return fs
+
+
+def _session(options: Mapping[str, Any]) -> Any:
+    """As s3fs makes one, but for two things. The dates: botocore's parser takes longer for the thousand of a listing
+    than S3 does for the rest. The files that tell botocore what S3 is: two thirds of the time that a client takes to
+    make, so all sessions of a process share what was read of them."""
+    from aiobotocore.session import AioSession  # type: ignore[import-untyped]
+
+    session = AioSession(**options)
+    session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
+    session.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=timestamp)
+    return session
+
+
+@functools.cache
+def _loader(data_path: str | None) -> Any:
+    from botocore.loaders import create_loader  # type: ignore[import-untyped]
+
+    return create_loader(data_path)
+
+
+def timestamp(text: Any) -> datetime:
+    """ISO 8601 of a listing, RFC 9110 of a header; whatever else botocore knows, numbers say, takes longer."""
+    from botocore.utils import parse_timestamp  # type: ignore[import-untyped]
+
+    for parse in (datetime.fromisoformat, parsedate_to_datetime):
+        with suppress(ValueError, TypeError, AttributeError):
+            if (found := parse(text)).tzinfo is not None:
+                return found
+    return parse_timestamp(text)  # type: ignore[no-any-return]
+
+
+def _close(loop: asyncio.AbstractEventLoop | None, client: Any) -> None:
+    """When a store is gone, in whatever thread that is found out. s3fs's own function would do it in the loop that
+    happens to run there, an agent's say, to which the connections do not belong."""
+    if loop is None or not loop.is_running():
+        return
+    try:
+        is_here = asyncio.get_running_loop() is loop
+    except RuntimeError:
+        is_here = False
+    closed = asyncio.run_coroutine_threadsafe(client.__aexit__(None, None, None), loop)
+    if not is_here:
+        with suppress(Exception):  # nobody is left who could be told
+            closed.result(_CLOSED_WITHIN)
+
+
+def _typed(value: Any) -> Any:
+    """An option typed on a command line or set in the environment is text, whatever it stands for."""
+    if isinstance(value, str) and (value.lower() in ("true", "false") or value.startswith("{")):
+        try:
+            return json.loads(value if value.startswith("{") else value.lower())
+        except ValueError:
+            return value
+    return value

@@ -1,0 +1,173 @@
+"""What an S3 server's answer, or the lack of one, means: try again, look again, or tell a person.
+
+Texts are made of codes and names only, and the client's own errors are not chained to ours: they may quote URLs,
+headers and messages with credentials in them.
+"""
+
+from __future__ import annotations
+
+import re
+from email.utils import parsedate_to_datetime
+from time import time
+from typing import Any
+
+from ...base import StorageFailed, UsageError
+
+_BUSY = frozenset((429, 500, 502, 503, 504))
+_BUSY_CODES = frozenset(("SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "Throttling",
+                         "ThrottlingException", "RequestLimitExceeded", "TooManyRequests"))  # fmt: skip
+_EXPIRED = frozenset(("ExpiredToken", "ExpiredTokenException", "InvalidToken", "TokenRefreshRequired"))
+_WRONG_KEY = frozenset(("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidSecurity", "MissingSecurityHeader"))
+_RENEW = "renew the credentials, then run `satchel resume`: nothing that was acknowledged is lost"
+_LONGEST_PAUSE = 60.0
+
+
+class Outcome(Exception):
+    """Of one request. None of these leaves the store."""
+
+
+class Absent(Outcome):
+    """404: there is no such object."""
+
+
+class Unmet(Outcome):
+    """412: the condition did not hold, or it was met by an earlier sending of the same request."""
+
+
+class Trouble(Outcome):
+    """No answer, or one that says to try again; whether a write has happened is unknown."""
+
+    def __init__(self, why: str, *, pause: float | None = None, waiting: bool = True):
+        super().__init__(why)
+        self.why = why
+        self.pause = pause  # seconds, if the server says
+        self.waiting = waiting  # False: the next try need not be put off
+
+
+class OutOfRange(Outcome):
+    """416: there is less than was asked for, which is to say nothing."""
+
+
+class Denied(StorageFailed):
+    """403. Of a GET it also stands for 404, if one may list only what is below a prefix, as a policy should say."""
+
+
+def judged(error: Exception, what: str, path: str, place: str, server: str) -> Exception:
+    """The outcome that an error of the client stands for, or the error for a person."""
+    from botocore.exceptions import ClientError  # type: ignore[import-untyped]
+
+    if isinstance(error, ClientError):
+        return _answered(error.response, what, path, place, server)
+    return _unanswered(error, what, path, place, server)
+
+
+def _answered(response: Any, what: str, path: str, place: str, server: str) -> Exception:
+    facts = response.get("ResponseMetadata", {})
+    status = int(facts.get("HTTPStatusCode") or 0)
+    code = _plain(response.get("Error", {}).get("Code")) or str(status)
+    if code == "NoSuchBucket":
+        return UsageError(
+            "there is no such bucket", path=place, why=f"{server} does not have it for these credentials",
+            remedy="make the bucket, or correct the URL or the endpoint (`endpoint_url`, AWS_ENDPOINT_URL)",
+        )  # fmt: skip
+    if status == 412 or code == "PreconditionFailed":
+        return Unmet()
+    if status == 409:  # others are writing it at this moment
+        return Trouble(f"{server} answered {code} (409)")
+    if status == 416:
+        return OutOfRange()
+    if code in _EXPIRED:
+        return StorageFailed(what, path=path, why=f"the credentials have expired ({code})", remedy=_RENEW)
+    if status in _BUSY or code in _BUSY_CODES:
+        return Trouble(f"{server} answered {code} ({status})", pause=_pause(facts.get("HTTPHeaders", {})))
+    if status == 404:
+        return Absent()
+    if code == "RequestTimeTooSkewed":
+        return StorageFailed(
+            what, path=path, why="this machine's clock is wrong", remedy="set it, then run `satchel resume`"
+        )
+    if code in _WRONG_KEY:
+        return StorageFailed(what, path=path, why=f"{server} does not know these credentials ({code})", remedy=_RENEW)
+    if status in (401, 403):
+        action = re.search(r"\b(?:s3|kms):[A-Za-z]+", str(response.get("Error", {}).get("Message")))
+        why = f"{server} does not allow {action.group() if action else 'it'} ({code}, {status})"
+        return Denied(
+            what, path=path, why=why, remedy=f"give the credentials that permission, or {_RENEW}"
+        )  # fmt: skip
+    if status in (301, 307, 400) and code in ("PermanentRedirect", "AuthorizationHeaderMalformed", "301", "307"):
+        return UsageError(
+            "the bucket is in another region", path=place, why=f"{server} answered {code}",
+            remedy="set AWS_DEFAULT_REGION or the option `client_kwargs`",
+        )  # fmt: skip
+    if status in (400, 405, 501) and code in ("NotImplemented", "MethodNotAllowed"):
+        return UsageError(
+            what, path=path, why=f"{server} can't do that ({code}, {status})",
+            remedy="use a server that has conditional writes",
+        )  # fmt: skip
+    return StorageFailed(
+        what, path=path, why=f"{server} answered {code} ({status})",
+        remedy="check the server, then run `satchel resume`",
+    )  # fmt: skip
+
+
+def _unanswered(error: Exception, what: str, path: str, place: str, server: str) -> Exception:
+    from botocore import exceptions as of_client  # type: ignore[import-untyped]
+    from botocore.parsers import ResponseParserError  # type: ignore[import-untyped]
+
+    kind = type(error).__name__
+    if isinstance(error, of_client.SSLError):
+        return StorageFailed(
+            what, path=path, why=f"no trusted connection to {server} ({kind})",
+            remedy="check the endpoint's scheme and certificate (AWS_CA_BUNDLE)",
+        )  # fmt: skip
+    if isinstance(error, of_client.EndpointConnectionError | of_client.ConnectTimeoutError):
+        return Trouble(f"no connection to {server}; is the endpoint right?")
+    if isinstance(error, of_client.NoCredentialsError | of_client.PartialCredentialsError):
+        return StorageFailed(
+            what, path=path, why="there are no credentials",
+            remedy="set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the storage options `key` and "
+            "`secret`",
+        )  # fmt: skip
+    if isinstance(error, of_client.CredentialRetrievalError | of_client.TokenRetrievalError | of_client.SSOError):
+        return StorageFailed(what, path=path, why=f"the credentials can't be fetched ({kind})", remedy=_RENEW)
+    if isinstance(error, of_client.HTTPClientError | of_client.ConnectionError | OSError | EOFError):
+        return Trouble(f"the connection to {server} failed ({kind})")
+    if isinstance(error, of_client.IncompleteReadError | ResponseParserError) or _of_aiohttp(error):
+        return Trouble(f"the answer of {server} broke off ({kind})")
+    return unsuitable(error, place) if isinstance(error, of_client.BotoCoreError) else error
+
+
+def unsuitable(error: Exception, place: str) -> UsageError:
+    """Settings that no client can be made of, or a bucket's name that can't be one."""
+    return UsageError(
+        "can't be opened with these settings", path=place, why=type(error).__name__ + _named(error),
+        remedy="check the URL, the storage options, AWS_* and the profile",
+    )  # fmt: skip
+
+
+def _of_aiohttp(error: Exception) -> bool:
+    from aiohttp import ClientError
+
+    return isinstance(error, ClientError)
+
+
+def _named(error: Exception) -> str:
+    """The option that the client does not know, which Python puts in quotes. Never its value."""
+    name = re.search(r"argument '([a-z_]{1,40})'", str(error)) if isinstance(error, TypeError) else None
+    return f": there is no option {name.group(1)}" if name else ""
+
+
+def _plain(code: Any) -> str:
+    return code if isinstance(code, str) and re.fullmatch(r"[A-Za-z0-9.]{1,60}", code) else ""
+
+
+def _pause(headers: Any) -> float | None:
+    """What `Retry-After` says, in seconds."""
+    told = str(headers.get("retry-after", "")).strip()
+    if not told:
+        return None
+    try:
+        seconds = float(told) if re.fullmatch(r"[0-9]+", told) else parsedate_to_datetime(told).timestamp() - time()
+    except ValueError:
+        return None
+    return min(max(seconds, 0.0), _LONGEST_PAUSE)

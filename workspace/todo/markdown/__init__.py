@@ -1,0 +1,1 @@
+"""Where the tasks of a Markdown text are, and how the text is changed."""

@@ -1,0 +1,75 @@
+"""What in a plan looks like a slip: it is plain Markdown, but not what was meant."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ....schemas import Problem
+from ..splice import body
+from ..task import MARKS, mistyped_milestones, unquoted
+from .index import Reading
+from .parse import NESTING, Suspect
+
+_KNOWN = "[ ] (open), [/] (begun), [x] (done) or [-] (cancelled)"
+_SHOWN = 40
+
+
+def problems(reading: Reading, suspects: Sequence[Suspect]) -> list[Problem]:
+    """In the order of the text: ids used twice, unknown marks, checkboxes without a blank, lists too deep,
+    lines that make no milestone."""
+    found = _ids_used_twice(reading)
+    found += [
+        (number, _milestone(reading.lines, number)) for number in mistyped_milestones(reading.lines, reading.rows)
+    ]
+    found += [(suspect.line, _slip(body(reading.lines[suspect.line]), suspect)) for suspect in suspects]
+    return [problem for _, problem in sorted(found, key=lambda one: one[0])]
+
+
+def _ids_used_twice(reading: Reading) -> list[tuple[int, Problem]]:
+    found: list[tuple[int, Problem]] = []
+    seen: dict[str, int] = {}
+    for task in reading.tasks:
+        if task.id is None:
+            continue
+        first = seen.setdefault(task.id.lower(), task.line)  # folders are named after it, also where case is ignored
+        if first != task.line:
+            problem = Problem(
+                f"line {task.line + 1}",
+                f"the id ^{task.id}, which line {first + 1} has already",
+                "an id of its own",
+                f"change or remove the ^{task.id} of the item that is new",
+            )
+            found.append((task.line, problem))
+    return found
+
+
+def _milestone(lines: Sequence[str], number: int) -> Problem:
+    line = body(lines[number])
+    said = unquoted(line, line.count(">")).strip()
+    return Problem(
+        f"line {number + 1}", f'"{said}", which makes no milestone', '"milestone: true"',
+        "write it so, or remove the line: it would be a part of the item's text",
+    )  # fmt: skip
+
+
+def _slip(line: str, suspect: Suspect) -> Problem:
+    place = f"line {suspect.line + 1}"
+    if suspect.column < 0:
+        return Problem(
+            place,
+            f"more than {NESTING} lists and quotes inside each other",
+            "fewer",
+            "move the items out: they, and what follows in their list, are not read",
+        )
+    if suspect.meant:
+        return Problem(
+            place, f'"{line.strip()[:_SHOWN]}", which looks like an item and is text', f'"{suspect.meant[:_SHOWN]}"',
+            "write it so, or, if it is meant as text, put a backslash before the box",
+        )  # fmt: skip
+    box = line[suspect.column : line.index("]", suspect.column) + 1]
+    if len(box) == 3 and box[1] in MARKS:
+        rest = line[suspect.column + len(box) :].lstrip()[:_SHOWN]
+        return Problem(
+            place, f'"{box}" that is not followed by a blank', f'"{box} {rest}"', "put one space behind the checkbox"
+        )
+    return Problem(place, f'the mark "{box}"', _KNOWN, "use one of these, or put a backslash before the bracket")

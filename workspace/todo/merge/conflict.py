@@ -1,0 +1,63 @@
+"""What in two versions of a plan can't be joined, and the side that settles it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ....schemas import short
+from ..task import Mark
+
+Side = Literal["ours", "theirs"]
+
+Why = Literal["mark", "text", "prose", "untick_without_base", "removal_without_base", "everything_removed"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanConflict:
+    """`line` counts from 1 in theirs; 0 for what is not there. `text` is that of the item or of the prose line.
+
+    `ours` and `theirs` are the marks, where those are at stake. `str()` is one line for people.
+    """
+
+    line: int
+    text: str
+    why: Why
+    ours: Mark | None = None
+    theirs: Mark | None = None
+
+    def __str__(self) -> str:
+        where = f"line {self.line}, {short(self.text)}" if self.line else short(self.text)
+        match self.why:
+            case "mark":
+                the_run = f"has made it {self.ours}" if self.ours else "has removed it"
+                return f"{where}: the run {the_run}, the file says {self.theirs}"
+            case "text":
+                return f"{where}: the run and the file have both changed this item, or the place it belongs to"
+            case "prose":
+                return f"{where}: these lines were changed since the file was written, and differently in the file"
+            case "untick_without_base":
+                return (
+                    f"{where}: it is {self.ours}, the file says {self.theirs}; "
+                    "whether it is to be done again, or the file is old, can't be told"
+                )
+            case "removal_without_base":
+                return (
+                    f"{where}: the file lacks this item; whether it is to be dropped, or was forgotten, can't be told"
+                )
+            case "everything_removed":
+                return "the file has no items left; a plan without items is not a finished plan"
+
+
+class Questions:
+    """Collects conflicts, or settles them."""
+
+    def __init__(self, prefer: Side | None):
+        self.prefer = prefer
+        self.open: list[PlanConflict] = []
+
+    def ask(self, conflict: PlanConflict) -> Side:
+        """The side to go on with. Without a preference that is ours, and what comes of it is not used."""
+        if self.prefer is None:
+            self.open.append(conflict)
+        return self.prefer or "ours"

@@ -1,0 +1,113 @@
+"""What an edit did to a plan: to be reported, and to be acted on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ..plan import Plan
+from ..splice import BOM, body
+from ..task import Task
+from .match import match
+
+
+class Pair(NamedTuple):
+    """One item before and after."""
+
+    before: Task
+    after: Task
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Items are the same by id, or by text if one of the two has none. Each list is in the order of the text.
+
+    An item that was only begun is in none of them. Parents stand beside their leaves if their marks changed too.
+    """
+
+    ticked: tuple[Pair, ...]
+    """Now done; were open or begun."""
+    unticked: tuple[Pair, ...]
+    """Were done; now open or begun."""
+    restarted: tuple[Pair, ...]
+    """Were begun; now open."""
+    cancelled: tuple[Pair, ...]
+    revived: tuple[Pair, ...]
+    """Were cancelled; now anything else."""
+    removed: tuple[Task, ...]
+    added: tuple[Task, ...]
+    reworded: tuple[Pair, ...]
+    moved: bool
+    """Whether items have another order, or one has another parent. Not by items that came or went."""
+    prose: bool
+    """Whether anything but the items was changed; blank lines and indentation don't count."""
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, name) for name in self.__slots__)
+
+
+def changes(before: Plan, after: Plan) -> Changes:
+    """What turned `before` into `after`."""
+    known = match(before, after)
+    old, new = before.tasks, after.tasks
+    pairs = [Pair(old[known[task.index]], task) for task in new if task.index in known]
+    lists: dict[str, list[Pair]] = {}
+    for pair in pairs:
+        lists.setdefault(_kind(pair), []).append(pair)
+    kept = set(known.values())
+    return Changes(
+        ticked=tuple(lists.get("ticked", ())),
+        unticked=tuple(lists.get("unticked", ())),
+        restarted=tuple(lists.get("restarted", ())),
+        cancelled=tuple(lists.get("cancelled", ())),
+        revived=tuple(lists.get("revived", ())),
+        removed=tuple(task for task in old if task.index not in kept),
+        added=tuple(task for task in new if task.index not in known),
+        reworded=tuple(pair for pair in pairs if pair.before.text != pair.after.text),
+        moved=_is_moved(pairs, old, new, known),
+        prose=list(_prose(before)) != list(_prose(after)),
+    )
+
+
+def _kind(pair: Pair) -> str:
+    match pair.before.mark, pair.after.mark:
+        case one, other if one == other:
+            return ""
+        case _, "cancelled":
+            return "cancelled"
+        case "cancelled", _:
+            return "revived"
+        case _, "done":
+            return "ticked"
+        case "done", _:
+            return "unticked"
+        case "begun", "open":
+            return "restarted"
+        case _:
+            return ""
+
+
+def _is_moved(pairs: list[Pair], old: tuple[Task, ...], new: tuple[Task, ...], known: dict[int, int]) -> bool:
+    places = [pair.before.index for pair in pairs]
+    if places != sorted(places):
+        return True
+    kept = set(places)
+    for pair in pairs:
+        above, now = pair.before.parent, pair.after.parent
+        while above is not None and above not in kept:
+            above = old[above].parent
+        while now is not None and now not in known:
+            now = new[now].parent
+        if above != (None if now is None else known[now]):
+            return True
+    return False
+
+
+def _prose(plan: Plan) -> Iterator[str]:
+    lines, position = plan.lines, 0
+    for at, _, _, last, _ in [*plan.outline(), [len(lines)] * 5]:
+        for line in lines[position:at]:
+            if words := body(line).removeprefix(BOM).strip():
+                yield words
+        position = last + 1

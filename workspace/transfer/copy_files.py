@@ -1,0 +1,190 @@
+"""Makes one place hold what another holds, file by file, and proves it.
+
+Whoever calls it holds the source against every process that runs it. People may still save files there: what has
+changed under the copy is copied again, until two looks are equal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import Literal, NamedTuple, TypeVar
+
+from .. import journal
+from ..base import DEFINITION, StorageFailed, UsageError
+from ..store import DiskStore, Entry, Store, Version
+from . import inventory
+from .preconditions import Still, finished
+
+READ_LIMIT = 1 << 36
+"""A file is held in memory as a whole, as everywhere else; but what a run can have made is not refused for its size."""
+
+_LOOKS = 5
+_AT_ONCE = 8  # requests that are under way where there is a network between
+_AGAIN = "run the same command again: what is there already is not copied again"
+
+Phase = Literal["copying", "verifying", "clearing"]
+Tell = Callable[[Phase, int, int], None]
+"""How far it is: bytes done (in `clearing`: files), and of how many."""
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Sent(NamedTuple):
+    """A file that is at both places."""
+
+    path: str
+    size: int
+    sha256: str
+    md5: str
+    version: Version  # at the source
+    was_there: bool  # an earlier attempt had brought it, and it was read back now
+    data: bytes = b""  # of workspace.yaml, which goes last
+
+
+def transfer(source: Store, to: Store, tell: Tell) -> dict[str, Sent]:
+    """Bring everything but workspace.yaml, which makes a workspace of the rest. Returns what is there, proven to be
+    equal to the source. Durable when it returns."""
+    sent: dict[str, Sent] = {}
+    for _ in range(_LOOKS):
+        source.refresh()
+        entries = [entry for entry in inventory.carried(source) if entry.path != DEFINITION]
+        due = [entry for entry in entries if not _is_current(source, sent.get(entry.path), entry)]
+        for path in sent.keys() - {entry.path for entry in entries}:
+            del sent[path]
+        if not due:
+            break
+        _copy(source, to, due, sent, tell)
+    else:
+        raise UsageError(
+            "files of the workspace change all the time", path=source.url, why=f"{due[0].path} is the last that did",
+            remedy="see who writes there, and run the same command again",
+        )  # fmt: skip
+    _refuse_arrived(to)
+    for entry in inventory.walk(to):  # what an earlier attempt brought, and the source has no more
+        if inventory.goes_along(entry.path) and entry.path not in sent and entry.path != DEFINITION:
+            to.remove(entry.path)
+    _verify(to, sent, tell)
+    _settle(to, sent)
+    return sent
+
+
+def _refuse_arrived(to: Store) -> None:
+    """Whoever has brought it there may have cleared the source since, and what is read there now is not the run."""
+    to.refresh()
+    if to.version(DEFINITION) is not None:
+        raise finished(to, f"there is a {DEFINITION} by now")
+
+
+def _is_current(source: Store, sent: Sent | None, entry: Entry) -> bool:
+    return sent is not None and source.version(entry.path) == sent.version
+
+
+def _copy(source: Store, to: Store, due: list[Entry], sent: dict[str, Sent], tell: Tell) -> None:
+    """The journal only after all others are there: what is half there has no end of its history."""
+    total, done = sum(entry.size for entry in due), 0
+    _refuse_arrived(to)
+    still = Still(partial(_refuse_arrived, to))
+    tell("copying", 0, total)
+    for is_journal in (False, True):
+        part = [entry for entry in due if entry.path.startswith(f"{journal.FOLDER}/") == is_journal]
+        for entry, one in each_of(lambda entry: _bring(source, to, entry.path, still), part, source, to):
+            done += entry.size
+            tell("copying", done, total)
+            if one is not None:
+                sent[entry.path] = one
+
+
+def _bring(source: Store, to: Store, path: str, still: Still) -> Sent | None:
+    """None if the file is gone meanwhile."""
+    try:
+        data, version = source.read(path, limit=READ_LIMIT)
+    except FileNotFoundError:
+        return None
+    sha, md5 = hashes(data)
+    sent = Sent(path, len(data), sha, md5, version, True)
+    if proves(to, sent):
+        return sent
+    still.check()
+    to.replace(path, data, sync="data")
+    _keep_attributes(source, to, path)
+    return sent._replace(was_there=False)
+
+
+def hashes(data: bytes) -> tuple[str, str]:
+    return hashlib.sha256(data).hexdigest(), hashlib.md5(data, usedforsecurity=False).hexdigest()
+
+
+def proves(store: Store, sent: Sent) -> bool:
+    """Whether the store holds these bytes. Buckets that say what the MD5 of an object is are believed; of others, and
+    of everything else, the bytes are read back."""
+    version = store.version(sent.path)
+    if version is None:
+        return False
+    if store.abilities.remote:
+        if version.strip('"') == sent.md5:
+            return True
+        store.expect(sent.path, b"")  # it remembers what it was given to write, and that proves nothing
+    try:
+        return hashes(store.read(sent.path, limit=READ_LIMIT).data)[0] == sent.sha256
+    except FileNotFoundError:
+        return False
+
+
+def _verify(to: Store, sent: dict[str, Sent], tell: Tell) -> None:
+    unproven = [each for each in sent.values() if not each.was_there]
+    total, done = sum(each.size for each in unproven), 0
+    tell("verifying", 0, total)
+    for each, is_there in each_of(lambda each: proves(to, each), unproven, to):
+        if not is_there:
+            raise differs(to, each.path)
+        done += each.size
+        tell("verifying", done, total)
+    found = {entry.path for entry in inventory.carried(to)} - {DEFINITION}
+    if wrong := sorted(found ^ sent.keys()):
+        raise differs(to, wrong[0])
+
+
+def differs(to: Store, path: str) -> StorageFailed:
+    return StorageFailed(
+        f"is not at {to.url} what it is here", path=path,
+        why="the storage has lost or changed it, or somebody else writes there",
+        remedy=_AGAIN,
+    )  # fmt: skip
+
+
+def _settle(to: Store, sent: Iterable[str]) -> None:
+    """Make every name durable: each file's content is already."""
+    folders = {""}
+    for path in sent:
+        while path := path.rpartition("/")[0]:
+            folders.add(path)
+    for folder in sorted(folders):
+        to.settle(folder)
+
+
+def _keep_attributes(source: Store, to: Store, path: str) -> None:
+    """From disk to disk: who may read or execute it, and when it was saved (`expected_until: 45m` counts from then)."""
+    if isinstance(source, DiskStore) and isinstance(to, DiskStore):
+        with suppress(OSError):  # a file system that has no such thing
+            status = os.lstat(f"{source.url}/{path}")
+            os.chmod(f"{to.url}/{path}", status.st_mode & 0o777)
+            os.utime(f"{to.url}/{path}", ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def each_of(do: Callable[[T], R], what: list[T], *stores: Store) -> Iterator[tuple[T, R]]:
+    """Each with what came of it; several at once where every call is a request."""
+    if not any(store.abilities.remote for store in stores):
+        yield from ((each, do(each)) for each in what)
+        return
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        try:
+            yield from zip(what, pool.map(do, what), strict=True)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise

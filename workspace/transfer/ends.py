@@ -1,0 +1,69 @@
+"""The two ends of a journey: that they are two, and that the far one can be made."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from ..base import UsageError, urls
+from ..store import Store, open_store
+
+
+@contextmanager
+def destination(typed: str, source: Store) -> Iterator[Store]:
+    """The store at `typed`, for the body to bring a workspace to. A folder that is not there is made, and is gone again
+    if the body fails before anything lies in it."""
+    typed = urls.checked(typed)
+    if urls.is_remote(typed):
+        store = open_store(typed)
+        refuse_overlap(source, store.url)
+        yield store
+        return
+    folder = os.path.expanduser(urls.local(typed))
+    refuse_overlap(source, os.path.realpath(folder))
+    made: list[str] = []
+    try:
+        _make(os.path.abspath(folder), made)
+        yield open_store(folder)
+    except BaseException:
+        for path in reversed(made):
+            with suppress(OSError):
+                os.rmdir(path)
+        raise
+
+
+def refuse_overlap(source: Store, url: str) -> None:
+    """UsageError if the two places are one, or one lies in the other."""
+    here, there = source.url.rstrip("/"), url.rstrip("/")
+    if here == there or (not urls.is_remote(here) and not urls.is_remote(there) and _is_same_folder(here, there)):
+        raise UsageError("is where it is already", path=url, remedy="name another place")
+    if there.startswith(f"{here}/"):
+        raise UsageError("lies inside the workspace itself", path=url, remedy="name a place outside it")
+    if here.startswith(f"{there}/"):
+        raise UsageError("is around the workspace itself", path=url, remedy="name a place beside it")
+
+
+def _is_same_folder(one: str, other: str) -> bool:
+    """A bind mount, or a file system that does not tell upper from lower case."""
+    try:
+        return os.path.samefile(one, other)
+    except OSError:
+        return False
+
+
+def _make(folder: str, made: list[str]) -> None:
+    if os.path.isdir(folder):
+        return
+    if os.path.lexists(folder):
+        raise UsageError("is a file", path=folder, remedy="name a folder, which need not exist yet")
+    _make(os.path.dirname(folder), made)
+    try:
+        os.mkdir(folder)
+    except OSError as error:
+        raise UsageError(
+            "can't be made", path=folder, why=error.strerror or str(error),
+            remedy=f"see whether you may write in {shlex.quote(os.path.dirname(folder))}",
+        ) from error  # fmt: skip
+    made.append(folder)

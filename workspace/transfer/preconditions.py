@@ -1,0 +1,35 @@
+"""Before each change of a long journey: whether what was so a moment ago is still so.
+
+A laptop may sleep between two changes, and somebody else finish the journey meanwhile, or bring the run back. Nothing
+keeps what happens in the very moments between a look and a change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..base import LeaseHeld
+from ..lifecycle import clock
+from ..store import Store
+
+_FRESH = 5.0  # seconds
+
+
+class Still:
+    """`look` raises if it is not so any more. It was so when this is made."""
+
+    def __init__(self, look: Callable[[], None]):
+        self._look, self._seen = look, clock()
+
+    def check(self) -> None:
+        now = clock()
+        if now - self._seen >= _FRESH:
+            self._look()
+            self._seen = now
+
+
+def finished(store: Store, why: str) -> LeaseHeld:
+    return LeaseHeld(
+        "somebody else has gone on with this journey", path=store.url, why=why,
+        remedy="`satchel status` tells where the run lives now",
+    )  # fmt: skip

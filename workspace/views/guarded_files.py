@@ -1,0 +1,188 @@
+"""Replaces readable files that a person may be saving at the same moment: no save is overwritten unseen.
+
+A file that was saved since it was last written is left alone, until somebody has merged it. What an exchange displaces
+is kept for a minute, for an editor may have had it open: what is saved into it then is put back.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from ..base import InvalidFile
+from ..store import FileChanged, Store, Version
+from .projection import steps_shown
+from .stable_read import Settling, look_again
+from .write_behind import AtOnce, Behind
+
+_KEPT_SECONDS = 60.0
+_KEPT_FILES = 4096
+_KEPT_BYTES = 64 << 20
+
+
+@dataclass(slots=True, eq=False)
+class _Displaced:
+    path: str
+    file: str  # where it is now
+    version: Version | None  # as it was when the run had written it, or had taken what was put back of it
+    at: float
+    size: int  # about, in bytes
+    back: tuple[Version, Version] | None = None  # put back, and not taken yet: its version at `file`, and at `path`
+
+
+class Guard:
+    """Of one opened workspace."""
+
+    def __init__(
+        self, store: Store, clock: Callable[[], float] = time.monotonic, behind: Behind | None = None
+    ):  # fmt: skip
+        self._store, self._clock, self._behind = store, clock, behind or AtOnce()
+        self._writing: Counter[str] = Counter()  # files that are about to be written in another thread, and how often
+        self._counting = threading.Lock()  # of these
+        self.steps_shown = steps_shown(store)
+        self.versions: dict[str, Version | None] = {}
+        """What was last written to each path, or merged from it. None: it is not there, and is looked for."""
+        self._theirs: dict[str, None] = {}
+        self._displaced: deque[_Displaced] = deque()
+        self._kept_bytes = 0
+        self.has_left = False
+        """Something was saved into a displaced file, and nobody looks at it before the next opening."""
+        self._settling = Settling(store, clock)
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Write the file, now or soon, unless a person has saved it since. One that was deleted is restored."""
+        self._later(path, lambda: self._replace(path, data))
+
+    def _later(self, path: str, write: Callable[[], None]) -> None:
+        def counted() -> None:
+            try:
+                write()
+            finally:
+                with self._counting:
+                    self._writing[path] -= 1
+                    if not self._writing[path]:
+                        del self._writing[path]
+
+        with self._counting:
+            self._writing[path] += 1
+        self._behind.do(path, counted)
+
+    def _replace(self, path: str, data: bytes) -> None:
+        if path in self._theirs:
+            return
+        there = self._store.version(path)
+        known = self.versions.get(path)
+        if there not in (None, known):
+            self._leave(path)
+            return
+        exchanged = self._exchange(path, data, there)
+        if exchanged is not None:
+            self.versions[path] = exchanged
+
+    def _exchange(self, path: str, data: bytes, there: Version | None) -> Version | None:
+        """Write it in place of the version `there`, which is kept. None if a person was faster."""
+        try:
+            exchanged = self._store.exchange(path, data, if_version=there)
+        except (FileChanged, FileExistsError):
+            self._leave(path)
+            return None
+        if exchanged.displaced is not None:
+            self._displaced.append(_Displaced(path, exchanged.displaced, there, self._clock(), len(data)))
+            self._kept_bytes += len(data)
+        while len(self._displaced) > _KEPT_FILES or self._kept_bytes > _KEPT_BYTES:
+            self._forget_oldest()
+        return exchanged.version
+
+    def remove(self, path: str) -> None:
+        """Likewise."""
+        self._later(path, lambda: self._remove(path))
+
+    def _remove(self, path: str) -> None:
+        known = self.versions.get(path)
+        if known is not None:
+            look_again(self._store, path)
+        if self._store.version(path) not in (None, known):
+            self._leave(path)
+        elif not self._store.has_writer(path):  # else what is saved there yet is seen; the next opening removes it
+            self.versions.pop(path, None)
+            if known is not None:
+                self._store.remove(path)
+
+    def take(self, path: str, version: Version) -> None:
+        """What a person has saved as `version` is merged: from here on the file is the run's to write again."""
+        self.versions[path] = version
+        self._theirs.pop(path, None)
+        for displaced in self._displaced:
+            if displaced.path == path and displaced.back and displaced.back[1] == version:
+                displaced.version, displaced.back = displaced.back[0], None
+
+    def lose(self, path: str) -> None:
+        """A person has removed the file: there is nothing of theirs in its place, and it may be written. What they save
+        there before that happens is seen."""
+        self.versions[path] = None
+        self._theirs.pop(path, None)
+
+    @property
+    def theirs(self) -> tuple[str, ...]:
+        """Files that a person has saved since they were last written, as far as anybody has looked."""
+        return tuple(self._theirs)
+
+    def look(self) -> Iterator[str]:
+        """The files that a person has saved or removed since. Costs a system call a file."""
+        self._look_at_displaced()
+        for path in list(self.versions | self._theirs):
+            if self._writing[path]:
+                continue
+            there = self._store.version(path)
+            if there != self.versions.get(path):
+                if there is not None:
+                    self._theirs[path] = None
+                yield path
+
+    def clear(self) -> None:
+        """Nobody will look any more: remove what was displaced and not saved into since. The rest is for the next
+        opening to find."""
+        while self._displaced:
+            self._forget_oldest()
+
+    def _leave(self, path: str) -> None:
+        self._theirs[path] = None
+
+    def _look_at_displaced(self) -> None:
+        """Put back what was saved into a file after, or just before, it was displaced."""
+        now = self._clock()
+        for displaced in list(self._displaced):
+            there = self._store.version(displaced.file)
+            if there in (None, displaced.version):
+                continue
+            if displaced.back and displaced.back[1] == self._store.version(displaced.path):
+                continue  # else another save has taken its place before anybody took it
+            if self._settling.stage(displaced.file, there) == "settled":
+                self._put_back(displaced)
+        while self._displaced and now - self._displaced[0].at > _KEPT_SECONDS:
+            self._forget_oldest()
+
+    def _put_back(self, displaced: _Displaced) -> None:
+        """If that can be done. If the file was saved once more, that save is merged first."""
+        path, known = displaced.path, self.versions.get(displaced.path)
+        if self._store.version(path) != known:
+            return
+        try:
+            data, version = self._store.read(displaced.file)
+        except (FileNotFoundError, InvalidFile):
+            return  # a folder was saved in its place; the next opening leaves it there, too
+        if data and (put := self._exchange(path, data, known)) is not None:
+            displaced.back = version, put
+            self._theirs[path] = None
+
+    def _forget_oldest(self) -> None:
+        """One that has changed, or may, stays where it is, for the next opening."""
+        oldest = self._displaced.popleft()
+        self._kept_bytes -= oldest.size
+        if self._store.version(oldest.file) != oldest.version:
+            self.has_left = True
+        elif not self._store.has_writer(oldest.file):
+            self._store.remove(oldest.file)

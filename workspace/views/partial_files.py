@@ -1,0 +1,184 @@
+"""Output that is still being streamed (partials/), and what became of it when a crash cut it off (recovered/).
+
+Both are Markdown with a front matter of `key: JSON` lines, which is YAML too. A partial is renamed into place without
+a sync, so that it can follow nearly every token; its length and checksum tell after a power failure what is whole.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeVar
+
+from ..base import NewerFormat
+from ..journal.records import Key, PartialPromoted
+from .projection import file_stem, folder_of
+
+PARTIALS = "partials"
+RECOVERED = "recovered"
+FORMAT = 1
+_FENCE = "---\n"
+_NUMBERS = 10**9
+_Head = TypeVar("_Head", "PartialHead", "RecoveredHead")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartialHead:
+    """Which call is streaming, in which attempt, and how much of it is in the file."""
+
+    run_id: str
+    agent: str = ""
+    scope: str
+    no: int
+    step: str
+    args: str
+    n: int
+    attempt: int
+    at: str
+    characters: int = 0
+    crc: str = "00000000"
+    call: str = ""
+    format: int = FORMAT
+
+    @property
+    def key(self) -> Key:
+        return self.step, self.args, self.n
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveredHead:
+    """The same, with what is known about the cut."""
+
+    kind: str = "recovered"
+    run_id: str
+    agent: str = ""
+    scope: str
+    no: int
+    step: str
+    args: str
+    n: int
+    attempt: int
+    characters: int
+    crc: str
+    damaged: bool
+    cut_off_at: str
+    cut_off_by: str
+    format: int = FORMAT
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """Says that a text was recovered and is not finished. `str()` of it is meant for a prompt."""
+
+    step: str
+    attempt: int  # the attempt that was cut off; 1 is the first
+    characters: int  # of the recovered text
+    cut_off_at: str  # UTC; when the last of it was written
+    cut_off_by: str  # "crash", or the error that ended the stream
+    damaged: bool  # a power failure may have taken more than the end
+    kind: str = "recovered"
+
+    def __str__(self) -> str:
+        if not self.characters:
+            return (
+                f"[recovered: attempt {self.attempt} was cut off by {self.cut_off_by} at {self.cut_off_at} "
+                "before any of the answer was kept; begin anew]"
+            )
+        damage = " and its end may be missing" if self.damaged else ""
+        return (
+            f"[recovered: the answer of attempt {self.attempt} was cut off after {self.characters} characters by "
+            f"{self.cut_off_by} at {self.cut_off_at}{damage}; it is not finished]"
+        )
+
+
+def encode_partial(head: PartialHead, text: str) -> bytes:
+    """The file of a stream that has come as far as `text`; `characters` and `crc` are filled in."""
+    body = text.encode()
+    return _front(asdict(head) | {"characters": len(text), "crc": _crc(body)}) + body
+
+
+def parse_partial(data: bytes) -> tuple[PartialHead, str, bool] | None:
+    """Head, text, and whether it is damaged; None if not even the head is whole."""
+    found = _split(data, PartialHead)
+    if found is None:
+        return None
+    head, body = found
+    with suppress(UnicodeDecodeError):
+        if _crc(body) == head.crc:
+            return head, body.decode(), False
+    whole_pages = body.split(b"\0", 1)[0]  # what a power failure took is a hole or the end
+    return head, whole_pages.decode(errors="ignore")[: head.characters], True
+
+
+def encode_recovered(head: RecoveredHead, text: str) -> bytes:
+    marker = marker_of(head)
+    return _front(asdict(head)) + text.encode() + f"\n\n{marker}\n".encode()
+
+
+def parse_recovered(data: bytes) -> tuple[RecoveredHead, str] | None:
+    found = _split(data, RecoveredHead)
+    if found is None:
+        return None
+    head, body = found
+    return head, body.decode(errors="ignore")[: head.characters]
+
+
+def marker_of(head: RecoveredHead | PartialPromoted) -> Marker:
+    return Marker(head.step, head.attempt, head.characters, head.cut_off_at, head.cut_off_by, head.damaged)
+
+
+def promotion(head: PartialHead, text: str, damaged: bool, by: str, path: str) -> tuple[bytes, PartialPromoted]:
+    """What promoting a partial writes: the recovered file at `path`, and the record that points to it."""
+    recovered = RecoveredHead(
+        run_id=head.run_id, agent=head.agent, scope=head.scope, no=head.no, step=head.step, args=head.args, n=head.n,
+        attempt=head.attempt, characters=len(text), crc=_crc(text.encode()), damaged=damaged,
+        cut_off_at=head.at, cut_off_by=by,
+    )  # fmt: skip
+    record = PartialPromoted(
+        agent=head.agent, scope=head.scope, no=head.no, step=head.step, args=head.args, n=head.n, call=head.call,
+        attempt=head.attempt, file=path, characters=len(text), damaged=damaged,
+        cut_off_at=head.at, cut_off_by=by,
+    )  # fmt: skip
+    return encode_recovered(recovered, text), record
+
+
+def partial_path(folder: str, scope: str, title: str, no: int, step: str) -> str:
+    """`folder` is the agent's."""
+    return f"{folder}{PARTIALS}/{folder_of(scope, title)}/{file_stem(no, step)}.md"
+
+
+def recovered_path(folder: str, scope: str, title: str, no: int, step: str, attempt: int) -> str:
+    return f"{folder}{RECOVERED}/{folder_of(scope, title)}/{file_stem(no, step)}-{attempt}.md"
+
+
+def _front(facts: dict[str, Any]) -> bytes:
+    lines = (f"{name}: {json.dumps(value, ensure_ascii=False)}\n" for name, value in facts.items())
+    return f"{_FENCE}{''.join(lines)}{_FENCE}".encode()
+
+
+def _split(data: bytes, kind: type[_Head]) -> tuple[_Head, bytes] | None:
+    """The front matter as a `kind`, and the bytes after it. Keys it does not know are ignored."""
+    fence = _FENCE.encode()
+    if not data.startswith(fence) or (end := data.find(b"\n" + fence)) < 0:
+        return None
+    try:
+        rows = [row.partition(": ") for row in data[len(fence) : end].decode().split("\n")]
+        facts = {name: json.loads(value) for name, _, value in rows}
+        if facts["format"] > FORMAT:
+            raise NewerFormat(f"a partial of format {facts['format']}", remedy="upgrade Satchel; nothing was touched")
+        wanted = {field.name: field.type for field in fields(kind)}
+        known = {name: value for name, value in facts.items() if name in wanted}
+        if any(type(value).__name__ != wanted[name] for name, value in known.items()):
+            return None
+        if any(not 0 <= value < _NUMBERS for value in known.values() if type(value) is int):
+            return None
+        json.dumps(known, ensure_ascii=False).encode()  # an escape may be half a character, which no file can hold
+        return kind(**known), data[end + 1 + len(fence) :]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
+def _crc(data: bytes) -> str:
+    return f"{zlib.crc32(data):08x}"

@@ -1,0 +1,162 @@
+"""The format of pause.yaml: a person's wish to stop a run, and the runtime's word on how it stands.
+
+A person's comments, order and own keys survive whatever the runtime fills in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from ...schemas import Problem, problems, short
+from ..base import InvalidFile, SatchelError, UsageError, textfile, times
+from ..formats import yamltext
+from ..store import Store
+
+if TYPE_CHECKING:
+    from ..journal.records import Mode, PauseRequested, Resume
+
+PATH = "pause.yaml"
+LIMIT = 64 << 10
+FATE = "and was written again"
+"""What becomes of a file that can't be understood, once it is kept as rejected."""
+
+SIGNAL = "signal"
+"""The reason of a pause that a signal asked for. It is over with the next start: a deploy must go on by itself."""
+
+_HEAD = """\
+# This run is to stop, or has stopped. To go on: write `status: resume` below and save, or run `satchel resume`.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PauseFile:
+    """What the file says; None and empty where it says nothing."""
+
+    status: Literal["requested", "draining", "paused", "resume"] | None = None
+    reason: str = ""
+    by: str = ""
+    mode: Mode | None = None
+    resume: Resume | None = None
+    instructions: str = ""
+    until: str = ""  # UTC, ISO 8601
+    requested_at: str = ""  # of the pause that it describes, as the runtime has filled it in
+
+    def is_of(self, lifted: str) -> bool:
+        """Whether it is the file of the pause that was asked for then, the last one that is over: no new wish."""
+        return bool(lifted) and self.requested_at == lifted
+
+    @property
+    def lets_go_on(self) -> bool:
+        """A person has written that the run may go on."""
+        return self.status == "resume"
+
+    @property
+    def asks_for_emergency(self) -> bool:
+        """The run is to be killed, and has not stopped for that yet."""
+        return self.mode == "emergency" and self.status not in ("paused", "resume")
+
+    def request(self, by: str) -> PauseRequested:
+        """The wish, by somebody who is called `by` unless they say otherwise."""
+        from ..journal.records import PauseRequested
+
+        return PauseRequested(
+            reason=self.reason or "manual", by=self.by or by or "a person", mode=self.mode or "drain",
+            resume=self.resume or "continue", until=self.until,
+        )  # fmt: skip
+
+
+def parse(data: bytes, saved: datetime | None = None) -> PauseFile:
+    """What the file says; an empty one is a wish too. InvalidFile if it is not what a pause.yaml may contain. `45m` and
+    `22:30` count from when it was `saved`, now if that is not known: else such a time would never come."""
+    document = yamltext.load(yamltext.decode(data, PATH), PATH)
+    value = document.value
+    if found := problems("pause", value, place=document.place):
+        raise InvalidFile(PATH, found)
+    said = {key: each for key, each in (value or {}).items() if each is not None}
+    until = ""
+    if "expected_until" in said:
+        try:
+            from ..journal.records import time_text
+
+            until = time_text(times.moment_after(said["expected_until"], saved or datetime.now(UTC)))
+        except UsageError as error:
+            place = document.place(("expected_until",))
+            raise InvalidFile(
+                PATH, [Problem(place, short(said["expected_until"]), "a time", f"{error.remedy}")]
+            ) from None
+    return PauseFile(
+        status=said.get("status"), reason=said.get("reason", "").strip(), by=said.get("by", "").strip(),
+        mode=said.get("mode"), resume=said.get("resume"), instructions=said.get("instructions", "").strip(),
+        until=until, requested_at=said.get("requested_at", ""),
+    )  # fmt: skip
+
+
+def check_wish(url: str, **said: Any) -> None:
+    """UsageError if a program gives a wish words that the file can't have: no start could read it, and the run would
+    stay stopped. None is one of them, unlike in the file."""
+    for name, value in said.items():
+        if why := _why_not(name, value):
+            raise UsageError(f"a request to stop can't have the {name} {value!r}", path=url, why=why)
+
+
+def _why_not(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        return "it is no text"
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return "it has half of a surrogate pair"
+    found = problems("pause", {name: value})
+    return f"expected {found[0].expected}" if found else ""
+
+
+def understood(data: bytes) -> PauseFile:
+    """What the file says, for a process that must obey it at once. A file that `parse` refuses is a plain pause; it is
+    an emergency stop if it says so, or a line of it does: a typing error elsewhere must not keep the run alive."""
+    try:
+        return parse(data)
+    except InvalidFile:
+        text = data.decode(errors="replace")
+        rows = (row for row in textfile.lines(text) if "emergency" in row and not row[0].isspace())
+        is_emergency = any(_says_emergency(each) for each in (text, *rows))
+        return PauseFile(mode="emergency" if is_emergency else None)
+
+
+def _says_emergency(text: str) -> bool:
+    try:
+        value = yamltext.load(text, PATH).value
+    except InvalidFile:
+        return False
+    return isinstance(value, dict) and value.get("mode") == "emergency"
+
+
+def seen(store: Store) -> PauseFile | None:
+    """The file as it is now, as far as it can be understood; None if there is none. Takes no lock and does not wait for
+    a save to end."""
+    try:
+        return understood(store.read(PATH, limit=LIMIT).data)
+    except FileNotFoundError:
+        return None
+    except SatchelError:  # a folder, a link, far too large: the run stays stopped
+        return PauseFile()
+
+
+def filled(data: bytes, facts: Mapping[str, Any]) -> bytes:
+    """The file with `facts` set, all else as it is. None: it is to say nothing of that. InvalidFile if it can't be
+    read."""
+    text = yamltext.decode(data, PATH)
+    if not text.strip():
+        text = _HEAD
+    before = yamltext.load(text, PATH).value or {}
+    for key, value in facts.items():
+        if value is not None or (isinstance(before, dict) and before.get(key) is not None):
+            text = yamltext.set_value(text, (key,), value, file=PATH)
+    return text.encode()
+
+
+def new(facts: Mapping[str, Any]) -> bytes:
+    """A file that nobody has begun."""
+    return (_HEAD + yamltext.dump({key: value for key, value in facts.items() if value is not None})).encode()

@@ -1,0 +1,186 @@
+"""Keeps the readable files near the moment, at no more than 5% of the time.
+
+Everything that is written only to be looked at or salvaged shares one budget: a file is written when the time since
+such writing last ended is at least 20 times what it took, the neediest first. So it follows closely on a fast disk and
+slows down on a slow one, with nothing to set. At a stop everything is written. Where writing is a request, the run goes
+on meanwhile; the time counts all the same.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from ..journal import records
+from ..state import AgentMoment, Moment
+from . import projection
+from .guarded_files import Guard
+from .message_file import MessageFile
+from .write_behind import AtOnce, Behind
+
+SHARE = 20
+_UNDER_WAY = float("inf")
+"""When the next write is due, as long as one of the projector's own has not ended."""
+_LOOK_AGAIN = 0.02
+"""Seconds after which it is looked whether what is being written is written, or what is to be shown is on its way."""
+
+
+class Document(Protocol):
+    """One or a few files that belong together."""
+
+    def write(self) -> bool | None:
+        """Bring the files, or one of them, up to the moment, but for one that a person has saved since: it stays as
+        it is. True if others wait."""
+
+
+class Projector:
+    """Decides what is written when. Used from one thread."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, behind: Behind | None = None):
+        self.wake: Callable[[float], None] | None = None
+        """Called with a delay in seconds after which `catch_up` has something to do."""
+        self.is_ahead: Callable[[], bool] = lambda: False
+        """Whether the moment says something that is not on its way to the storage yet. Then nothing is written."""
+        self._clock = clock
+        self._behind = behind or AtOnce()
+        self._behind.on_idle = self._landed
+        self._began = 0.0  # of the writing that is under way
+        self._due = 0.0
+        self._dirty: dict[Document, None] = {}  # longest dirty first
+        self._awaited = False
+
+    def mark(self, *documents: Document) -> None:
+        """They have changed: write them now if the budget allows and all they show is on its way, else later."""
+        for document in documents:
+            self._dirty.setdefault(document)
+        self.look()
+
+    def look(self) -> None:
+        """Write what is due. To be called whenever `is_ahead` has become false."""
+        while self._dirty and not self.is_ahead() and self._clock() >= self._due:
+            self._write_neediest()
+        self._ask_to_be_woken()
+
+    def want(self, document: Document) -> None:
+        """`document` is about to change: write it later."""
+        self._dirty.setdefault(document)
+        self._ask_to_be_woken()
+
+    def catch_up(self) -> None:
+        """Write what is due, after `wake`."""
+        self._awaited = False
+        if self._behind.is_idle:
+            self.look()
+        else:
+            self._ask_to_be_woken()
+
+    def drop(self, document: Document) -> None:
+        """`document` is of no more interest."""
+        self._dirty.pop(document, None)
+
+    @property
+    def is_done(self) -> bool:
+        """Every file shows the moment."""
+        return not self._dirty and self._behind.is_idle
+
+    def write_all(self) -> None:
+        """Every file shows the moment when this returns, all of which is durable."""
+        assert not self.is_ahead()
+        while self._dirty:
+            self._write_neediest()
+        self._behind.wait()
+
+    def _ask_to_be_woken(self) -> None:
+        if self._dirty and self.wake and not self._awaited:
+            self._awaited = True
+            is_known = self._behind.is_idle and self._due != _UNDER_WAY and not self.is_ahead()
+            self.wake(max(0.0, self._due - self._clock()) if is_known else _LOOK_AGAIN)
+
+    def _write_neediest(self) -> None:
+        document = next(iter(self._dirty))
+        del self._dirty[document]
+        if self._due != _UNDER_WAY:
+            self._began = self._clock()
+        self._due = _UNDER_WAY
+        try:
+            if document.write():
+                self._dirty[document] = None
+        finally:
+            if self._behind.is_idle:
+                self._landed()
+
+    def _landed(self) -> None:
+        """What was to be written is. In any thread, and also when it was others who had something written."""
+        if self._due == _UNDER_WAY:
+            ended = self._clock()
+            self._due = ended + SHARE * (ended - self._began)
+
+
+class StateDocument:
+    def __init__(self, files: Guard, moment: Moment, agent: AgentMoment):
+        self._files, self._moment, self._agent = files, moment, agent
+
+    def write(self) -> None:
+        path = f"{self._agent.folder}{projection.STATE}"
+        self._files.replace(path, projection.state_file(self._moment, self._agent))
+
+
+class TodoDocument:
+    def __init__(self, files: Guard, moment: Moment, agent: AgentMoment):
+        self._files, self._moment, self._agent = files, moment, agent
+
+    def write(self) -> None:
+        if self._agent.has_plan:
+            path = f"{self._agent.folder}{projection.TODO}"
+            self._files.replace(path, projection.todo_file(self._moment, self._agent))
+
+
+class StepsDocument:
+    """steps/ as a whole: writes what is new in the open scopes, one file at a time, the newest first; removes what no
+    longer is of interest."""
+
+    def __init__(self, files: Guard, moment: Moment, agent: AgentMoment, shown: dict[str, records.OfCall]):
+        self._files, self._moment, self._agent = files, moment, agent
+        self._shown = shown
+
+    def forget(self, path: str) -> None:
+        """What this file shows is not to be relied on: a person has removed or changed it."""
+        self._shown.pop(path, None)
+
+    def write(self) -> bool:
+        wanted = {file.path: file.record for file in projection.step_files(self._agent, self._files.steps_shown)}
+        for path in sorted(self._shown.keys() - wanted.keys()):
+            del self._shown[path]
+            self._files.remove(path)
+        behind = [path for path, step in wanted.items() if self._shown.get(path) is not step]
+        for path in behind[:1]:
+            step = self._shown[path] = wanted[path]
+            self._files.replace(path, projection.step_file(self._moment, step))
+        return len(behind) > 1
+
+
+class MessagesDocument:
+    def __init__(self, file: MessageFile, agent: AgentMoment):
+        self.file, self._agent = file, agent
+
+    def write(self) -> None:
+        lines, self._agent.new_messages = self._agent.new_messages, []
+        self.file.append(lines)
+
+
+class Files:
+    """The documents of one agent."""
+
+    def __init__(
+        self, guard: Guard, moment: Moment, agent: AgentMoment, messages: MessageFile,
+        shown: dict[str, records.OfCall],
+    ):  # fmt: skip
+        self.state = StateDocument(guard, moment, agent)
+        self.todo = TodoDocument(guard, moment, agent)
+        self.steps = StepsDocument(guard, moment, agent, shown)
+        self.messages = MessagesDocument(messages, agent)
+
+    def mark_all(self, projector: Projector) -> None:
+        for document in (self.messages, self.steps, self.todo, self.state):
+            projector.mark(document)

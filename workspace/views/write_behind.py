@@ -1,0 +1,119 @@
+"""Writes what nobody waits for: at once where that takes microseconds, in other threads where it is a request.
+
+What is asked for one path is done in the order it was asked for; of different paths several at a time. Nothing is done
+before the group of records is durable that was under way when it was asked for: it may show them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Protocol
+
+from ..store import Store
+
+_THREADS = 8
+
+Job = Callable[[], object]
+
+
+class Behind(Protocol):
+    """Of one opened workspace. Used from its thread."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is under way."""
+
+    on_idle: Callable[[], None] | None
+    """Called, in any thread, when nothing is under way any more."""
+
+    group: Callable[[], Future[None] | None]
+    """The group of records that is on its way to the storage, if one is."""
+
+    def do(self, path: str, job: Job) -> None:
+        """Do `job`, which writes `path`, now or soon. Raises what an earlier one has raised."""
+
+    def wait(self) -> None:
+        """Return when all is done. Raises what one has raised."""
+
+    def close(self) -> None: ...
+
+
+class AtOnce:
+    """Nothing is ever under way."""
+
+    is_idle = True
+    on_idle: Callable[[], None] | None = None
+
+    def __init__(self) -> None:
+        self.group: Callable[[], Future[None] | None] = lambda: None  # there it is written before anybody can ask
+
+    def do(self, path: str, job: Job) -> None:
+        job()
+
+    def wait(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class InThreads:
+    def __init__(self) -> None:
+        self.on_idle: Callable[[], None] | None = None
+        self.group: Callable[[], Future[None] | None] = lambda: None
+        self._threads = ThreadPoolExecutor(_THREADS, "satchel-behind")
+        self._last: dict[str, Future[None]] = {}  # by path
+        self._lock = threading.Lock()  # of what follows
+        self._under_way = 0
+        self._failed: BaseException | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._under_way
+
+    def do(self, path: str, job: Job) -> None:
+        self._check()
+        if self.is_idle:
+            self._last.clear()
+        before = self._last.get(path)
+        with self._lock:
+            self._under_way += 1
+        try:
+            self._last[path] = self._threads.submit(self._do, job, before, self.group())
+        except RuntimeError:  # after the end
+            with self._lock:
+                self._under_way -= 1
+            raise
+
+    def wait(self) -> None:
+        while not self.is_idle:
+            wait(list(self._last.values()))
+        self._last.clear()
+        self._check()
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=True)
+
+    def _check(self) -> None:
+        if self._failed is not None:
+            raise self._failed
+
+    def _do(self, job: Job, before: Future[None] | None, group: Future[None] | None) -> None:
+        if before is not None:
+            wait([before])  # begun already: threads take jobs in the order they came
+        try:
+            if group is not None:
+                group.result()  # if that has failed, nobody may see what would have come of it
+            job()
+        except BaseException as error:
+            self._failed = self._failed or error
+        finally:
+            with self._lock:
+                self._under_way -= 1
+                is_idle = not self._under_way
+        if is_idle and (tell := self.on_idle) is not None:
+            tell()
+
+
+def behind(store: Store) -> Behind:
+    return InThreads() if store.abilities.remote else AtOnce()
