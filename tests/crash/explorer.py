@@ -23,7 +23,7 @@ from .edited import Judge
 from .legal import Chain, Crash
 from .memory import ROOT, Memory, Step, files
 from .play import playing
-from .steady import new_process, steady
+from .steady import count_openings_from, new_process, steady
 from .witness import Witness
 from .workloads import Workload, go_on
 
@@ -130,6 +130,7 @@ class Explorer:
         editing = self._workload.editing
         planted = editing.files() if editing else self._workload.files
         self._judge = editing.judge() if editing else None
+        count_openings_from(100)  # the planted files may have been made just now, or for a recording before this one
         new_process()
         system, witness = Memory(memory.planted(planted)), Witness()
         witness.knows_of(planted)

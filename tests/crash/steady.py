@@ -5,7 +5,9 @@ Also makes the journal's promise visible: each time it says that records are dur
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+import selectors
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -42,6 +44,22 @@ class _Clock(datetime):
         return cls(2026, 1, 1, tzinfo=UTC) + timedelta(milliseconds=next(cls.ticks))
 
 
+class _Impatient(selectors.DefaultSelector):
+    """Waits for nothing that a timer would end: the time of the timer comes at once."""
+
+    now = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(timeout if timeout is None else 0)
+        if not ready and timeout:
+            _Impatient.now += timeout
+        return ready
+
+    @classmethod
+    def time(cls) -> float:
+        return cls.now
+
+
 @contextmanager
 def steady() -> Iterator[None]:
     """The body runs in a world of its own."""
@@ -54,15 +72,20 @@ def steady() -> Iterator[None]:
             system.acknowledge(Durable(self._next_seq - 1))
 
     stopped = SimpleNamespace(monotonic=lambda: 0.0)
+    looks = map(float, itertools.count()).__next__
     with ExitStack() as patches:
         for target, name, value in (
+            (asyncio.BaseEventLoop, "time", lambda loop: _Impatient.now),
+            (selectors, "DefaultSelector", _Impatient),
             (line, "datetime", _Clock),
-            (opening, "Projector", partial(Projector, clock=lambda: 0.0)),
+            (opening, "Projector", partial(Projector, clock=_Impatient.time)),
             (checkpoint_due, "REREAD_BYTES", SEGMENT_BYTES),
             (append_log, "SEGMENT_BYTES", SEGMENT_BYTES),
             (merging, "MANY", 2),
             (Journal, "flush", flush_and_tell),
             (pace, "ALONE_AFTER", 1e9),  # a commit travels until there is company
+            (pace, "time", SimpleNamespace(monotonic=looks)),  # at every 20th look there is a flush
+            (pace, "_LONGEST_UNFLUSHED", 1e9),
             (streaming, "time", stopped),  # so no partial is synced; play.py syncs some
             (scope, "time", stopped),
             (performing, "time", stopped),
@@ -72,14 +95,25 @@ def steady() -> Iterator[None]:
             (definition, "parse", cache(definition.parse)),  # none of the workloads changes it
             (dependencies, "of", cache(dependencies.of)),
             (opening, "secrets", SimpleNamespace(token_hex=lambda size: "5a" * size)),
-            (acquire, "new_opening", map("{:016x}".format, itertools.count(1)).__next__),
+            (acquire, "new_opening", lambda: f"{next(_openings):016x}"),
         ):
             patches.enter_context(mock.patch.object(target, name, value))
+        count_openings_from(1)
         new_process()
         yield
+
+
+def count_openings_from(number: int) -> None:
+    """Let openings have the numbers that they have in any other recording of the same history."""
+    global _openings
+    _openings = itertools.count(number)
+
+
+_openings = itertools.count(1)
 
 
 def new_process() -> None:
     """A process counts its temporary files from 0, and in a container it has the pid of the one before it."""
     store._numbers = itertools.count()
     _Clock.ticks = itertools.count(0)
+    _Impatient.now = 0.0

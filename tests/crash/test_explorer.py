@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
+import time
 
 import pytest
 
@@ -11,6 +13,7 @@ from . import legal, memory
 from .explorer import Explorer, Tally
 from .legal import Chain, Crash, Torn
 from .memory import ROOT, Memory
+from .steady import steady
 from .workloads import WORKLOADS
 
 SEED = int(os.environ.get("SATCHEL_SEED") or 1)
@@ -34,6 +37,19 @@ def _explore(name: str, seed: int, every: int, per_call: int = 2) -> Tally:
 def test_a_crashed_workspace_opens_with_all_that_was_acknowledged(name: str) -> None:
     """Every 40th call; which ones, and what is lost, follows from the seed. The slow tests take many more."""
     assert _explore(name, SEED, every=40).states
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_a_recording_is_the_same_however_slow_the_machine_is(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a busy machine explores other crashes, and a planted fault is found on some days only."""
+    explorer, rng = Explorer(WORKLOADS[name], SEED, per_call=1), random.Random(SEED)
+    with steady():
+        calls = [step.call for step in explorer.record().log]
+    jumps = (rng.choice((0, 0, 0, 0.001, 0.03, 0.2)) for _ in itertools.count())
+    clock = itertools.accumulate(jumps, initial=time.monotonic())
+    monkeypatch.setattr(time, "monotonic", clock.__next__)
+    with steady():
+        assert [step.call for step in explorer.record().log] == calls
 
 
 @pytest.mark.slow
