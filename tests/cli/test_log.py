@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from satchel.runtime.cli.render.telling import tell
+from satchel.runtime.cli.render.telling import WORDS, tell
 from satchel.runtime.control import RECORD_TYPES
 from satchel.workspace.journal.records import (
     AnyRecord,
@@ -88,6 +88,7 @@ def test_a_record_type_has_no_words(make: Make, cli: Cli) -> None:
     cli("run", folder)
     cli("answer", folder, "d1", "done")
     assert set(RECORD_TYPES) == {kind.__struct_config__.tag for kind in AnyRecord.__args__}
+    assert set(WORDS) == set(AnyRecord.__args__)
     for row in _segment(folder).read_bytes().splitlines():
         assert tell(parse(row).record).text
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from ....workspace.journal.records import (
     AgentBegun,
@@ -14,6 +15,7 @@ from ....workspace.journal.records import (
     Configured,
     Doubt,
     Edited,
+    Failure,
     Fenced,
     Forced,
     Message,
@@ -53,135 +55,248 @@ class Told(NamedTuple):
 
 def tell(record: AnyRecord) -> Told:
     """What happened, and a colour for it. Not safe to print as it is: it holds the agent's own texts."""
-    match record:
-        case Opened():
-            was = {
-                "new": "a new run",
-                "clean": "it was closed",
-                "crash": "after a crash",
-                "files": "from its files, as the journal was gone",
-            }[record.found]
-            loaded = f", from {record.checkpoint}" if record.checkpoint else ""
-            return Told(
-                f"opened      to {record.why}, {was}{loaded}; process {record.pid} on {record.host}, "
-                f"satchel {record.satchel}, Python {record.python}", "cyan",
-            )  # fmt: skip
-        case Closed():
-            why = f": {record.reason}" if record.reason else ""
-            colours = {"failed": "red", "completed": "green"}
-            point = f"; {record.checkpoint}" if record.checkpoint else ""
-            text = f"closed      {record.status or 'as it was'}{why}{point}"
-            return Told(text, colours.get(record.status or "", "cyan"))
-        case StepStarted():
-            return Told(f"begins      {_call(record)}", None)
-        case StepCompleted():
-            return Told(f"{'effect' if record.effect else 'step':<12}{_call(record)}{_result(record)}", None)
-        case StepFailed():
-            fate = ", it has certainly not happened" if record.not_done else ""
-            fate += "; the agent has cancelled it" if record.cancelled else ""
-            said = f"{record.error.kind}: {one_line(record.error.message, 120)}"
-            return Told(f"failed      {_call(record)} attempt {record.attempt}: {said}{fate}", "red")
-        case StepProgress():
-            return Told(f"progress    {_call(record)}: {_json(bytes(record.value))}", None)
-        case AgentBegun():
-            return Told(f"agent       {record.agent} begins{record.call}", "yellow")
-        case AgentEnded():
-            how = (
-                f"has failed: {record.error.kind}: {one_line(record.error.message, 120)}"
-                if record.error
-                else "has ended"
-            )
-            return Told(f"agent       {record.agent} {how}", "red" if record.error else "green")
-        case ScopeFailed():
-            said = f"{record.error.kind}: {one_line(record.error.message, 120)}"
-            return Told(f"failed      {_scope(record)}: {said}", "red")
-        case Edited():
-            return Told(f"edited      {record.file} by {record.by}: {'; '.join(record.says)}", "magenta")
-        case ScopeBegun():
-            return Told(f"begun       {_scope(record)}  {record.title}", "yellow")
-        case ScopeCommitted():
-            return Told(f"committed   {_scope(record)}{_commit(record)}", "green")
-        case PlanChanged():
-            whose = f"of {record.agent} " if record.agent else ""
-            return Told(f"plan        {whose}changed by the {record.by}: {record.why}".rstrip(": "), None)
-        case Message():
-            return Told(f"message     {_scope(record)}  {record.role}: {_json(bytes(record.content))}", None)
-        case Doubt():
-            why = {
-                "unknown_outcome": f"has it happened? {record.cause}",
-                "unclaimed": "is it an earlier one with other arguments?",
-                "unreached": "it began and was not called again: has it happened?",
-            }[record.why]
-            return Told(f"asked {record.id:<6}{_call(record)}: {why}".rstrip(), "yellow")
-        case Resolved():
-            said = {
-                "done": "it has happened", "not_done": "it has not happened, it may be done",
-                "new": "it is a new action, it may be done",
-            }[record.outcome]  # fmt: skip
-            return Told(f"answered    {record.id} by {record.by}: {said}{_note(record)}", "yellow")
-        case ApprovalAsked():
-            return Told(f"asked {record.id:<6}{_scope(record)}  {record.question}", "yellow")
-        case ApprovalAnswered(how="expired"):
-            return Told(f"answered    {record.id} by nobody, it has expired: {_json(bytes(record.decision))}", "yellow")
-        case ApprovalAnswered():
-            said = _json(bytes(record.decision))
-            return Told(f"answered    {record.id} by {record.by}: {said}{_note(record)}", "yellow")
-        case PartialPromoted():
-            damaged = ", damaged" if record.damaged else ""
-            size = counted(record.characters, "character")
-            return Told(
-                f"recovered   {size} of {_call(record)}{damaged}, cut off by {record.cut_off_by}: {record.file}", None
-            )
-        case TaskTaken(unopened=True):
-            return Told(f"taken {record.id:<6}{record.file}, by an agent that did not open its inbox", "yellow")
-        case TaskTaken():
-            to = f"; it is handed on to {record.handed_to}" if record.handed_to else f", into {_scope(record)}"
-            return Told(f"taken {record.id:<6}{record.file}, a {record.kind}{to}", "yellow")
-        case TaskDone():
-            to = f"handed on to {record.moved_to}" if record.moved_to else ""
-            return Told(f"done  {record.id:<6}{to}".rstrip(), "green")
-        case PauseRequested():
-            mode = {"drain": "", "emergency": ", at once", "cancel": ", for good"}[record.mode]
-            until = f", until {record.until}" if record.until else ""
-            then = "" if record.resume == "continue" else f"; then {record.resume}"
-            return Told(f"stop        wanted by {record.by}{mode}: {record.reason}{until}{then}", "yellow")
-        case PauseLate():
-            said = f"{record.reason}, by {record.by}: the run completed before it could stop"
-            return Told(f"too late    {said}", "yellow")
-        case Forced():
-            still = f"; still at work: {', '.join(record.under_way)}" if record.under_way else ""
-            return Told(f"forced      the stop, after {duration(record.waited)}{still}", "red")
-        case Paused():
-            why = f": {record.error.kind}: {one_line(record.error.message, 120)}" if record.error else ""
-            return Told(f"paused      {'by force' if record.forced else 'as was asked'}{why}", "cyan")
-        case Resumed():
-            words = f"; instructions: {one_line(record.instructions, 120)}" if record.instructions else ""
-            said = "".join(f"; {each}" for each in record.says)
-            return Told(f"resumed     by {record.by}, after {duration(record.seconds)}{words}{said}", "cyan")
-        case Spent():
-            amounts = [counted(record.tokens, "token")] * bool(record.tokens) + [f"${record.usd:g}"] * bool(record.usd)
-            return Told(f"spent       {', '.join(amounts) or 'nothing'}", None)
-        case Resource():
-            how = {"ok": "", "failed": ", it failed", "timed_out": ", it took too long"}[record.outcome]
-            why = f": {one_line(record.why, 120)}" if record.why else ""
-            took = f" ({duration(record.ms / 1000)})" if record.ms >= 1000 else ""
-            text = f"resource    {record.name} ({record.tier}) {record.event}{took}{how}{why}"
-            return Told(text, "red" if record.outcome != "ok" else "cyan")
-        case Configured():
-            versions = f"satchel {record.config.get('satchel')}, Python {record.config.get('python')}"
-            return Told(f"configured  {versions}, agent {str(record.config.get('agent_sha256'))[:8]}", "cyan")
-        case Migrated():
-            whose = f"of {record.agent} " if record.agent else ""
-            changes = counted(len(record.patch), "change")
-            return Told(f"migrated    the data {whose}to version {record.to}, {changes}", "magenta")
-        case Saved():
-            return Told(f"checkpoint  {record.file} ({record.why}, {record.bytes:,} bytes)", "cyan")
-        case Rewound():
-            return Told(f"rewound     to record {record.to} by {record.by}, as {record.file} has it", "magenta")
-        case Fenced():
-            return Told("fenced      no process from before can write any more", None)
-        case _:  # asked and answered approvals
-            return Told(record.__struct_config__.tag, None)
+    return WORDS[type(record)](record)
+
+
+# The process and its pauses
+
+
+def _opened(record: Opened) -> Told:
+    was = {
+        "new": "a new run",
+        "clean": "it was closed",
+        "crash": "after a crash",
+        "files": "from its files, as the journal was gone",
+    }[record.found]
+    loaded = f", from {record.checkpoint}" if record.checkpoint else ""
+    return Told(
+        f"opened      to {record.why}, {was}{loaded}; process {record.pid} on {record.host}, "
+        f"satchel {record.satchel}, Python {record.python}", "cyan",
+    )  # fmt: skip
+
+
+def _closed(record: Closed) -> Told:
+    why = f": {record.reason}" if record.reason else ""
+    colours = {"failed": "red", "completed": "green"}
+    point = f"; {record.checkpoint}" if record.checkpoint else ""
+    text = f"closed      {record.status or 'as it was'}{why}{point}"
+    return Told(text, colours.get(record.status or "", "cyan"))
+
+
+def _fenced(record: Fenced) -> Told:
+    return Told("fenced      no process from before can write any more", None)
+
+
+def _configured(record: Configured) -> Told:
+    versions = f"satchel {record.config.get('satchel')}, Python {record.config.get('python')}"
+    return Told(f"configured  {versions}, agent {str(record.config.get('agent_sha256'))[:8]}", "cyan")
+
+
+def _saved(record: Saved) -> Told:
+    return Told(f"checkpoint  {record.file} ({record.why}, {record.bytes:,} bytes)", "cyan")
+
+
+def _rewound(record: Rewound) -> Told:
+    return Told(f"rewound     to record {record.to} by {record.by}, as {record.file} has it", "magenta")
+
+
+def _resource(record: Resource) -> Told:
+    how = {"ok": "", "failed": ", it failed", "timed_out": ", it took too long"}[record.outcome]
+    why = f": {one_line(record.why, 120)}" if record.why else ""
+    took = f" ({duration(record.ms / 1000)})" if record.ms >= 1000 else ""
+    text = f"resource    {record.name} ({record.tier}) {record.event}{took}{how}{why}"
+    return Told(text, "red" if record.outcome != "ok" else "cyan")
+
+
+def _pause_requested(record: PauseRequested) -> Told:
+    mode = {"drain": "", "emergency": ", at once", "cancel": ", for good"}[record.mode]
+    until = f", until {record.until}" if record.until else ""
+    then = "" if record.resume == "continue" else f"; then {record.resume}"
+    return Told(f"stop        wanted by {record.by}{mode}: {record.reason}{until}{then}", "yellow")
+
+
+def _pause_late(record: PauseLate) -> Told:
+    said = f"{record.reason}, by {record.by}: the run completed before it could stop"
+    return Told(f"too late    {said}", "yellow")
+
+
+def _forced(record: Forced) -> Told:
+    still = f"; still at work: {', '.join(record.under_way)}" if record.under_way else ""
+    return Told(f"forced      the stop, after {duration(record.waited)}{still}", "red")
+
+
+def _paused(record: Paused) -> Told:
+    why = f": {_failure(record.error)}" if record.error else ""
+    return Told(f"paused      {'by force' if record.forced else 'as was asked'}{why}", "cyan")
+
+
+def _resumed(record: Resumed) -> Told:
+    words = f"; instructions: {one_line(record.instructions, 120)}" if record.instructions else ""
+    said = "".join(f"; {each}" for each in record.says)
+    return Told(f"resumed     by {record.by}, after {duration(record.seconds)}{words}{said}", "cyan")
+
+
+# Calls
+
+
+def _started(record: StepStarted) -> Told:
+    return Told(f"begins      {_call(record)}", None)
+
+
+def _completed(record: StepCompleted) -> Told:
+    return Told(f"{'effect' if record.effect else 'step':<12}{_call(record)}{_result(record)}", None)
+
+
+def _failed(record: StepFailed) -> Told:
+    fate = ", it has certainly not happened" if record.not_done else ""
+    fate += "; the agent has cancelled it" if record.cancelled else ""
+    return Told(f"failed      {_call(record)} attempt {record.attempt}: {_failure(record.error)}{fate}", "red")
+
+
+def _progressed(record: StepProgress) -> Told:
+    return Told(f"progress    {_call(record)}: {_json(bytes(record.value))}", None)
+
+
+def _promoted(record: PartialPromoted) -> Told:
+    damaged = ", damaged" if record.damaged else ""
+    size = counted(record.characters, "character")
+    return Told(f"recovered   {size} of {_call(record)}{damaged}, cut off by {record.cut_off_by}: {record.file}", None)
+
+
+def _spent(record: Spent) -> Told:
+    amounts = [counted(record.tokens, "token")] * bool(record.tokens) + [f"${record.usd:g}"] * bool(record.usd)
+    return Told(f"spent       {', '.join(amounts) or 'nothing'}", None)
+
+
+# Agents, their items and their data
+
+
+def _agent_begun(record: AgentBegun) -> Told:
+    return Told(f"agent       {record.agent} begins{record.call}", "yellow")
+
+
+def _agent_ended(record: AgentEnded) -> Told:
+    how = f"has failed: {_failure(record.error)}" if record.error else "has ended"
+    return Told(f"agent       {record.agent} {how}", "red" if record.error else "green")
+
+
+def _scope_begun(record: ScopeBegun) -> Told:
+    return Told(f"begun       {_scope(record)}  {record.title}", "yellow")
+
+
+def _scope_failed(record: ScopeFailed) -> Told:
+    return Told(f"failed      {_scope(record)}: {_failure(record.error)}", "red")
+
+
+def _committed(record: ScopeCommitted) -> Told:
+    return Told(f"committed   {_scope(record)}{_commit(record)}", "green")
+
+
+def _plan_changed(record: PlanChanged) -> Told:
+    whose = f"of {record.agent} " if record.agent else ""
+    return Told(f"plan        {whose}changed by the {record.by}: {record.why}".rstrip(": "), None)
+
+
+def _message(record: Message) -> Told:
+    return Told(f"message     {_scope(record)}  {record.role}: {_json(bytes(record.content))}", None)
+
+
+def _migrated(record: Migrated) -> Told:
+    whose = f"of {record.agent} " if record.agent else ""
+    changes = counted(len(record.patch), "change")
+    return Told(f"migrated    the data {whose}to version {record.to}, {changes}", "magenta")
+
+
+# What people say, and are asked
+
+
+def _edited(record: Edited) -> Told:
+    return Told(f"edited      {record.file} by {record.by}: {'; '.join(record.says)}", "magenta")
+
+
+def _doubt(record: Doubt) -> Told:
+    why = {
+        "unknown_outcome": f"has it happened? {record.cause}",
+        "unclaimed": "is it an earlier one with other arguments?",
+        "unreached": "it began and was not called again: has it happened?",
+    }[record.why]
+    return Told(f"asked {record.id:<6}{_call(record)}: {why}".rstrip(), "yellow")
+
+
+def _resolved(record: Resolved) -> Told:
+    said = {
+        "done": "it has happened", "not_done": "it has not happened, it may be done",
+        "new": "it is a new action, it may be done",
+    }[record.outcome]  # fmt: skip
+    return Told(f"answered    {record.id} by {record.by}: {said}{_note(record)}", "yellow")
+
+
+def _approval_asked(record: ApprovalAsked) -> Told:
+    return Told(f"asked {record.id:<6}{_scope(record)}  {record.question}", "yellow")
+
+
+def _approval_answered(record: ApprovalAnswered) -> Told:
+    said = _json(bytes(record.decision))
+    if record.how == "expired":
+        return Told(f"answered    {record.id} by nobody, it has expired: {said}", "yellow")
+    return Told(f"answered    {record.id} by {record.by}: {said}{_note(record)}", "yellow")
+
+
+def _task_taken(record: TaskTaken) -> Told:
+    if record.unopened:
+        return Told(f"taken {record.id:<6}{record.file}, by an agent that did not open its inbox", "yellow")
+    to = f"; it is handed on to {record.handed_to}" if record.handed_to else f", into {_scope(record)}"
+    return Told(f"taken {record.id:<6}{record.file}, a {record.kind}{to}", "yellow")
+
+
+def _task_done(record: TaskDone) -> Told:
+    to = f"handed on to {record.moved_to}" if record.moved_to else ""
+    return Told(f"done  {record.id:<6}{to}".rstrip(), "green")
+
+
+WORDS: dict[type[AnyRecord], Callable[[Any], Told]] = {
+    Opened: _opened,
+    Fenced: _fenced,
+    Closed: _closed,
+    AgentBegun: _agent_begun,
+    AgentEnded: _agent_ended,
+    StepStarted: _started,
+    StepCompleted: _completed,
+    StepFailed: _failed,
+    StepProgress: _progressed,
+    PartialPromoted: _promoted,
+    ScopeBegun: _scope_begun,
+    ScopeFailed: _scope_failed,
+    ScopeCommitted: _committed,
+    PlanChanged: _plan_changed,
+    Message: _message,
+    Doubt: _doubt,
+    Resolved: _resolved,
+    Edited: _edited,
+    PauseRequested: _pause_requested,
+    PauseLate: _pause_late,
+    Forced: _forced,
+    Paused: _paused,
+    Resumed: _resumed,
+    ApprovalAsked: _approval_asked,
+    ApprovalAnswered: _approval_answered,
+    TaskTaken: _task_taken,
+    TaskDone: _task_done,
+    Spent: _spent,
+    Resource: _resource,
+    Saved: _saved,
+    Rewound: _rewound,
+    Configured: _configured,
+    Migrated: _migrated,
+}
+"""The function that tells each type of record."""
+
+
+# Parts of a line
+
+
+def _failure(error: Failure) -> str:
+    return f"{error.kind}: {one_line(error.message, 120)}"
 
 
 def _note(record: Resolved | ApprovalAnswered) -> str:
