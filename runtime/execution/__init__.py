@@ -6,12 +6,14 @@ from ...workspace.base.lazy import lazily
 
 if TYPE_CHECKING:
     from . import running
-    from .running import Outcome, run, run_async
+    from .outcome import Outcome
+    from .running import run, run_async
 else:
     __getattr__, __dir__ = lazily(
         __name__,
         {
-            "running": ("Outcome", "run", "run_async", "running"),
+            "outcome": ("Outcome",),
+            "running": ("run", "run_async", "running"),
         },
     )
 

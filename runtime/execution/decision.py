@@ -1,0 +1,131 @@
+"""Decides from one look at a workspace whether a start calls the agent. Changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from ...workspace.base import Refused
+from ...workspace.inspect import Look, Report
+from ...workspace.journal.records import PauseRequested
+from ...workspace.lifecycle import Point, Wish, completeness, pausing, rewind
+from ...workspace.people.approvals import nothing_has_come
+from ...workspace.people.edits import notice
+from ...workspace.people.inbox import inbox
+from ...workspace.store import DISPLACED, Store
+from ...workspace.views import BRIEF
+from ..limits import budget, limits, windows
+from . import preflight
+from .start import Start
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """The run stays as it is."""
+
+    refused: Report | None = None  # it waits for answers; why those that were given were not taken
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """The run is paused, or is to be: what the files do not say of that yet, they do then."""
+
+    wanted: Wish
+    request: PauseRequested | None = None  # a wish that is not in the files
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The run has completed, and an opening would find nothing to do and nothing to repair."""
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    """The agent is called, unless the opening finds that nothing is left to do."""
+
+    wanted: Wish | None  # the pause that is over with this start
+    is_unclean: bool  # the run was stopped by force
+    is_overruling: bool  # windows that are open do not count
+    found: preflight.Found
+    point: Point | None  # the checkpoint that it goes back to first
+
+
+def decide(start: Start, seen: Look) -> Leave | Stay | Done | Go:
+    """What is to be done. Raises Refused, or what is wrong with a file, if the run must not go on."""
+    store, moment = start.store, seen.moment
+    if moment.status == "cancelled" or (not start.wake and _sleeps(seen)):
+        return Leave()
+    windows.check(store, seen.definition)
+    wanted = pausing.wish(store, moment)
+    if wanted is not None and wanted.mode != "cancel":
+        if wanted.in_force or start.wake:
+            budget.check(seen.definition.budget, moment)
+        if wanted.is_missing or not (start.wake or wanted.is_lifted):
+            return Stay(wanted)
+    if wanted is not None:
+        pausing.check_may_go_on(wanted)
+    elif not start.wake and (refused := _unanswered(store, seen)) is not None:
+        return Leave(refused)
+    elif _is_done(start, seen):
+        return Done()
+    is_overruling = start.wake or (wanted is not None and wanted.is_overruling)
+    if not is_overruling and (window := _window(seen)) is not None:
+        return Stay(wanted or Wish(), window)
+    is_unclean = moment.unclean or (wanted is not None and wanted.mode == "emergency")
+    stop: preflight.Stop = "unclean" if is_unclean else "pause" if wanted is not None and wanted.in_force else ""
+    found = preflight.check(store, seen, start.agent, accepts=start.accept_drift, stop=stop)
+    point = _point(store, seen) if start.from_checkpoint else None
+    return Go(wanted, is_unclean, is_overruling, found, point)
+
+
+def _sleeps(seen: Look) -> bool:
+    """It sleeps, and its time has not come."""
+    moment = seen.moment
+    return moment.status == "sleeping" and moment.clean and datetime.fromisoformat(moment.until) > datetime.now(UTC)
+
+
+def _unanswered(store: Store, seen: Look) -> Report | None:
+    """Of a run that only waits for answers that no person has given: why those that were given were not taken.
+    None if a start may find out more: a person has answered or edited, or an effect in doubt can be verified."""
+    moment = seen.moment
+    if moment.status != "waiting" or not moment.clean or not (moment.doubts or moment.approvals):
+        return None
+    if not all(doubt.needs_person for doubt in moment.doubts.values()):
+        return None
+    refused = nothing_has_come(store, moment, datetime.now(UTC))
+    if refused is None or notice(store, moment, seen.definition, patience=BRIEF).is_anything:
+        return None
+    report = Report()
+    for text in refused:
+        report.add("wanted", text)
+    return report
+
+
+def _is_done(start: Start, seen: Look) -> bool:
+    """Whether it has completed, and an opening would find nothing to do and nothing to repair. Then it is not opened:
+    starts that do nothing must not make the journal longer."""
+    store, moment = start.store, seen.moment
+    if start.from_checkpoint or not moment.is_finished or moment.url != store.url or inbox.has_work(store, moment):
+        return False
+    if next(iter(store.list(DISPLACED)), None) is not None:
+        return False  # a save may lie there
+    return not notice(store, moment, seen.definition, patience=BRIEF).is_anything and completeness.is_whole(store, seen)
+
+
+def _window(seen: Look) -> PauseRequested | None:
+    """The pause for a window that is open, if the run would do something in it."""
+    if seen.moment.is_finished:
+        return None
+    opened = windows.current(seen.definition.windows, limits.utc_now())
+    if opened is None or windows.is_overruled(opened, seen.moment):
+        return None
+    return limits.pause_for(opened)
+
+
+def _point(store: Store, seen: Look) -> Point:
+    point = rewind.last_good(store, seen.moment)
+    if point is None or seen.moment.is_finished:
+        why = "it has completed" if seen.moment.is_finished else "there is no earlier one that is whole"
+        raise Refused("can't go back to a known-good checkpoint", path=store.url, why=why,
+                      remedy="leave out --from-checkpoint")  # fmt: skip
+    return point

@@ -1,0 +1,132 @@
+"""Opens a workspace, calls its agent, and brings it to its stop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...workspace.base import SatchelError
+from ...workspace.inspect import Look, Report, define
+from ...workspace.journal.records import Edited
+from ...workspace.lifecycle import Point, Workspace, opening, pausing, rewind
+from ...workspace.people.edits import CheckData
+from ...workspace.state import Moment
+from ..agent import Agent, check_migrated, describe, load
+from ..engine import Context
+from ..limits import Announcer
+from ..steps import Codec
+from . import drift, leaving, preflight
+from .attempt import Ended, Entering
+from .decision import Go
+from .outcome import Outcome
+from .start import Start
+
+
+async def execute(start: Start, seen: Look, go: Go) -> Outcome:
+    """What came of it. An error of the agent is in the outcome."""
+    store, report = start.store, Report()
+
+    def end_pause(opened: Workspace) -> None:
+        if go.wanted is not None and not opened.was_finished and not go.found.is_refused:
+            pausing.add_end(opened, go.wanted, "satchel resume" if start.wake else "", go.found.says)
+
+    with opening.opened(
+        store, "run", report, seen=seen, check_data=_check_data(start, seen.moment), take_over=True, adopt=start.adopt,
+        add_more=end_pause, reaches_out=True,
+    ) as opened:  # fmt: skip
+        if opened.was_finished:
+            return _nothing_to_do(start, opened, go)
+        if go.found.is_refused:
+            opened.close("paused", "on_drift is refuse, and what it works with has changed")
+            drift.refuse(go.found.drift)
+        announcer = Announcer(opened, start.watch)
+        _prepare(opened, go)
+        if start.watch:
+            start.watch.opened(report)
+        try:
+            root = start.agent or load(store, opened.definition.agent)
+        except SatchelError:
+            pausing.clear_lifted(opened)
+            opened.close()
+            raise
+        except Exception as error:
+            pausing.clear_lifted(opened)
+            opened.close("failed", "the agent's code can't be imported", describe(error, store.url))
+            announcer.ended("failed")
+            await announcer.finish()
+            return Outcome("failed", report, error=error)
+        ended = await _entered(start, opened, go, root, announcer).run()
+    await announcer.finish()
+    return _outcome(opened, ended)
+
+
+def _nothing_to_do(start: Start, opened: Workspace, go: Go) -> Outcome:
+    """The run had completed, and nothing that people have changed since gives it work."""
+    report, complaints = opened.report, go.found.complaints
+    if go.wanted is not None:
+        pausing.lift(opened, go.wanted, "its end")
+    preflight.ask_about(report, complaints)
+    if start.watch and (report.has("edited") or complaints):
+        start.watch.opened(report)
+    pausing.clear_lifted(opened)  # a power failure may have brought it back
+    opened.close()
+    return leaving.completed(opened, report)
+
+
+def _prepare(opened: Workspace, go: Go) -> None:
+    """What comes before the agent is loaded: the pause is over, and the run goes back if that is wanted."""
+    if go.wanted is not None:
+        pausing.clear(opened, go.wanted)
+    if go.point is not None:
+        _go_back(opened, go.point)
+    elif opened.has_edits and not go.is_unclean:
+        opened.checkpoint("edit")  # going back must not undo what a person has changed
+    go.found.tell(opened, is_offered=go.point is None)
+
+
+def _entered(start: Start, opened: Workspace, go: Go, root: Agent, announcer: Announcer) -> Entering:
+    context = Context(opened, start.interruption, start.watch, announcer)
+    context.check_data = _check_data(start, opened.moment)
+    context.rechecks, context.code = go.found.rechecks, go.found.code
+    context.cut_off_by = "a forced stop" if go.is_unclean else "a crash"
+    if go.is_overruling:
+        context.limits.overrule()
+    return Entering(context, root, start.drain_timeout, accepts_drift=start.accept_drift)
+
+
+def _outcome(opened: Workspace, ended: Ended) -> Outcome:
+    moment, context = opened.moment, ended.context
+    progress = moment.root.plan.progress
+    assert ended.status != "edited"
+    return Outcome(
+        ended.status, opened.report, ended.result, ended.error, list(moment.doubts.values()),
+        list(moment.approvals.values()), context.answered, context.recovered, ended.skipped,
+        progress.leaves - progress.settled, context.noticed, ended.until, late=ended.late,
+    )  # fmt: skip
+
+
+def _go_back(opened: Workspace, point: Point) -> None:
+    for record in rewind.records(opened.store, opened.moment, point, "satchel resume --from-checkpoint"):
+        opened.journal.add(record)
+        if isinstance(record, Edited):
+            for say in record.says:
+                opened.report.add("edited", f"{record.file}: {say}")
+    opened.journal.flush()
+    opened.report.add("done", f"went back to {point.path}; effects and answers since then are kept")
+    opened.mark_all()
+    opened.save_report()
+
+
+def _check_data(start: Start, moment: Moment) -> CheckData:
+    def check(path: str, data: Any) -> None:
+        """Of a sub-agent the type is known only when it is spawned."""
+        if path:
+            return
+        try:
+            agent = start.agent or load(start.store, define(start.store).agent)
+        except Exception:
+            return  # told when it is to be run
+        recorded = moment.root
+        version = recorded.data_version if recorded.has_data else agent.version
+        check_migrated(data, version, agent.migrations, Codec(agent.state, "the state"))
+
+    return check

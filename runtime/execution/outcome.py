@@ -1,0 +1,29 @@
+"""What a start tells its caller in the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...workspace.inspect import Report
+from ...workspace.journal.records import ApprovalAsked, Doubt, EndStatus
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a run stopped, and what it did not have to do again."""
+
+    status: EndStatus
+    report: Report
+    result: Any = None
+    error: BaseException | None = None
+    doubts: list[Doubt] = field(default_factory=list)  # what a person is asked about effects
+    approvals: list[ApprovalAsked] = field(default_factory=list)  # and by the agent
+    answered: int = 0  # calls that were answered from the record
+    recovered: int = 0  # characters of streamed answers that were continued
+    skipped: int = 0  # items that were finished before
+    open_items: int = 0
+    noticed: list[str] = field(default_factory=list)  # edits that came while it was running
+    until: str = ""  # when a sleeping run is to wake: UTC, ISO 8601
+    entered: bool = True  # the agent was called; if not, it had stopped before, and stays so
+    late: frozenset[str] = frozenset()  # what has come after the last looks of a run that has completed

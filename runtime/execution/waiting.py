@@ -1,0 +1,40 @@
+"""What a start waits for before it takes the workspace: people who are saving a file, and the heartbeat of a process
+that may be dead."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ...workspace.lifecycle import heartbeat
+from ...workspace.people import saving
+from .start import Start
+
+
+async def until_saved(start: Start) -> None:
+    """Wait for people who are in the middle of saving a file, or for a signal."""
+    told: set[str] = set()
+    for pause, path in saving.until_saved(start.store):
+        if start.watch and path not in told:
+            start.watch.noticed("waiting", saving.said(path))
+        told.add(path)
+        await asyncio.sleep(pause)
+        if start.interruption.count:
+            return
+
+
+async def is_free(start: Start) -> bool:
+    """Wait until the workspace may be taken; LeaseHeld if it is not. False if a signal came meanwhile."""
+    if start.take_over:
+        return True
+    is_told = False
+    for pause, held in heartbeat.until_free(start.store):
+        if start.watch and not is_told:
+            start.watch.noticed(
+                "waiting", f"{held.process} has it, and may have died: looking for "
+                f"{held.ttl:.0f} s whether it still beats"
+            )  # fmt: skip
+            is_told = True
+        await asyncio.sleep(pause)
+        if start.interruption.count:
+            return False
+    return True
