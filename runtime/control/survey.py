@@ -37,8 +37,10 @@ def files(store: Store, moment: Moment | None) -> Iterator[Finding]:
     yield from _guarded(_pause, store)
     yield from _guarded(_approvals, store)
     yield from _guarded(_inbox, store)
-    for folder in [agent.folder for agent in moment.agents.values()] if moment else [""]:
-        for look in (_state, _steps, _messages, _recovered):
+    agents = {agent.folder: agent.has_data for agent in moment.agents.values()} if moment else {"": True}
+    for folder, has_data in agents.items():
+        yield from _guarded(_state, store, folder, has_data)
+        for look in (_steps, _messages, _recovered):
             yield from _guarded(look, store, folder)
     if moment is not None:
         yield from _guarded(_partials, store, moment)
@@ -72,7 +74,8 @@ def json_file(
         yield of_problem(path, problem)
 
 
-def _state(store: Store, folder: str) -> Iterator[Finding]:
+def _state(store: Store, folder: str, has_data: bool) -> Iterator[Finding]:
+    """`has_data`: the agent has a state of its own, so that `data` must be what its type says, and not null."""
     path = f"{SCHEMAS}/{folder}data.json"
     try:
         text = jsontext.decode(store.read(path).data, path)
@@ -82,7 +85,8 @@ def _state(store: Store, folder: str) -> Iterator[Finding]:
     except InvalidFile as error:
         yield from of_error(error)
         own = None
-    yield from json_file(store, folder + projection.STATE, "state", own if isinstance(own, dict | bool) else None)
+    own = own if has_data and isinstance(own, dict | bool) else None
+    yield from json_file(store, folder + projection.STATE, "state", own)
 
 
 def _checkpoints(store: Store) -> Iterator[Finding]:

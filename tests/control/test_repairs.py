@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,22 @@ def test_a_cut_forgets_another_record(make: Make) -> None:
     recovered = handle.recover(truncate_at=cut)
     assert any("cut off behind record 5" in remark.text for remark in recovered.report)
     assert next((folder / "cut-off").rglob("*.jsonl")).read_bytes() == before[str(path)]
+    assert handle.run().status == "completed"
+
+
+@pytest.mark.parametrize("is_rebuilt", [False, True])
+def test_a_run_that_was_killed_in_its_first_start_is_not_sound(make: Make, is_rebuilt: bool) -> None:
+    """The schema of its data was published, and no data is on record yet."""
+    folder = make()
+    handle = satchel.open(folder)
+    handle.run()
+    handle.recover(truncate_at=1)
+    assert json.loads((folder / "state.json").read_text())["data"] is None
+    if is_rebuilt:
+        for name in ("journal", "checkpoints"):
+            shutil.rmtree(folder / name)
+        handle = satchel.open(folder)
+    assert handle.check().problems == []
     assert handle.run().status == "completed"
 
 

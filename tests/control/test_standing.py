@@ -10,7 +10,10 @@ import pytest
 from cli.conftest import PLAIN, Make, contents
 
 import satchel
+from satchel.runtime.control import requests
+from satchel.runtime.limits import Announcer
 from satchel.workspace.base.errors import UsageError
+from satchel.workspace.journal import Journal
 
 from .test_answering import GRANTING
 
@@ -68,6 +71,46 @@ def test_a_workspace_is_missing_in_the_list(make: Make, tmp_path: Path) -> None:
     assert told == [(1, 3), (2, 3), (3, 3)] and found[2].problem
     with pytest.raises(UsageError, match="no such folder"):
         satchel.ls(tmp_path / "no")
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_a_process_that_left_after_an_error_counts_as_the_one_that_runs_it(
+    make: Make, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    """It lives on, and would wait for itself for ever."""
+    handle = satchel.open(make())
+
+    def fail(*_: object) -> None:
+        raise error("in an opening")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Announcer, "__init__", fail)
+        with pytest.raises(error, match="in an opening"):
+            handle.run()
+    standing = handle.status()
+    assert (standing.state, standing.holder) == ("interrupted", None)
+    monkeypatch.setattr(requests, "_MARGIN", 0.0)
+    assert handle.wait().status == "interrupted"
+    assert handle.check().problems == []
+    assert handle.run().status == "completed"
+
+
+def test_files_that_an_error_left_behind_at_the_end_of_a_run_stay_as_they_are(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end is on record, so only the lease tells that something was left to do."""
+    handle = satchel.open(folder := make())
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("behind the end")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Journal, "roll_up", fail)
+        with pytest.raises(RuntimeError, match="behind the end"):
+            handle.run()
+    assert handle.status().state == "completed" and (folder / ".satchel/lease.json").exists()
+    handle.run()
+    assert not (folder / ".satchel/lease.json").exists()
 
 
 def test_a_status_loads_what_only_a_run_or_a_bucket_needs(make: Make) -> None:

@@ -53,6 +53,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     beat: int = 0
     supervisor: Process | None = None  # would start it again if it crashed
     is_brief: bool = False  # a command that does one thing and ends, no run
+    is_left: bool = False  # after an error its process let go of the workspace without closing it, and may live on
 
     @property
     def process(self) -> str:
@@ -120,7 +121,9 @@ def holder(store: Store) -> Lease | None:
 
 
 def has_died(lease: Lease) -> bool:
-    """Whether it is known that its process is no more. Of one elsewhere that is never known."""
+    """Whether it is known that its process is no more, or has let go. Of one elsewhere the former is never known."""
+    if lease.is_left:
+        return True
     if lease.host != socket.gethostname():
         return False
     return not (process_started(lease.pid) == lease.process_started and _exists(lease.pid))

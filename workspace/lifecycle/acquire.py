@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 
+from msgspec.structs import replace
+
 from .. import journal
-from ..base import Refused, taken_over
-from ..inspect import Look, Signature, lease, look, moved_file, signature, transfer_file
+from ..base import Refused, SatchelError, taken_over
+from ..inspect import Lease, Look, Signature, lease, look, moved_file, signature, transfer_file
 from ..journal import Journal, SegmentObjects, Tail, check_newest, fence, new_opening, segment_path
 from ..journal.records import Line
 from ..store import RemoteStore, Store, check_conditional_puts
@@ -29,6 +31,7 @@ class Owned:
     fence: Line | None = None  # what comes first in the journal from here on
     segments: SegmentObjects | None = None  # where to write, if not to files that grow
     heartbeat: Heartbeat | None = None
+    lease: Lease | None = None  # that this owner has written to a disk, and not removed
 
     def begin(self) -> int:
         """From here on the moment is this owner's. Returns the seq of its next record."""
@@ -62,13 +65,21 @@ class Owned:
     def write_lease(self, store: Store, *, is_brief: bool) -> None:
         """On a disk: for people. Elsewhere the heartbeat has written it."""
         if self.heartbeat is None:
-            mine = lease.mine(store, self.seen.moment.run_id, self.epoch, is_brief=is_brief)
-            store.replace(lease.PATH, lease.encode(mine), sync="data")
+            self.lease = lease.mine(store, self.seen.moment.run_id, self.epoch, is_brief=is_brief)
+            store.replace(lease.PATH, lease.encode(self.lease), sync="data")
 
     def end(self, store: Store) -> None:
         """Its work is done: nobody has to wait for it."""
         if self.heartbeat is None:
             store.remove(lease.PATH)
+            self.lease = None
+
+    def leave(self, store: Store) -> None:
+        """An error has ended its work before `end`. The lease stays, since the next opening has to repair what this one
+        left; but the process may live on, and must not count as the holder."""
+        if self.lease is not None:
+            with suppress(SatchelError, OSError):  # the storage may be the error
+                store.replace(lease.PATH, lease.encode(replace(self.lease, is_left=True)))
 
 
 @contextmanager
@@ -83,7 +94,11 @@ def owned(store: Store, seen: Look, *, take_over: bool = False) -> Iterator[Owne
                 seen = look(store)
             moved_file.refuse(store, seen.definition.run_id)
             journal.check_joints(store)
-            yield Owned(seen, seen.moment.epoch + 1, new_opening(), seen.moment.is_new)
+            mine = Owned(seen, seen.moment.epoch + 1, new_opening(), seen.moment.is_new)
+            try:
+                yield mine
+            finally:
+                mine.leave(store)
         return
     if not take_over:
         for pause, _ in heartbeat.until_free(store):

@@ -141,12 +141,13 @@ def _validate(looking: Looking, agent: AgentMoment, path: str, whole: dict[str, 
         own = jsontext.load(jsontext.decode(looking.store.read(schema_path).data, schema_path), schema_path)
     except (FileNotFoundError, InvalidFile):
         pass  # never written or damaged: the type itself is asked below
-    found = schemas.problems(
-        "state", whole, place=jsontext.place_of(text), data_schema=own if isinstance(own, dict | bool) else None
-    )
+    has_data = agent.has_data or whole["data"] is not None  # null is right until the agent is entered
+    if not has_data or not isinstance(own, dict | bool):
+        own = None
+    found = schemas.problems("state", whole, place=jsontext.place_of(text), data_schema=own)
     if found:
         raise InvalidFile(path, found)
-    if looking.check_data is not None:
+    if has_data and looking.check_data is not None:
         try:
             looking.check_data(agent.path, whole["data"])
         except UsageError as error:
