@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...workspace.base import DEFINITION, UsageError
-from ...workspace.views import pause_file
+from ...workspace.formats import pause_file
 from ..supervision.emergency import Stopped, stop
 from .place import Place, myself
 

@@ -13,7 +13,7 @@ from .place import myself
 from .waiting import Steps, finish, finish_async
 
 if TYPE_CHECKING:
-    from ...workspace.journal.records import Mode, Resume
+    from ...workspace.base import Mode, Resume
     from ...workspace.lifecycle import Cut
     from ...workspace.people.edits import Side
     from ...workspace.transfer import Journey, Tell

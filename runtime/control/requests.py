@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
-from ...workspace.base import LeaseHeld, SatchelError, UsageError, times
+from ...workspace.base import LeaseHeld, SatchelError, UsageError, time_text, times
+from ...workspace.formats import pause_file
 from ...workspace.inspect import Look, Report, lease, look, look_beside
-from ...workspace.journal.records import PauseRequested, time_text
+from ...workspace.journal.records import PauseRequested
 from ...workspace.lifecycle import pausing
 from ...workspace.state import Status
-from ...workspace.views import pause_file, stable_read
+from ...workspace.views import stable_read
 from ..supervision.child import FORCE_AFTER
 from .place import Place
 from .waiting import Steps

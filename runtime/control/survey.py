@@ -15,7 +15,7 @@ import msgspec
 from ... import schemas
 from ...schemas import Where, dotted
 from ...workspace.base import SCHEMAS, Damaged, InvalidFile, NewerFormat, SatchelError
-from ...workspace.formats import jsontext, yamltext
+from ...workspace.formats import jsontext, pause_file, yamltext
 from ...workspace.inspect import lease
 from ...workspace.journal.records import StepCompleted
 from ...workspace.lifecycle import salvage
@@ -23,7 +23,7 @@ from ...workspace.people.approvals import FOLDER
 from ...workspace.people.inbox import archive, inbox
 from ...workspace.state import Kept, Moment, blobs, checkpoint
 from ...workspace.store import Store
-from ...workspace.views import message_file, partial_files, pause_file, projection
+from ...workspace.views import message_file, partial_files, projection
 from .finding import Finding, of_error, of_problem
 
 _READ_LIMIT = 1 << 30

@@ -15,14 +15,14 @@ from typing import Any, Literal, Protocol
 
 from msgspec.structs import replace
 
-from ...workspace.base import SatchelError
+from ...workspace.base import SIGNAL, SatchelError
 from ...workspace.inspect import Report
 from ...workspace.journal.records import Doubt, Failure, Forced, Key, PauseRequested
 from ...workspace.lifecycle import Workspace
 from ...workspace.people.approvals import find
 from ...workspace.people.edits import CheckData
 from ...workspace.people.inbox import Offered
-from ...workspace.views import SIGNAL, Files
+from ...workspace.views import Files
 from ..agent import Code
 from ..limits import Announcer, Limits
 from ..steps import current_scope

@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 
 from msgspec import Raw
 
-from ...workspace.base import AgentError, UsageError
-from ...workspace.journal.records import Key, Message, Output, StepCompleted, StepFailed, StepProgress, time_text
+from ...workspace.base import AgentError, UsageError, time_text
+from ...workspace.journal.records import Key, Message, Output, StepCompleted, StepFailed, StepProgress
 from ...workspace.state import Scope, blobs
 from ..agent import brief, of_a_future
 from ..steps import A_DAY, MODEL, Prompt, Step, canonical, encode

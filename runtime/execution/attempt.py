@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
-from ...workspace.base import DEFINITION, SatchelError, StorageFailed
+from ...workspace.base import DEFINITION, SIGNAL, SatchelError, StorageFailed
+from ...workspace.formats import pause_file as pausefile
+from ...workspace.inspect import pause_wish
 from ...workspace.journal.records import EndStatus, Failure, PauseLate, PauseRequested
 from ...workspace.lifecycle import pausing
 from ...workspace.people.inbox import inbox
 from ...workspace.state import CANCEL, ROOT
-from ...workspace.views import SIGNAL, stable_read
-from ...workspace.views import pause_file as pausefile
+from ...workspace.views import stable_read
 from ..agent import Agent, describe, of_storage, said
 from ..engine import Context, Session, Suspension
 from ..run import Pool, Run
@@ -293,10 +294,10 @@ class Entering:
         """Put a stop on record that nothing has noticed before the end, since the agent's code blocked the loop."""
         context = self._context
         store = context.store
-        file = pausefile.seen(store) if store.version(pausefile.PATH) is not None else None
+        file = pause_wish.seen(store) if store.version(pausefile.PATH) is not None else None
         if file is None or file.lets_go_on or file.is_of(context.moment.lifted):
             return
-        request = file.request(store.trace(pausefile.PATH).by)
+        request = pause_wish.request_of(file, store.trace(pausefile.PATH).by)
         context.journal.add(PauseLate(reason=request.reason, by=request.by, mode=request.mode))
         self._say("too late", f"{pausing.said(request)}: the run completed before it could stop")
 

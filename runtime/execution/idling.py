@@ -10,10 +10,11 @@ import asyncio
 from datetime import UTC, datetime
 
 from ...workspace.base import InvalidFile, NewerFormat, SatchelError
+from ...workspace.formats import pause_file
 from ...workspace.inspect import look
 from ...workspace.lifecycle import pausing
 from ...workspace.store import Store, Version
-from ...workspace.views import Unsettled, pause_file
+from ...workspace.views import Unsettled
 from ..engine import Interruption, Watch, uplink
 
 _LOOK = 0.1

@@ -14,13 +14,14 @@ from contextlib import suppress
 from typing import Any
 
 from ...workspace.base import DEFINITION, InvalidFile, SatchelError
-from ...workspace.formats import parse
+from ...workspace.formats import PauseFile, parse, pause_file
+from ...workspace.inspect import pause_wish
 from ...workspace.journal.records import PauseRequested
 from ...workspace.people.edits import Noticed, notice, rejected
 from ...workspace.people.inbox import inbox
 from ...workspace.state import folder_of_agent
 from ...workspace.store import Content, Version
-from ...workspace.views import STATE, TODO, PauseFile, Settling, Stage, pause_file
+from ...workspace.views import STATE, TODO, Settling, Stage
 from ..engine import Context, Suspension
 from ..limits import windows
 
@@ -117,7 +118,7 @@ class Attention:
         except InvalidFile as error:
             if stage == "settled":
                 self._say("pause.yaml", f"{error}; the run is paused all the same")
-            file = pause_file.seen(self._store) or PauseFile()
+            file = pause_wish.seen(self._store) or PauseFile()
         if stage != "settled" and not (file.mode == "emergency" and file.status != "resume"):
             self._pause_changes = stage == "changing"
             return
@@ -131,7 +132,7 @@ class Attention:
         if file.mode == "emergency" and file.status != "resume":
             os.kill(os.getpid(), signal.SIGKILL)  # what is not durable by now does not count
         if file.status != "resume" and (known is None or file.mode == "cancel" != known.mode):
-            context.pause(file.request(self._store.trace(pause_file.PATH).by))
+            context.pause(pause_wish.request_of(file, self._store.trace(pause_file.PATH).by))
 
     # The files that the run writes, too
 

@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from ...workspace.base import AgentError
+from ...workspace.base import AgentError, time_text
 from ...workspace.formats import Budget, Window
-from ...workspace.journal.records import PauseRequested, Spent, time_text
+from ...workspace.journal.records import PauseRequested, Spent
 from ...workspace.lifecycle import Workspace
 from . import budget, windows
 from .announcing import Announcer

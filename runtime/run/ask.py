@@ -14,8 +14,8 @@ import msgspec
 from msgspec import Raw
 
 from ...schemas import against
-from ...workspace.base import InvalidFile, UsageError, decoder
-from ...workspace.journal.records import NOTHING, ApprovalAsked, now, time_text
+from ...workspace.base import InvalidFile, UsageError, decoder, time_text
+from ...workspace.journal.records import NOTHING, ApprovalAsked, now
 from ...workspace.people.approvals import Question, blank, fit, read
 from ...workspace.state import blobs
 from ..engine import Call, Context, ScopeRun, Suspended, Suspension, check_outside_steps, uplink

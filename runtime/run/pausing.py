@@ -8,8 +8,8 @@ from typing import Any
 
 from msgspec import Raw
 
-from ...workspace.base import UsageError
-from ...workspace.journal.records import PauseRequested, Resume, StepCompleted
+from ...workspace.base import Resume, UsageError
+from ...workspace.journal.records import PauseRequested, StepCompleted
 from ..engine import Call, ScopeRun
 from ..steps import Step
 

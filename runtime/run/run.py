@@ -15,7 +15,7 @@ from . import plan as todolist
 from .plan import Todo
 
 if TYPE_CHECKING:
-    from ...workspace.journal.records import Resume
+    from ...workspace.base import Resume
     from ..agent import Agent
     from ..engine import ScopeRun, Session
     from ..steps import Prompt

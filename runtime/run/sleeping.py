@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from ...workspace.base import UsageError, decoder
-from ...workspace.journal.records import StepProgress, time_text
+from ...workspace.base import UsageError, decoder, time_text
+from ...workspace.journal.records import StepProgress
 from ...workspace.state import SLEEP
 from ..engine import Call, ScopeRun, Suspended, Suspension
 from ..steps import Step

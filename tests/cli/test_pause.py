@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from satchel.workspace.base import Mode
+from satchel.workspace.formats import pause_file
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
-from satchel.workspace.journal.records import Mode, PauseRequested
+from satchel.workspace.journal.records import PauseRequested
 from satchel.workspace.lifecycle import pausing
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.store import DiskStore
-from satchel.workspace.views import pause_file
 
 from .conftest import Cli, Make, contents, data_of
 

@@ -12,10 +12,10 @@ from cli.conftest import Make, contents
 import satchel
 from satchel.runtime.control import requests, waiting
 from satchel.workspace.base.errors import UsageError
+from satchel.workspace.formats import pause_file
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.store import DiskStore
-from satchel.workspace.views import pause_file
 
 
 def test_a_pause_is_not_kept(make: Make) -> None:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from satchel import Item, Run, agent, run, step
+from satchel.workspace.formats import pause_file
 from satchel.workspace.inspect import load
 from satchel.workspace.journal.records import PauseRequested
 from satchel.workspace.lifecycle import pausing
 from satchel.workspace.store import DiskStore
-from satchel.workspace.views import pause_file
 
 from . import memory
 from .checker import Violation

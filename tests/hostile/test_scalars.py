@@ -14,14 +14,13 @@ from waits import NOBODY_SAVES
 
 from satchel import Run, agent, run
 from satchel.runtime.cli.group import group
-from satchel.workspace.base import times
+from satchel.workspace.base import time_text, times
 from satchel.workspace.base.errors import InvalidFile, UsageError
 from satchel.workspace.base.names import is_name
-from satchel.workspace.formats import definition, yamltext
-from satchel.workspace.journal.records import time_text
+from satchel.workspace.formats import definition, pause_file, yamltext
 from satchel.workspace.people.inbox import inbox
 from satchel.workspace.store import DiskStore
-from satchel.workspace.views import pause_file, stable_read
+from satchel.workspace.views import stable_read
 
 HEX, OCTAL = "0x" + "f" * 3600, "0o" + "7" * 6000
 LENGTHS = ["99999999d", "999999999999999h", "9" * 400 + "d", "36526d"]

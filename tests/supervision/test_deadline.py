@@ -14,6 +14,7 @@ import pytest
 from satchel.runtime.supervision.child.aftermath import stop_wanted
 from satchel.runtime.supervision.child.deadline import Deadline, Late
 from satchel.runtime.supervision.child.pause_watch import Glance
+from satchel.workspace.base import SIGNAL, time_text
 from satchel.workspace.base.errors import StorageFailed
 from satchel.workspace.inspect import load
 from satchel.workspace.inspect.report import Report
@@ -22,7 +23,6 @@ from satchel.workspace.journal.records import PauseRequested
 from satchel.workspace.lifecycle import pausing
 from satchel.workspace.lifecycle.opening import Workspace, opened
 from satchel.workspace.store import Abilities, DiskStore
-from satchel.workspace.views.pause_file import SIGNAL
 
 HEAD = "format: 1\nrun_id: test-1\nagent: agent.py:main\ndrain: {timeout: 60s}\n"
 WINDOW = "windows: [{cron: '0 22 * * *', duration: 6h, reason: maintenance}]\n"
@@ -77,7 +77,7 @@ def run(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.Monk
     made = SimpleNamespace(run=None)
     with opened(DiskStore(tmp_path), "run", Report()) as workspace:
         made.run = Run(tmp_path, workspace, options.get("drain_timeout"))
-        monkeypatch.setattr("satchel.workspace.journal.writer.now", lambda: record.time_text(made.run.clock()))
+        monkeypatch.setattr("satchel.workspace.journal.writer.now", lambda: time_text(made.run.clock()))
         yield made.run
 
 
@@ -144,7 +144,7 @@ def test_the_file_of_a_pause_that_is_over_kills(run: Run) -> None:
 
 @with_options(extra="idle_below: 10m\n")
 def test_a_process_that_waits_for_the_end_of_a_short_pause_is_killed(run: Run) -> None:
-    until = record.time_text(run.clock() + timedelta(minutes=5))
+    until = time_text(run.clock() + timedelta(minutes=5))
     run.record(PauseRequested(reason="mine", by="ada", until=until), record.Paused())
     run.record(record.Closed(status="paused"))
     pausing.restore(run.store, run.moment)
@@ -162,7 +162,7 @@ def test_a_process_that_waits_until_a_time_that_was_typed_while_it_drained_is_ki
     run.record(PauseRequested(reason="mine", by="ada"))
     pausing.announce(run.store, run.moment.pause)  # type: ignore[arg-type]
     run.after(1)
-    until = record.time_text(run.clock() + timedelta(minutes=5))
+    until = time_text(run.clock() + timedelta(minutes=5))
     run.save((run.folder / "pause.yaml").read_text() + f"expected_until: {until}\n")
     run.after(1)
     run.record(record.Paused(), record.Closed(status="paused"))

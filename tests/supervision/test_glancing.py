@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from satchel.runtime.supervision.child.pause_watch import Glance
+from satchel.workspace.formats import pause_file
 from satchel.workspace.store import DiskStore
-from satchel.workspace.views import pause_file
 
 FORMS = [
     "{}: {}\n",

@@ -16,10 +16,10 @@ from satchel.runtime.execution.running import Outcome
 from satchel.runtime.supervision.serve import schedule as scheduling
 from satchel.runtime.supervision.serve.judging import judge
 from satchel.runtime.supervision.serve.schedule import Schedule
+from satchel.workspace.base import time_text
 from satchel.workspace.base.errors import InvalidFile
 from satchel.workspace.inspect.load import look as look_at
 from satchel.workspace.inspect.report import Report
-from satchel.workspace.journal.records import time_text
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.people.inbox import inbox
 from satchel.workspace.state.run_state import FIRED

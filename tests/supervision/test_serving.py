@@ -24,13 +24,13 @@ from satchel.runtime.supervision.child.supervisor import Supervisor
 from satchel.runtime.supervision.serve.judging import Verdict, judge
 from satchel.runtime.supervision.serve.roots import FolderRoot, Root, UrlRoot
 from satchel.runtime.supervision.serve.server import Server
+from satchel.workspace.base import SIGNAL
 from satchel.workspace.base.errors import Conflicting, SatchelError, StorageFailed
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal.records import PauseRequested
 from satchel.workspace.lifecycle import pausing
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.store import DiskStore
-from satchel.workspace.views.pause_file import SIGNAL
 from satchel.workspace.views.stable_read import Unsettled
 
 from . import supervised

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
         taken_over,
     )
     from .names import DEFINITION, ID, OF_A_RUN, SCHEMAS, check_path, is_name, shown, slug
+    from .pauses import SIGNAL, Mode, Resume
     from .stamp import Stamp, Stamped, read_json, read_markdown
     from .textfile import UNSAFE, decode, lines, place, visible
+    from .times import time_text
     from .typed import decoder
 else:
     __getattr__, __dir__ = lazily(
@@ -49,9 +51,10 @@ else:
                 "taken_over",
             ),
             "names": ("DEFINITION", "ID", "OF_A_RUN", "SCHEMAS", "check_path", "is_name", "shown", "slug"),
+            "pauses": ("Mode", "Resume", "SIGNAL"),
             "stamp": ("Stamp", "Stamped", "read_json", "read_markdown", "stamp"),
             "textfile": ("UNSAFE", "decode", "lines", "place", "textfile", "visible"),
-            "times": ("times",),
+            "times": ("time_text", "times"),
             "typed": ("decoder",),
             "urls": ("urls",),
         },
@@ -62,6 +65,7 @@ __all__ = [
     "ID",
     "OF_A_RUN",
     "SCHEMAS",
+    "SIGNAL",
     "UNSAFE",
     "AgentError",
     "Conflicting",
@@ -69,10 +73,12 @@ __all__ = [
     "DoesNotFit",
     "InvalidFile",
     "LeaseHeld",
+    "Mode",
     "NewerFormat",
     "NotDone",
     "NotSerializable",
     "Refused",
+    "Resume",
     "SatchelError",
     "Stamp",
     "Stamped",
@@ -91,6 +97,7 @@ __all__ = [
     "stamp",
     "taken_over",
     "textfile",
+    "time_text",
     "times",
     "urls",
     "version",

@@ -51,3 +51,8 @@ def moment_after(written: str, now: datetime) -> datetime:
             f"{written[:40]!r} is not a time",
             remedy="write 22:30, 2026-11-22 22:30, 2026-11-22T21:30:00Z, or 45m from now",
         ) from None
+
+
+def time_text(at: datetime) -> str:
+    """UTC, ISO 8601, milliseconds, as every file of a workspace has it."""
+    return at.astimezone(UTC).isoformat(timespec="milliseconds")[:-6] + "Z"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from ..base.lazy import lazily
 
 if TYPE_CHECKING:
-    from . import duplicates, lease, moved_file, rebuild, report, transfer_file, unchanged
+    from . import duplicates, lease, moved_file, pause_wish, rebuild, report, transfer_file, unchanged
     from .copies_of_sync_tools import sync_copies
     from .defining import define, read_definition
     from .discover import below, below_store
@@ -27,6 +27,7 @@ else:
             "lease": ("Lease", "PATH", "Process", "lease"),
             "load": ("Look", "Signature", "glance", "look", "look_beside", "read_by_glance", "signature"),
             "moved_file": ("Tombstone", "moved_file"),
+            "pause_wish": ("pause_wish",),
             "rebuild": ("begun", "rebuild"),
             "report": ("Remark", "Report", "ReportDocument", "report"),
             "transfer_file": ("Kind", "Manifest", "transfer_file"),
@@ -57,6 +58,7 @@ __all__ = [
     "look",
     "look_beside",
     "moved_file",
+    "pause_wish",
     "read_by_glance",
     "read_definition",
     "rebuild",

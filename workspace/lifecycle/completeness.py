@@ -7,12 +7,13 @@ resume, but it needs an opening, or its files stay as they are.
 from __future__ import annotations
 
 from ..base import InvalidFile
+from ..formats import pause_file
 from ..inspect import Look, lease
 from ..people.edits import Noticed, notice
 from ..people.inbox import inbox
 from ..state import MessagesAt
 from ..store import Store
-from ..views import BRIEF, message_file, pause_file
+from ..views import BRIEF, message_file
 from . import salvage
 
 

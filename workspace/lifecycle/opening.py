@@ -19,8 +19,8 @@ from typing import Literal
 
 from .. import journal
 from ..base import Damaged, SatchelError, version
-from ..formats import Definition
-from ..inspect import Look, Report, ReportDocument, look, rebuild, unchanged
+from ..formats import Definition, pause_file
+from ..inspect import Look, Report, ReportDocument, look, pause_wish, rebuild, unchanged
 from ..journal import Journal
 from ..journal.records import FORMAT, Closed, EndStatus, Failure, Occasion, Opened, Saved, now
 from ..people import saving
@@ -39,7 +39,6 @@ from ..views import (
     Projector,
     behind,
     message_file,
-    pause_file,
     schema_copies,
     stable_read,
 )
@@ -283,9 +282,9 @@ def _record_opening(
 def _record_emergency(workspace: Workspace) -> None:
     """The run was killed, and only pause.yaml says so yet. From here on the journal does, too: what this opening leaves
     is no known-good checkpoint."""
-    file, moment = pause_file.seen(workspace.store), workspace.moment
+    file, moment = pause_wish.seen(workspace.store), workspace.moment
     if file is not None and file.asks_for_emergency and moment.pause is None and not file.is_of(moment.lifted):
-        workspace.journal.add(file.request(workspace.store.trace(pause_file.PATH).by))
+        workspace.journal.add(pause_wish.request_of(file, workspace.store.trace(pause_file.PATH).by))
 
 
 def _settle_tasks(workspace: Workspace) -> None:

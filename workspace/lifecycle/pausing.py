@@ -9,13 +9,15 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..base import Damaged, InvalidFile, Refused, SatchelError, UsageError
-from ..journal.records import Failure, Mode, Paused, PauseRequested, Resumed, now
+from ..base import SIGNAL, Damaged, InvalidFile, Mode, Refused, SatchelError, UsageError
+from ..formats import PauseFile, pause_file
+from ..inspect import pause_wish
+from ..journal.records import Failure, Paused, PauseRequested, Resumed, now
 from ..people.edits import Refusal, rejected
 from ..people.inbox import forward
 from ..state import ROOT, Moment, Pause, checkpoint
 from ..store import Content, FileChanged, Store, Version
-from ..views import PATIENCE, SIGNAL, PauseFile, folder_of, pause_file, read_back, remove, replace, until_settled
+from ..views import PATIENCE, folder_of, read_back, remove, replace, until_settled
 from . import finished_pause
 
 if TYPE_CHECKING:
@@ -281,7 +283,7 @@ def add_end(workspace: Workspace, wanted: Wish, by: str, says: tuple[str, ...] =
     that is done."""
     if wanted.mode == "cancel":
         if wanted.file is not None and (wanted.recorded is None or wanted.recorded.mode != "cancel"):
-            workspace.journal.add(wanted.file.request(wanted.by))
+            workspace.journal.add(pause_wish.request_of(wanted.file, wanted.by))
         return
     over = _add_resumed(workspace, wanted, by or (wanted.by if wanted.is_overruling else "its end"), says)
     if over is not None and wanted.in_force:
@@ -366,7 +368,7 @@ def requested(wanted: Wish) -> PauseRequested | None:
         return None
     if wanted.recorded is not None and not (wanted.in_force and wanted.file.status == "requested"):
         return None
-    return wanted.file.request(wanted.by)
+    return pause_wish.request_of(wanted.file, wanted.by)
 
 
 def suffices(wanted: Wish, request: PauseRequested) -> bool:

@@ -6,8 +6,9 @@ import time
 from collections.abc import Iterator
 
 from ..base import DEFINITION
+from ..formats import pause_file
 from ..store import Store
-from ..views import STATE, STEPS, TODO, is_left_open, pause_file, stable_read
+from ..views import STATE, STEPS, TODO, is_left_open, stable_read
 from .approvals.question import FOLDER as APPROVALS
 from .inbox import inbox
 

@@ -6,7 +6,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ..journal.records import Mode, PauseRequested, Resume
+from ..base import Mode, Resume
+from ..journal.records import PauseRequested
 
 Status = Literal[
     "new", "running", "draining", "waiting", "paused", "sleeping", "failed", "completed", "cancelled"

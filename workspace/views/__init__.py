@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING
 from ..base.lazy import lazily
 
 if TYPE_CHECKING:
-    from . import message_file, partial_files, pause_file, projection, schema_copies, stable_read
+    from . import message_file, partial_files, projection, schema_copies, stable_read
     from .guarded_files import Guard
     from .message_file import MessageFile, Row
     from .partial_files import PARTIALS, RECOVERED, Marker, PartialHead
-    from .pause_file import PATH, SIGNAL, PauseFile
     from .projection import STATE, STEPS, TODO, folder_of, is_step_file, owner, status_of
     from .projector import Files, Projector
     from .schema_copies import publish
@@ -33,7 +32,6 @@ else:
             "guarded_files": ("Guard",),
             "message_file": ("MessageFile", "Row", "message_file"),
             "partial_files": ("Marker", "PARTIALS", "PartialHead", "RECOVERED", "partial_files"),
-            "pause_file": ("PATH", "PauseFile", "SIGNAL", "pause_file"),
             "projection": ("STATE", "STEPS", "TODO", "folder_of", "is_step_file", "owner", "projection", "status_of"),
             "projector": ("Files", "Projector"),
             "schema_copies": ("publish", "schema_copies"),
@@ -57,10 +55,8 @@ else:
 __all__ = [
     "BRIEF",
     "PARTIALS",
-    "PATH",
     "PATIENCE",
     "RECOVERED",
-    "SIGNAL",
     "STATE",
     "STEPS",
     "TODO",
@@ -71,7 +67,6 @@ __all__ = [
     "Marker",
     "MessageFile",
     "PartialHead",
-    "PauseFile",
     "Projector",
     "Row",
     "Settling",
@@ -84,7 +79,6 @@ __all__ = [
     "message_file",
     "owner",
     "partial_files",
-    "pause_file",
     "projection",
     "publish",
     "read_back",

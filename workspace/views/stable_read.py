@@ -15,8 +15,8 @@ from typing import Literal, NamedTuple
 from uuid import uuid4
 
 from ..base import InvalidFile, Refused, SatchelError
+from ..formats import pause_file
 from ..store import READ_LIMIT, Content, Store, Version
-from . import pause_file
 
 
 class Waits(NamedTuple):

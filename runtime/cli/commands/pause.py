@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 
 import click
 
-from ....workspace.base import SatchelError, times
-from ....workspace.journal.records import Resume
+from ....workspace.base import Resume, SatchelError, times
 from ...control import Handle, Stopping
 from ..group import tell
 from ..options.place import complete_folders, find, json_option

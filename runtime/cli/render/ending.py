@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from ....workspace.base import SIGNAL
 from ....workspace.journal.records import Failure
 from ....workspace.lifecycle import said
-from ....workspace.views import SIGNAL
 from ...steps import encode
 from . import asked
 from .output import columns, fold, remarks

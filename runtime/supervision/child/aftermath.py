@@ -9,12 +9,13 @@ from datetime import datetime
 from typing import NamedTuple, TypeVar
 
 from ....workspace.base import InvalidFile, LeaseHeld, SatchelError
-from ....workspace.inspect import Report, look
+from ....workspace.formats import pause_file
+from ....workspace.inspect import Report, look, pause_wish
 from ....workspace.journal.records import Failure, Forced, PauseRequested
 from ....workspace.lifecycle import Workspace, opened, pausing
 from ....workspace.state import ROOT, Moment, Status
 from ....workspace.store import Store
-from ....workspace.views import BRIEF, Unsettled, pause_file, stable_read
+from ....workspace.views import BRIEF, Unsettled, stable_read
 
 T = TypeVar("T")
 
@@ -86,18 +87,18 @@ def stop_wanted(store: Store, since: datetime) -> PauseRequested | None:
     """The stop that is wanted of a run whose process, started at `since`, has just died; None if it may be started
     again. A pause.yaml that can't be understood is a plain pause, and so is one of a workspace that can't be looked at.
     A pause that was over when the process was started does not come back because the process died before it said so."""
-    file = pause_file.seen(store)
+    file = pause_wish.seen(store)
     try:
         wanted = pausing.wish(store, look(store).moment)
     except SatchelError:
-        return None if file is None else file.request("")
+        return None if file is None else pause_wish.request_of(file, "")
     if wanted is None or wanted.is_overruling:
         return None
     pause = wanted.recorded
     if pause is not None and pause.paused_at and wanted.is_lifted and datetime.fromisoformat(pause.paused_at) < since:
         return None
     if wanted.file is not None:
-        return wanted.file.request(wanted.by)
+        return pause_wish.request_of(wanted.file, wanted.by)
     return wanted.recorded.request if wanted.recorded else None
 
 
@@ -129,7 +130,7 @@ def _describe(workspace: Workspace, request: PauseRequested, waited: float) -> N
     with suppress(InvalidFile, Unsettled):  # it is kept aside when pause.yaml is filled in
         wanted = pausing.wish(store, moment, BRIEF)
         if wanted is not None and wanted.file is not None and not wanted.is_overruling:
-            request = wanted.file.request(wanted.by)
+            request = pause_wish.request_of(wanted.file, wanted.by)
     pause = moment.pause
     if pause is None or (request.mode != pause.mode and request.mode != "drain"):
         journal.add(request)

@@ -13,10 +13,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from ....workspace.base import DEFINITION, SatchelError
-from ....workspace.formats import Definition
-from ....workspace.inspect import define
+from ....workspace.formats import Definition, pause_file
+from ....workspace.inspect import define, pause_wish
 from ....workspace.store import Store, Version
-from ....workspace.views import pause_file
 from .pause_watch import Glance
 
 if TYPE_CHECKING:
@@ -177,7 +176,7 @@ class Deadline:
             return _Seen(Late(pause.request, self.waited(now) if is_file_wish else since_recorded))
         if file is not None and is_file_wish:
             by = self._store.trace(pause_file.PATH).by
-            return _Seen(Late(file.request(by), self.waited(now)))
+            return _Seen(Late(pause_wish.request_of(file, by), self.waited(now)))
         return self._look_at_limits(moment, self._checked(seen.definition), at)
 
     def _checked(self, definition: Definition) -> Definition:

@@ -10,8 +10,9 @@ import threading
 import time
 
 from ....workspace.base import SatchelError
+from ....workspace.formats import PauseFile, pause_file
+from ....workspace.inspect import pause_wish
 from ....workspace.store import Store, Version
-from ....workspace.views import PauseFile, pause_file
 
 EVERY = 4.0
 """Seconds between two looks over a network: an emergency stop is obeyed within 5."""
@@ -65,5 +66,5 @@ class Glance:
     def _look_now(self) -> None:
         version = self._store.version(pause_file.PATH)
         if version != self._version:
-            self.file = pause_file.seen(self._store) if version is not None else None
+            self.file = pause_wish.seen(self._store) if version is not None else None
             self._version = version

@@ -14,10 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Literal
 
-from ....workspace.base import SatchelError, StorageFailed
+from ....workspace.base import SIGNAL, SatchelError, StorageFailed
+from ....workspace.formats import pause_file
+from ....workspace.inspect import pause_wish
 from ....workspace.store import Store
-from ....workspace.views import PATH as PAUSE
-from ....workspace.views import SIGNAL
 from ..emergency import processes
 from .background import bound_log
 from .child import EXIT_CODES, FORCE_AFTER, Child, how_it_died
@@ -129,7 +129,7 @@ class Supervisor:
         request = self._stop_wanted() if self._has_stop() else None
         if request is not None:
             self._request = request
-            self._put_right(0.0, f"not started again: {PAUSE} says that the run is to stay stopped")
+            self._put_right(0.0, f"not started again: {pause_file.PATH} says that the run is to stay stopped")
         elif now >= self._due:
             self._start(self._order.restart)
 
@@ -196,7 +196,7 @@ class Supervisor:
         if self._pause.has_changed():
             file = self._pause.file
             if file is not None and file.asks_for_emergency:
-                self._request = file.request("")
+                self._request = pause_wish.request_of(file, "")
                 self._force("emergency stop")
                 return
             self._deadline.pause_has_changed(now)
@@ -267,7 +267,9 @@ class Supervisor:
         if request is not None:
             self._request = request
             waited = self._deadline.waited(time.monotonic())
-            self._put_right(waited, f"{died}; not started again: {PAUSE} says that the run is to stay stopped")
+            self._put_right(
+                waited, f"{died}; not started again: {pause_file.PATH} says that the run is to stay stopped"
+            )
         elif self._early_deaths >= policy.most_early:
             why = f"giving up after {self._early_deaths} crashes shortly after start; {died}"
             from .aftermath import after_crashes

@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ....workspace.base import InvalidFile, LeaseHeld, SatchelError, UsageError
-from ....workspace.inspect import Lease, Process, lease
+from ....workspace.formats import pause_file
+from ....workspace.inspect import Lease, Process, lease, pause_wish
 from ....workspace.journal.records import now
 from ....workspace.store import LOCK, FileChanged, Store
-from ....workspace.views import PATH as PAUSE
-from ....workspace.views import pause_file
 from ...agent import download
 from . import processes
 
@@ -89,16 +88,16 @@ def _ask(store: Store, reason: str, by: str) -> str:
 
 
 def _write(store: Store, reason: str, by: str) -> None:
-    pause = pause_file.seen(store)
+    pause = pause_wish.seen(store)
     if pause is not None and pause.asks_for_emergency:
         return
     values = {"status": "requested", "reason": reason, "by": by, "mode": "emergency", "expected_until": None}
     values |= {"requested_at": now()}
     try:
-        found = store.read(PAUSE)
+        found = store.read(pause_file.PATH)
     except FileNotFoundError:
         with suppress(FileExistsError):
-            store.create(PAUSE, pause_file.new(values))
+            store.create(pause_file.PATH, pause_file.new(values))
             return
         raise FileChanged from None
     try:
@@ -106,9 +105,9 @@ def _write(store: Store, reason: str, by: str) -> None:
     except (InvalidFile, UsageError) as error:
         from ....workspace.people.edits import Refusal, reject
 
-        reject(store, Refusal(PAUSE, error, found.data), pause_file.FATE)
+        reject(store, Refusal(pause_file.PATH, error, found.data), pause_file.FATE)
         data = pause_file.new(values)
-    store.replace(PAUSE, data, if_version=found.version)
+    store.replace(pause_file.PATH, data, if_version=found.version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +203,7 @@ def _outcome_over_there(store: Store, found: _Found, pids: tuple[int, ...]) -> S
         time.sleep(_REMOTE_LOOK)
         try:
             store.refresh()
-            version, pause = store.version(lease.PATH), pause_file.seen(store)
+            version, pause = store.version(lease.PATH), pause_wish.seen(store)
         except (SatchelError, OSError) as error:
             return Stopped(store.url, "elsewhere", pids, f"{who} has it, and the storage can't be reached: {error}")
         if version is None or (pause is not None and not pause.asks_for_emergency):

@@ -6,14 +6,14 @@ import socket
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from ....workspace.base import DEFINITION, InvalidFile
+from ....workspace.base import DEFINITION, SIGNAL, InvalidFile
 from ....workspace.inspect import Lease, Look, glance, lease
 from ....workspace.lifecycle import Wish, pausing
 from ....workspace.people.approvals import filled_in, open_questions
 from ....workspace.people.edits import Noticed, notice, untaken
 from ....workspace.people.inbox import archive, firing, inbox
 from ....workspace.store import Store
-from ....workspace.views import BRIEF, SIGNAL, Unsettled
+from ....workspace.views import BRIEF, Unsettled
 from ...limits import windows
 
 

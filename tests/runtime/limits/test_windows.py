@@ -14,11 +14,11 @@ import pytest
 from satchel import Run, agent, run, step
 from satchel.runtime.limits import limits, windows
 from satchel.runtime.limits.windows import current, next_opening, next_start, starts
+from satchel.workspace.base import time_text
 from satchel.workspace.base.errors import InvalidFile
 from satchel.workspace.formats import yamltext
 from satchel.workspace.formats.definition import Start, Window, parse
 from satchel.workspace.inspect import load
-from satchel.workspace.journal.records import time_text
 from satchel.workspace.state.run_state import Moment
 from satchel.workspace.store import open_store
 

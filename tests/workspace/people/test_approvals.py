@@ -18,6 +18,7 @@ from msgspec import Raw
 from properties import examples
 
 from satchel import schemas
+from satchel.workspace.base import time_text
 from satchel.workspace.base.errors import InvalidFile
 from satchel.workspace.formats import yamltext
 from satchel.workspace.inspect.load import look
@@ -31,7 +32,6 @@ from satchel.workspace.journal.records import (
     ScopeBegun,
     ScopeCommitted,
     StepStarted,
-    time_text,  # fmt: skip
 )
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.people.approvals import Question, find, nothing_has_come, open_questions, render

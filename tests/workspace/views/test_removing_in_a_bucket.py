@@ -11,6 +11,7 @@ from fencing.scheduler import Simulation
 
 from satchel.runtime.supervision.emergency import stopping
 from satchel.workspace.base.errors import InvalidFile
+from satchel.workspace.inspect import pause_wish
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal.records import PauseRequested
 from satchel.workspace.lifecycle import Workspace, opened, pausing
@@ -22,7 +23,7 @@ from satchel.workspace.store import Store
 from satchel.workspace.store.remote.bucket import BucketStore
 from satchel.workspace.transfer import cleanup
 from satchel.workspace.transfer.copy_files import Sent, hashes
-from satchel.workspace.views import pause_file, stable_read
+from satchel.workspace.views import stable_read
 from satchel.workspace.views.guarded_files import Guard
 
 PATH = "steps/1-x/01-read.json"
@@ -149,5 +150,5 @@ def test_a_stop_that_came_since_the_listing_outlives_the_pause_before_it(
         assert wanted is not None and wanted.is_lifted
         stopping._write(process(objects), "stop it", "bob")
         lift(workspace, wanted, "its end")
-        file = pause_file.seen(process(objects))
+        file = pause_wish.seen(process(objects))
     assert file is not None and file.asks_for_emergency

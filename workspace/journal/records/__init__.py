@@ -29,10 +29,9 @@ from .line import (
     now,
     parse,
     parse_if_whole,
-    time_text,
     written,
 )
-from .pauses import Forced, Mode, Paused, PauseLate, PauseRequested, Resume, Resumed
+from .pauses import Forced, Paused, PauseLate, PauseRequested, Resumed
 from .process import FORMAT, Closed, Configured, EndStatus, Fenced, Occasion, Opened, Resource, Saved, Spent
 from .questions import ApprovalAnswered, ApprovalAsked, Doubt, Resolved
 from .work import (
@@ -73,7 +72,6 @@ __all__ = [
     "Line",
     "Message",
     "Migrated",
-    "Mode",
     "Occasion",
     "OfCall",
     "Opened",
@@ -87,7 +85,6 @@ __all__ = [
     "Record",
     "Resolved",
     "Resource",
-    "Resume",
     "Resumed",
     "Rewound",
     "Saved",
@@ -110,6 +107,5 @@ __all__ = [
     "now",
     "parse",
     "parse_if_whole",
-    "time_text",
     "written",
 ]

@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 from msgspec import Meta, Struct
 
-from ...base import NewerFormat, decoder
+from ...base import NewerFormat, decoder, time_text
 from .base import check_json, check_time
 from .calls import PartialPromoted, StepCompleted, StepFailed, StepProgress, StepStarted
 from .edits import Edited, Rewound
@@ -83,15 +83,7 @@ _DIGITS_FROM = 8 + len(b'"}')
 
 def now() -> str:
     """UTC, ISO 8601, milliseconds."""
-    return _text_of(datetime.now(UTC))
-
-
-def time_text(at: datetime) -> str:
-    return _text_of(at.astimezone(UTC))
-
-
-def _text_of(at: datetime) -> str:
-    return at.isoformat(timespec="milliseconds")[:-6] + "Z"
+    return time_text(datetime.now(UTC))
 
 
 def encode(line: Line) -> bytes:

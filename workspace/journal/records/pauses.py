@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
+from ...base import Mode, Resume
 from .base import Failure, Record
-
-Mode = Literal["drain", "emergency", "cancel"]
-"""How a run is to stop: at a safe point; at once, by a kill; or at a safe point, and for good."""
-
-Resume = Literal["continue", "restart_step", "await_instructions"]
-"""How it is to go on: where it was; with the step that was cut off begun anew; or only with a person's words."""
 
 
 class PauseRequested(Record, frozen=True, kw_only=True, tag="pause.requested"):

@@ -8,23 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from ...schemas import Problem, problems, short
-from ..base import InvalidFile, SatchelError, UsageError, textfile, times
-from ..formats import yamltext
-from ..store import Store
-
-if TYPE_CHECKING:
-    from ..journal.records import Mode, PauseRequested, Resume
+from ..base import InvalidFile, Mode, Resume, UsageError, textfile, time_text, times
+from . import yamltext
 
 PATH = "pause.yaml"
 LIMIT = 64 << 10
 FATE = "and was written again"
 """What becomes of a file that can't be understood, once it is kept as rejected."""
-
-SIGNAL = "signal"
-"""The reason of a pause that a signal asked for. It is over with the next start: a deploy must go on by itself."""
 
 _HEAD = """\
 # This run is to stop, or has stopped. To go on: write `status: resume` below and save, or run `satchel resume`.
@@ -58,15 +51,6 @@ class PauseFile:
         """The run is to be killed, and has not stopped for that yet."""
         return self.mode == "emergency" and self.status not in ("paused", "resume")
 
-    def request(self, by: str) -> PauseRequested:
-        """The wish, by somebody who is called `by` unless they say otherwise."""
-        from ..journal.records import PauseRequested
-
-        return PauseRequested(
-            reason=self.reason or "manual", by=self.by or by or "a person", mode=self.mode or "drain",
-            resume=self.resume or "continue", until=self.until,
-        )  # fmt: skip
-
 
 def parse(data: bytes, saved: datetime | None = None) -> PauseFile:
     """What the file says; an empty one is a wish too. InvalidFile if it is not what a pause.yaml may contain. `45m` and
@@ -79,8 +63,6 @@ def parse(data: bytes, saved: datetime | None = None) -> PauseFile:
     until = ""
     if "expected_until" in said:
         try:
-            from ..journal.records import time_text
-
             until = time_text(times.moment_after(said["expected_until"], saved or datetime.now(UTC)))
         except UsageError as error:
             place = document.place(("expected_until",))
@@ -131,17 +113,6 @@ def _says_emergency(text: str) -> bool:
     except InvalidFile:
         return False
     return isinstance(value, dict) and value.get("mode") == "emergency"
-
-
-def seen(store: Store) -> PauseFile | None:
-    """The file as it is now, as far as it can be understood; None if there is none. Takes no lock and does not wait for
-    a save to end."""
-    try:
-        return understood(store.read(PATH, limit=LIMIT).data)
-    except FileNotFoundError:
-        return None
-    except SatchelError:  # a folder, a link, far too large: the run stays stopped
-        return PauseFile()
 
 
 def filled(data: bytes, facts: Mapping[str, Any]) -> bytes:

@@ -1,0 +1,33 @@
+"""What pause.yaml asks of a run, for processes that don't have the workspace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..base import SatchelError
+from ..formats import PauseFile, pause_file
+from ..store import Store
+
+if TYPE_CHECKING:
+    from ..journal.records import PauseRequested
+
+
+def seen(store: Store) -> PauseFile | None:
+    """The file as it is now, as far as it can be understood; None if there is none. Takes no lock and does not wait for
+    a save to end."""
+    try:
+        return pause_file.understood(store.read(pause_file.PATH, limit=pause_file.LIMIT).data)
+    except FileNotFoundError:
+        return None
+    except SatchelError:  # a folder, a link, far too large: the run stays stopped
+        return PauseFile()
+
+
+def request_of(file: PauseFile, by: str) -> PauseRequested:
+    """The wish, by somebody who is called `by` unless they say otherwise."""
+    from ..journal.records import PauseRequested  # with all kinds of record, which a look does not need
+
+    return PauseRequested(
+        reason=file.reason or "manual", by=file.by or by or "a person", mode=file.mode or "drain",
+        resume=file.resume or "continue", until=file.until,
+    )  # fmt: skip
