@@ -3,7 +3,8 @@
     a kill            everything that the calls so far have done; of the last write perhaps only its beginning
     a power failure   what was synced, and of everything else any part:
         names    of each folder the changes since its last sync, each kept or lost; changes of one name stay in order,
-                 a rename inside one folder is one change, one between two folders is two
+                 a rename inside one folder is one change; one between two folders is two, and the old name goes only
+                 if the new one has come: file systems with a journal, and those that copy on write, do both at once
         content  of each file the bytes since its last sync: the size anywhere in between, pages and sectors zero
 
 A folder whose own name is lost takes with it what is in it, synced or not.
@@ -130,12 +131,7 @@ def chains(nodes: Nodes) -> list[Chain]:
 
 def survivors(nodes: Nodes, losses: Losses) -> dict[str, bytes]:
     """The files, and as `PATH/` the empty folders, that a power failure has left."""
-    lost = {
-        (chain.folder, change)
-        for chain, kept in losses.items()
-        if isinstance(chain, Chain) and isinstance(kept, int)
-        for change in chain.changes[kept:]
-    }
+    lost = _lost(nodes, losses)
     found: dict[str, bytes] = {}
 
     def collect(number: int, path: str) -> None:
@@ -155,6 +151,24 @@ def survivors(nodes: Nodes, losses: Losses) -> dict[str, bytes]:
 
     collect(TOP, "")
     return found
+
+
+def _lost(nodes: Nodes, losses: Losses) -> set[tuple[int, Change]]:
+    """The changes that are lost, each with its folder."""
+    lost = {
+        (chain.folder, change)
+        for chain, kept in losses.items()
+        if isinstance(chain, Chain) and isinstance(kept, int)
+        for change in chain.changes[kept:]
+    }
+    not_come = {change.call for _, change in lost if any(child is not None for _, child in change.names)}
+    return lost | {
+        (number, change)
+        for number, node in nodes.items()
+        if isinstance(node, Folder)
+        for change in node.pending
+        if change.call in not_come
+    }
 
 
 def _durable(tree: Mapping[str, bytes]) -> Nodes:
@@ -179,12 +193,7 @@ def _folders(nodes: Nodes) -> list[tuple[int, str]]:
 
 def _dirty(nodes: Nodes, names: Losses) -> list[int]:
     """The files that are there after losing `names`, and whose content is not durable."""
-    lost = {
-        (chain.folder, change)
-        for chain, kept in names.items()
-        if isinstance(chain, Chain) and isinstance(kept, int)
-        for change in chain.changes[kept:]
-    }
+    lost = _lost(nodes, names)
     found: set[int] = set()
 
     def collect(number: int) -> None:

@@ -144,6 +144,14 @@ def test_a_rename_inside_a_folder_is_one_change() -> None:
     assert {frozenset(state) for state in _states(system)} == {frozenset({"a"}), frozenset({"b"})}
 
 
+def test_a_rename_between_two_folders_leaves_the_file_in_one_of_them_or_in_both() -> None:
+    system = Memory(memory.planted({"a": b"x"}, ("d",)))
+    system.rename(f"{ROOT}/a", f"{ROOT}/d/a")
+    assert {frozenset(state) for state in _states(system)} == {
+        frozenset({"a", "d/"}), frozenset({"a", "d/a"}), frozenset({"d/a"}),
+    }  # fmt: skip
+
+
 def test_a_kill_leaves_the_page_cache_for_a_later_power_failure() -> None:
     system = Memory()
     _written(system, "a", b"x" * 10)
