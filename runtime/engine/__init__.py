@@ -6,25 +6,31 @@ from ...workspace.base.lazy import lazily
 
 if TYPE_CHECKING:
     from . import reverify, uplink
-    from .context import AgentContext, Context, Suspended, Suspension, Watch
+    from .context import AgentContext, Context
+    from .doubts import Doubts, put_question
     from .effect_decorator import effect
     from .raised import RecordedError
     from .scope import PREVIEW, Call, ScopeRun, check_outside_steps, current_call
     from .session import Session
     from .signals import Interruption, hold, release
+    from .stopping import Stopping, Suspended, Suspension
     from .uplink import Word
+    from .watch import Watch
 else:
     __getattr__, __dir__ = lazily(
         __name__,
         {
-            "context": ("AgentContext", "Context", "Suspended", "Suspension", "Watch"),
+            "context": ("AgentContext", "Context"),
+            "doubts": ("Doubts", "put_question"),
             "effect_decorator": ("effect",),
             "raised": ("RecordedError",),
             "reverify": ("reverify",),
             "scope": ("Call", "PREVIEW", "ScopeRun", "check_outside_steps", "current_call"),
             "session": ("Session",),
             "signals": ("Interruption", "hold", "release"),
+            "stopping": ("Stopping", "Suspended", "Suspension"),
             "uplink": ("Word", "uplink"),
+            "watch": ("Watch",),
         },
     )
 
@@ -33,10 +39,12 @@ __all__ = [
     "AgentContext",
     "Call",
     "Context",
+    "Doubts",
     "Interruption",
     "RecordedError",
     "ScopeRun",
     "Session",
+    "Stopping",
     "Suspended",
     "Suspension",
     "Watch",
@@ -45,6 +53,7 @@ __all__ = [
     "current_call",
     "effect",
     "hold",
+    "put_question",
     "release",
     "reverify",
     "uplink",

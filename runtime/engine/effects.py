@@ -21,9 +21,9 @@ from ...workspace.state import Answer, Kept, blobs
 from ..agent import said
 from ..steps import ONCE, Step
 from . import reverify, verifying
-from .context import Stopped, Suspended
 from .raised import is_kept
 from .scope import Call
+from .stopping import Stopped, Suspended
 
 R = TypeVar("R")
 
@@ -48,7 +48,7 @@ async def perform(call: Call) -> Any:
     scope = call.scope
     scope.claims.claim(call.key)
     if call.key in scope.recorded.started:
-        settled = await _settle(call, scope.context.cut_off_by)
+        settled = await _settle(call, scope.context.doubts.cut_off_by)
         return settled.result if settled else await _begin(call)
     if scope.agent.recorded.forgets(scope.key) and call.key not in scope.recorded.settled:
         settled = await _settle(call, _FORGOTTEN, has_key=not scope.context.moment.lost_nonce)
@@ -97,7 +97,7 @@ async def _unclaimed(call: Call) -> tuple[Key, ...]:
     for key in scope.claims.unclaimed(name):
         started = scope.recorded.started.get(key)
         if started is not None and (earlier := _earlier(call, started)) is not None:
-            await _settle(earlier, scope.context.cut_off_by)
+            await _settle(earlier, scope.context.doubts.cut_off_by)
             if key not in scope.agent.recorded.scopes[scope.key].done:
                 scope.claims.claim(key)  # it has not happened, so this call may be it or not
     return scope.claims.unclaimed(name)
@@ -141,7 +141,7 @@ async def _once(call: Call, attempt: int) -> Any:
     scope.context.journal.add(StepStarted(**call.identity(), idempotency_key=key, arguments=arguments))
     try:
         await scope.durable()
-        await scope.context.check_has_it()
+        await scope.context.stopping.check_has_it()
         scope.agent.check_going_on()  # another effect may have come into doubt while this one waited
     except BaseException as error:
         scope.failed(call, error, attempt, not_done=not call.in_doubt)
@@ -175,8 +175,10 @@ async def _may_have_happened(call: Call, error: BaseException, attempt: int) -> 
         # There is no time to find out: that is for the next attempt.
         scope.context.journal.flush()
         has_ended = call.key in scope.agent.recorded.scopes[scope.key].done
-        if not (has_ended or scope.agent.is_closing or scope.context.drain.forced):
-            scope.context.ask(call.identity(), "unknown_outcome", "it was cancelled", needs_person=effect.needs_person)
+        if not (has_ended or scope.agent.is_closing or scope.context.stopping.drain.forced):
+            scope.context.doubts.ask(
+                call.identity(), "unknown_outcome", "it was cancelled", needs_person=effect.needs_person
+            )
         raise error
     if isinstance(error, StorageFailed) or not isinstance(error, Exception):
         raise error  # the journal tells the next opening how far it has come
@@ -213,7 +215,7 @@ async def _settle(call: Call, cause: str, *, has_key: bool = True) -> _Answer | 
 
 async def recheck(call: Call, done: StepCompleted) -> None:
     scope, context = call.scope, call.scope.context
-    rechecks, words = context.rechecks, f"{call.step.name}{call.identity()['call']}"
+    rechecks, words = context.doubts.rechecks, f"{call.step.name}{call.identity()['call']}"
     place = (scope.agent.path, scope.key, call.key)
     is_asked = any((each.agent, each.scope, each.key) == place for each in context.moment.doubts.values())
     if (verify := call.step.verify) is None:
@@ -247,5 +249,6 @@ def ask(
     call: Call, why: Literal["unknown_outcome", "unclaimed"], cause: str, others: tuple[Key, ...] = ()
 ) -> None:  # fmt: skip
     """Put the question on record and stop. A person answers it in approvals/."""
-    call.scope.context.ask(call.identity(), why, cause, others, why == "unknown_outcome" and call.step.needs_person)
+    needs_person = why == "unknown_outcome" and call.step.needs_person
+    call.scope.context.doubts.ask(call.identity(), why, cause, others, needs_person)
     raise Suspended

@@ -6,7 +6,8 @@ from ...workspace.base import Refused
 from ...workspace.journal.records import Migrated, PauseRequested
 from ..agent import Migration, describe, migrate
 from ..steps import Codec
-from .context import AgentContext, Suspended
+from .context import AgentContext
+from .stopping import Suspended
 
 
 def bring_up(agent: AgentContext, migrations: tuple[Migration, ...], codec: Codec) -> bool:
@@ -17,7 +18,7 @@ def bring_up(agent: AgentContext, migrations: tuple[Migration, ...], codec: Code
     try:
         migrated = migrate(recorded.data, was, migrations, codec, recorded.folder)
     except Refused as error:
-        context.pause(PauseRequested(reason=str(error), by="satchel"), describe(error, context.store.url))
+        context.stopping.pause(PauseRequested(reason=str(error), by="satchel"), describe(error, context.store.url))
         raise Suspended from error
     if not migrated.steps:
         return False

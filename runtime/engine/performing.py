@@ -10,8 +10,8 @@ from typing import Any, NoReturn, Protocol
 from ...workspace.journal.records import StepFailed
 from ..steps import ONCE, encode, is_mistake
 from . import streaming
-from .context import Suspended
 from .raised import is_kept
+from .stopping import Suspended
 
 _TURN = 0.2
 _SLACK = 0.1
@@ -57,7 +57,7 @@ async def perform(call: PerformedCall, before: StepFailed | None) -> Any:
         return await scope.keep(call, encode(result.text, step.name), how="accepted")
     answer = await scope.completed(call, result, began)
     if step.shape.partial is not None:
-        scope.context.recovered += call.recovered
+        scope.context.tally.recovered += call.recovered
         path = streaming.path(call)
         scope.context.workspace.behind.do(path, lambda: scope.context.store.remove(path))
     return answer

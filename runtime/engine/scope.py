@@ -21,8 +21,9 @@ from ..agent import brief, of_a_future
 from ..steps import A_DAY, MODEL, Prompt, Step, canonical, encode
 from . import identity, performing, raised
 from .claims import Claims
-from .context import AgentContext, Suspended, Suspension
+from .context import AgentContext
 from .forgotten import Made
+from .stopping import Suspended, Suspension
 
 PREVIEW = 60
 """Bytes of the arguments that a record shows."""
@@ -171,10 +172,10 @@ class ScopeRun:
         place = self.place if outer is None else outer.place
         done = self.recorded.done.get(key)
         if done is not None:
-            context.answered += 1
+            context.tally.answered += 1
             if done.effect:
                 self.claims.claim(key)
-                if context.rechecks.take((self.agent.path, self.key, key)):
+                if context.doubts.rechecks.take((self.agent.path, self.key, key)):
                     await step.recheck(Call(self, step, key, done.no, arguments, encoded, named), done)
             try:
                 return shape.codec.decode(blobs.fetch(context.store, done))
@@ -184,11 +185,11 @@ class ScopeRun:
                 raise
         failed = self.recorded.failed.get(key)
         if failed is not None and not failed.cancelled:
-            context.answered += 1
+            context.tally.answered += 1
             failure = raised.again(failed.error)
             raised.mark(failure, place, key, is_replayed=True)
             raise failure
-        context.limits.step_begins(context.under_way)
+        context.limits.step_begins(context.agents.calls)
         self.agent.check_going_on()
         call = Call(self, step, key, self._number(key), arguments, encoded, named, outer)
         for value in arguments.values():
@@ -196,7 +197,7 @@ class ScopeRun:
                 call.prompts[value.name] = value.version
         if context.watch:
             context.watch.step_begun(self.agent.path, step.name)
-        context.under_way += 1
+        context.agents.calls += 1
         try:
             with self.busy():
                 return await step.perform(call)
@@ -205,7 +206,7 @@ class ScopeRun:
             raised.mark(error, place, key, is_replayed=is_replayed)
             raise
         finally:
-            context.under_way -= 1
+            context.agents.calls -= 1
 
     @contextmanager
     def busy(self) -> Iterator[None]:
@@ -223,7 +224,7 @@ class ScopeRun:
     def abandon(self) -> None:
         """It has failed. The agents that it has spawned come to a stop."""
         self.abandoned = True
-        self.context.stop_abandoned()
+        self.context.agents.stop_abandoned()
 
     def is_unclaimed(self, key: Key) -> bool:
         """Whether an earlier attempt has recorded this call, and this one has not made it."""
@@ -232,13 +233,13 @@ class ScopeRun:
     async def durable(self) -> None:
         """Return when all that was recorded is durable. Nobody else can be about to record something if no other call
         is under way and this is no task beside others, as `asyncio.gather` makes them."""
-        alone = self.context.under_way <= 1 and self.agent.is_alone and asyncio.current_task() is self._task
+        alone = self.context.agents.calls <= 1 and self.agent.is_alone and asyncio.current_task() is self._task
         await self.context.journal.durable(alone=alone)
 
     async def quiet(self) -> None:
         """Return when no call of this scope is under way, in a task or in a thread, if that is to be waited for."""
         await self.made.settle()
-        while (self._under_way or self._threads) and not self.context.drain.forced:
+        while (self._under_way or self._threads) and not self.context.stopping.drain.forced:
             await self._quiet.wait()
             if self._threads:
                 await asyncio.wait(self._threads)
@@ -248,7 +249,7 @@ class ScopeRun:
         """Run the function of a call, in a thread if it is not async."""
         step = call.step
         call.counts, call.made, call.ended = {}, None, False
-        drain = self.context.drain
+        drain = self.context.stopping.drain
         try:
             with (drain.held if step.is_effect else drain.working)(call.words):  # never between an effect's two halves
                 result = await self._invoke(call, step, injected)
@@ -336,7 +337,8 @@ class ScopeRun:
     def is_stopping(self) -> bool:
         """A call that is cancelled now is not by the agent itself."""
         context, agent = self.context, self.agent
-        is_told = context.suspension or context.failed or context.drain.forced or self.was_stopped or self.abandoned
+        stopping = context.stopping
+        is_told = stopping.suspension or stopping.failed or stopping.drain.forced or self.was_stopped or self.abandoned
         return bool(is_told) or agent.is_closing or agent.is_abandoned
 
     def ended_by(self, error: BaseException) -> tuple[tuple[Key, ...], bool]:
@@ -367,7 +369,7 @@ class ScopeRun:
         """Let the run sleep, with no process, and be gone on with in `seconds`."""
         until = datetime.now(UTC) + timedelta(seconds=seconds)
         reason += ", in more than a day; it is called again after one" if seconds >= A_DAY else ""
-        self.context.suspend(Suspension("sleeping", reason, time_text(until)))
+        self.context.stopping.suspend(Suspension("sleeping", reason, time_text(until)))
         raise Suspended
 
     def _number(self, key: Key) -> int:

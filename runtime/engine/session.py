@@ -24,10 +24,11 @@ from ...workspace.views import folder_of
 from ..agent import Agent, describe, of_storage, said
 from ..steps import ANY, Codec, Retry, check_depth, current_scope, encode, result_codec
 from . import failing, publishing, unresolved
-from .context import AgentContext, Context, Suspended
+from .context import AgentContext, Context
 from .live_state import LiveState, as_object
 from .migrating import bring_up
 from .scope import ScopeRun, check_outside_steps, current_call
+from .stopping import Suspended
 
 FAILURES = 3
 """So often an item may fail before the run is paused as stuck."""
@@ -232,7 +233,7 @@ class Session(AgentContext):
         if failures >= FAILURES and of_storage(error) is None:
             title = self.recorded.scopes[key].title
             reason = f"stuck: {title!r} has failed {failures} times, the last time with {said(error)}{way_out}"
-            self.context.pause(PauseRequested(reason=reason, by="satchel"), describe(error, self.store.url))
+            self.context.stopping.pause(PauseRequested(reason=reason, by="satchel"), describe(error, self.store.url))
             raise Suspended from error
         await asyncio.sleep(_WAITS[min(failures, len(_WAITS)) - 1])
 
@@ -259,7 +260,7 @@ class Session(AgentContext):
             raise UsageError(f"run.scope() got the name {name!r}", why="the calls of on_cancel have it")
         codec = result_codec(function)
         if key in self.recorded.results:
-            self.context.answered += 1
+            self.context.tally.answered += 1
             return codec.decode(blobs.fetch(self.store, self.recorded.results[key]))
         self._check_may_begin(name)
         answer = await self._run_scope(key, name, [], function, args, lambda: ([], None), codec)
@@ -385,5 +386,5 @@ class Session(AgentContext):
             else:
                 workspace.checkpoint_if_due(item=name)
         except SatchelError as error:
-            self.context.failed = error
+            self.context.stopping.failed = error
             raise Suspended from error

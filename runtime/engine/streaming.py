@@ -13,7 +13,8 @@ from ...workspace.views import PartialHead
 from ...workspace.views import partial_files as partial_file
 from ..agent import said
 from ..steps import Partial, Step, recover
-from .context import AgentContext, Context, Suspended
+from .context import AgentContext, Context
+from .stopping import Suspended
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ async def once(call: StreamedCall) -> Any:
         out.file.write()
         if isinstance(error, Suspended) or not isinstance(error, Exception | asyncio.CancelledError):
             raise
-        if context.drain.forced:
+        if context.stopping.drain.forced:
             raise  # stopped in the middle; the next opening promotes it
         if out.has_new:
             _promote(scope, out, said(error))

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from ...workspace.journal.records import OfCall, StepStarted
-from .context import AgentContext, Suspended
+from .context import AgentContext
 from .scope import ScopeRun
+from .stopping import Suspended
 
 
 class _Left(NamedTuple):
@@ -41,7 +42,7 @@ def _in_agents(agent: AgentContext, spawned_in: str | None) -> Iterator[_Left]:
     """Nor over one of a sub-agent that was not spawned again, or has raised before it came to it. Of those spawned in
     one scope, or of all."""
     agents, below = agent.context.moment.agents, f"{agent.path}/" if agent.path else ""
-    for path in agent.context.left_in_doubt:
+    for path in agent.context.doubts.agents:
         if not path.startswith(below) or path == agent.path:
             continue
         child = below + path[len(below) :].partition("/")[0]
@@ -53,6 +54,6 @@ def _in_agents(agent: AgentContext, spawned_in: str | None) -> Iterator[_Left]:
 def _ask(agent: AgentContext, left: list[_Left]) -> None:
     for started, why in left:
         identity = {name: getattr(started, name) for name in OfCall.__struct_fields__}
-        agent.context.ask(identity, why)
+        agent.context.doubts.ask(identity, why)
     if left:
         raise Suspended

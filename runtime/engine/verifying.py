@@ -33,7 +33,7 @@ def idempotency_key(call: Call) -> str:
 async def verify(function: Verify, call: Call) -> Any:
     """What has come of an effect. NotDone if it has not happened."""
     args, kwargs = _arguments(function, call)
-    with call.scope.context.drain.working(f"the verification of {call.words}"):
+    with call.scope.context.stopping.drain.working(f"the verification of {call.words}"):
         if declared.is_async(function):
             return await cast(Awaitable[Any], function(*args, **kwargs))
         return await call.scope.in_thread(bind(function, *args, **kwargs))
@@ -45,7 +45,7 @@ async def verify_within(function: Verify, call: Call, seconds: float) -> None:
     args, kwargs = _arguments(function, call)
     apart = Apart("satchel-verify")
     try:
-        with call.scope.context.drain.working(f"the verification of {call.words}"):
+        with call.scope.context.stopping.drain.working(f"the verification of {call.words}"):
             async with asyncio.timeout(seconds) as limit:
                 if declared.is_async(function):
                     await cast(Awaitable[Any], function(*args, **kwargs))

@@ -16,14 +16,15 @@ from ...workspace.lifecycle import pausing
 from ...workspace.people.inbox import inbox
 from ...workspace.state import CANCEL, ROOT
 from ...workspace.views import stable_read
-from ..agent import Agent, describe, of_storage, said
+from ..agent import Agent, Code, describe, of_storage, said
 from ..engine import Context, Session, Suspension
-from ..run import Pool, Run
+from ..run import Offer, Pool, Run
 from ..steps import runs_going
 from . import preflight
 from .live_edits import started
-
-_LISTED = 3
+from .patience import Patience
+from .start import Start
+from .state_check import check_state
 
 _GIVE_UP = 5.0
 """Seconds that an agent has to notice that it was cancelled, once it is not waited for any more."""
@@ -46,17 +47,15 @@ class Ended:
 class Entering:
     """One opening of a workspace, from the agent's call to the close."""
 
-    def __init__(
-        self, context: Context, agent: Agent, drain_timeout: float | None = None, *, accepts_drift: bool = False
-    ):
-        self._context, self._agent, self._accepts_drift = context, agent, accepts_drift
-        self._drain_timeout = drain_timeout
-        self._pool = Pool(context, agent.resources)
+    def __init__(self, start: Start, context: Context, agent: Agent, code: Code | None):
+        self._start, self._context, self._agent, self._code = start, context, agent, code
+        self._pool = Pool(context.workspace, context.stopping, agent.resources)
+        self._offer = Offer({})
+        self._patience = Patience(context.workspace, context.stopping, self._say, start.drain_timeout)
         self._loop = asyncio.get_running_loop()
         self._was_cancelled = False  # the task that this runs in
-        self._timer: asyncio.TimerHandle | None = None
-        context.make_run = lambda session: Run(session, self._pool)
-        context.on_pause = self._pausing
+        context.make_run = lambda session: Run(session, self._pool, self._offer)
+        context.stopping.on_pause = self._pausing
 
     async def run(self) -> Ended:
         runs_going.add(self)
@@ -68,9 +67,9 @@ class Entering:
     async def _run(self) -> Ended:
         context = self._context
         skipped = context.moment.root.plan.progress.settled
-        self._attention, watching = started(context)
+        self._attention, watching = started(context, check_state(self._start, context.moment))
         context.at_boundary = self._attention.at_boundary
-        context.interruption.heard = lambda: self._loop.call_soon_threadsafe(self._obey)
+        context.stopping.interruption.heard = lambda: self._loop.call_soon_threadsafe(self._obey)
         try:
             ended = await self._come_to_a_stop()
             context.pace.end()
@@ -79,7 +78,7 @@ class Entering:
             watching.cancel()
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([watching])
-            context.interruption.heard = None
+            context.stopping.interruption.heard = None
             context.pace.end()
             context.limits.stop()
             context.threads.shutdown(wait=False, cancel_futures=True)
@@ -112,8 +111,8 @@ class Entering:
         context, attention = self._context, self._attention
         if ended.status in ("edited", "completed"):
             has_work = await attention.at_end() if ended.status == "completed" else attention.at_rest()
-            self._stop_timer()  # the agent has come to its end already
-            if (suspension := context.suspension) is None or suspension.status != "paused":
+            self._patience.end()  # the agent has come to its end already
+            if (suspension := context.stopping.suspension) is None or suspension.status != "paused":
                 return has_work
             ended.status, ended.reason = "paused", suspension.reason  # what was saved contradicts the run
         return False
@@ -133,11 +132,10 @@ class Entering:
         context = self._context
         session = Session(context, agent, root=root)
         session.publish_schemas()
-        context.agents = {"": session}
-        context.offered, context.has_opened_inbox = inbox.offered(context.store, context.moment), False
+        self._offer = Offer(inbox.offered(context.store, context.moment))
         begun = asyncio.Event()
         main = asyncio.create_task(self._call(session, begun), name=session.recorded.path or "agent")
-        context.begin(main)
+        context.begin(session, main)
         begun.set()
         context.pace.begin()  # behind the agent, which waits for none of that
         self._clear_lifted()
@@ -145,23 +143,23 @@ class Entering:
         self._obey()
         try:
             await self._rest(main)
-            await context.stop_all()
+            await context.agents.stop_all()
         finally:
-            self._stop_timer()
+            self._patience.end()
         return self._judge(main)
 
     def _clear_lifted(self) -> None:
         try:
             pausing.clear_lifted(self._context.workspace)
         except SatchelError as error:
-            self._context.failed = error
+            self._context.stopping.failed = error
 
     async def _call(self, session: Session, begun: asyncio.Event) -> Any:
         """The agent, with all that it needs, once it has `begun`: an eager task runs before its maker goes on."""
         await begun.wait()
         context = self._context
-        gone = await preflight.check_references(context, accepts=self._accepts_drift)
-        preflight.record_config(context, self._agent, gone)
+        gone = await preflight.check_references(context.workspace, context.stopping, accepts=self._start.accept_drift)
+        preflight.record_config(context.workspace, self._agent, self._code, gone)
         await self._pool.open(context.make_run(session))
         return await session.call()
 
@@ -170,66 +168,40 @@ class Entering:
         context = self._context
         while not main.done():
             try:
-                await asyncio.wait([main], timeout=_GIVE_UP if context.drain.forced else None)
+                await asyncio.wait([main], timeout=_GIVE_UP if context.stopping.drain.forced else None)
             except asyncio.CancelledError:
                 if main.done():
                     break  # it has ended the loop
                 self._was_cancelled = True
-                context.pause(PauseRequested(reason=SIGNAL, by="its own program"))
-                context.force()
+                context.stopping.pause(PauseRequested(reason=SIGNAL, by="its own program"))
+                context.stopping.force()
             else:
-                if context.drain.forced and not main.done():
+                if context.stopping.drain.forced and not main.done():
                     break
 
     def _obey(self) -> None:
         """On the loop: what signals ask for."""
         try:
-            if self._context.interruption.count:
-                self._context.obey_signals()
+            if self._context.stopping.interruption.count:
+                self._context.stopping.obey_signals()
         except SatchelError as error:
-            self._context.failed = error
+            self._context.stopping.failed = error
 
     def _pausing(self) -> None:
         """A pause was asked for: say so, and see to it that it does not take for ever."""
         context = self._context
         pause = context.moment.pause
-        if context.failed or pause is None:
+        if context.stopping.failed or pause is None:
             return
         try:
             context.workspace.behind.do(pausefile.PATH, partial(pausing.announce, context.store, pause))
         except SatchelError as error:
-            context.failed = error
-        if self._timer is None:
-            under_way = context.drain.under_way
-            after = f", after {listed(under_way)}" if under_way else ""
-            self._say("stopping", f"{pause.reason}, by {pause.by}{after}")
-            self._timer = self._loop.call_later(self._patience, self._time_is_up)
-
-    def _stop_timer(self) -> None:
-        """The next pause gets a time limit of its own."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    @property
-    def _patience(self) -> float:
-        """Seconds that a stop waits for what is under way."""
-        told = self._drain_timeout
-        return self._context.workspace.definition.drain_timeout if told is None else told
+            context.stopping.failed = error
+        self._patience.begin(pause)
 
     def _say(self, kind: str, text: str) -> None:
         if self._context.watch:
             self._context.watch.noticed(kind, text)
-
-    def _time_is_up(self) -> None:
-        definition = self._context.workspace.definition
-        still = listed(self._context.drain.under_way) or "the agent"
-        if definition.drain_then == "force" or self._drain_timeout is not None:
-            self._say("forced", f"{still} is not waited for any longer")
-            self._context.force()
-        else:
-            self._say("stopping", f"{still} is waited for {self._patience:.0f} s more")
-            self._timer = self._loop.call_later(self._patience, self._time_is_up)
 
     def _judge(self, main: asyncio.Task[Any]) -> Ended:
         """What it means how the agent's function ended. Raises what it raised if nothing may be written any more, or if
@@ -238,11 +210,11 @@ class Entering:
         raised = None if not main.done() else asyncio.CancelledError() if main.cancelled() else main.exception()
         if (failed := of_storage(raised)) is not None:
             raise failed
-        if context.failed:
-            raise context.failed
+        if context.stopping.failed:
+            raise context.stopping.failed
         if raised is None and main.done():
             return Ended(context, result=main.result())
-        if (suspension := context.suspension) is not None:
+        if (suspension := context.stopping.suspension) is not None:
             return _suspended(context, suspension)
         if isinstance(raised, asyncio.CancelledError):
             return Ended(context, "failed", "CancelledError", error=raised)
@@ -258,8 +230,8 @@ class Entering:
 
     def _failure(self, ended: Ended) -> Failure | None:
         context = self._context
-        if ended.status in ("waiting", "paused", "sleeping") and context.suspension:
-            return context.suspension.error
+        if ended.status in ("waiting", "paused", "sleeping") and context.stopping.suspension:
+            return context.stopping.suspension.error
         return describe(ended.error, context.store.url) if ended.error else None
 
     def _settle(self, ended: Ended) -> None:
@@ -268,18 +240,18 @@ class Entering:
         context.journal.check()  # an agent may have caught it; nothing that depends on what was lost is put away
         pause = context.moment.pause
         if ended.status in ("paused", "failed") and pause is not None and not pause.paused_at:
-            pausing.settle(context.workspace, forced=context.drain.forced, error=self._failure(ended))
+            pausing.settle(context.workspace, forced=context.stopping.drain.forced, error=self._failure(ended))
 
     def _close(self, ended: Ended) -> None:
         context = self._context
         report = context.workspace.report
-        for text in (*context.rechecks.told(), *self._pool.unreleased):
+        for text in (*context.doubts.rechecks.told(), *self._pool.unreleased):
             report.add_late("found", text)
         if report.late:
             context.workspace.save_report()
         assert ended.status != "edited"
-        offered = context.offered if ended.status == "completed" else {}
-        if not context.has_opened_inbox:
+        offered = self._offer.files if ended.status == "completed" else {}
+        if not self._offer.is_open:
             inbox.settle_fired(context.store, context.moment, context.journal, offered)
         context.workspace.behind.wait()  # pause.yaml may still be written
         pause_file = context.store.version(pausefile.PATH)
@@ -300,12 +272,6 @@ class Entering:
         request = pause_wish.request_of(file, store.trace(pausefile.PATH).by)
         context.journal.add(PauseLate(reason=request.reason, by=request.by, mode=request.mode))
         self._say("too late", f"{pausing.said(request)}: the run completed before it could stop")
-
-
-def listed(under_way: tuple[str, ...]) -> str:
-    """The first of what is at work."""
-    more = len(under_way) - _LISTED
-    return ", ".join(under_way[:_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _suspended(context: Context, suspension: Suspension) -> Ended:

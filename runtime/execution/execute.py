@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...workspace.base import SatchelError
-from ...workspace.inspect import Look, Report, define
+from ...workspace.inspect import Look, Report
 from ...workspace.journal.records import Edited
 from ...workspace.lifecycle import Point, Workspace, opening, pausing, rewind
-from ...workspace.people.edits import CheckData
-from ...workspace.state import Moment
-from ..agent import Agent, check_migrated, describe, load
-from ..engine import Context
+from ..agent import Agent, describe, load
+from ..engine import Context, Doubts, Stopping
 from ..limits import Announcer
-from ..steps import Codec
 from . import drift, leaving, preflight
 from .attempt import Ended, Entering
 from .decision import Go
 from .outcome import Outcome
 from .start import Start
+from .state_check import check_state
 
 
 async def execute(start: Start, seen: Look, go: Go) -> Outcome:
@@ -30,7 +26,7 @@ async def execute(start: Start, seen: Look, go: Go) -> Outcome:
             pausing.add_end(opened, go.wanted, "satchel resume" if start.wake else "", go.found.says)
 
     with opening.opened(
-        store, "run", report, seen=seen, check_data=_check_data(start, seen.moment), take_over=True, adopt=start.adopt,
+        store, "run", report, seen=seen, check_data=check_state(start, seen.moment), take_over=True, adopt=start.adopt,
         add_more=end_pause, reaches_out=True,
     ) as opened:  # fmt: skip
         if opened.was_finished:
@@ -84,23 +80,22 @@ def _prepare(opened: Workspace, go: Go) -> None:
 
 
 def _entered(start: Start, opened: Workspace, go: Go, root: Agent, announcer: Announcer) -> Entering:
-    context = Context(opened, start.interruption, start.watch, announcer)
-    context.check_data = _check_data(start, opened.moment)
-    context.rechecks, context.code = go.found.rechecks, go.found.code
-    context.cut_off_by = "a forced stop" if go.is_unclean else "a crash"
+    stopping = Stopping(opened, start.interruption)
+    doubts = Doubts(opened, stopping, go.found.rechecks, "a forced stop" if go.is_unclean else "a crash")
+    context = Context(opened, stopping, doubts, announcer, start.watch)
     if go.is_overruling:
         context.limits.overrule()
-    return Entering(context, root, start.drain_timeout, accepts_drift=start.accept_drift)
+    return Entering(start, context, root, go.found.code)
 
 
 def _outcome(opened: Workspace, ended: Ended) -> Outcome:
-    moment, context = opened.moment, ended.context
+    moment, tally = opened.moment, ended.context.tally
     progress = moment.root.plan.progress
     assert ended.status != "edited"
     return Outcome(
         ended.status, opened.report, ended.result, ended.error, list(moment.doubts.values()),
-        list(moment.approvals.values()), context.answered, context.recovered, ended.skipped,
-        progress.leaves - progress.settled, context.noticed, ended.until, late=ended.late,
+        list(moment.approvals.values()), tally.answered, tally.recovered, ended.skipped,
+        progress.leaves - progress.settled, tally.noticed, ended.until, late=ended.late,
     )  # fmt: skip
 
 
@@ -114,19 +109,3 @@ def _go_back(opened: Workspace, point: Point) -> None:
     opened.report.add("done", f"went back to {point.path}; effects and answers since then are kept")
     opened.mark_all()
     opened.save_report()
-
-
-def _check_data(start: Start, moment: Moment) -> CheckData:
-    def check(path: str, data: Any) -> None:
-        """Of a sub-agent the type is known only when it is spawned."""
-        if path:
-            return
-        try:
-            agent = start.agent or load(start.store, define(start.store).agent)
-        except Exception:
-            return  # told when it is to be run
-        recorded = moment.root
-        version = recorded.data_version if recorded.has_data else agent.version
-        check_migrated(data, version, agent.migrations, Codec(agent.state, "the state"))
-
-    return check

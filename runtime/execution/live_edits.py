@@ -17,7 +17,7 @@ from ...workspace.base import DEFINITION, InvalidFile, SatchelError
 from ...workspace.formats import PauseFile, parse, pause_file
 from ...workspace.inspect import pause_wish
 from ...workspace.journal.records import PauseRequested
-from ...workspace.people.edits import Noticed, notice, rejected
+from ...workspace.people.edits import CheckData, Noticed, notice, rejected
 from ...workspace.people.inbox import inbox
 from ...workspace.state import folder_of_agent
 from ...workspace.store import Content, Version
@@ -43,8 +43,8 @@ _LAST_OPEN_LOOKS = 60.0
 class Attention:
     """Of one run, on its loop."""
 
-    def __init__(self, context: Context):
-        self._context = context
+    def __init__(self, context: Context, check_data: CheckData | None):
+        self._context, self._check_data = context, check_data
         self._store, self._guard = context.store, context.workspace.guard
         self._is_remote, self._refresh_due = self._store.abilities.remote, 0.0
         self._hint = asyncio.Event()
@@ -89,8 +89,8 @@ class Attention:
         """Nobody could stop the run any more, so it stops now."""
         why = f"{type(error).__name__}: {error}"
         failed = error if isinstance(error, SatchelError) else SatchelError("can't look at the files", why=why)
-        self._context.failed = failed
-        self._context.suspend(Suspension("paused", "the files can't be looked at"))
+        self._context.stopping.failed = failed
+        self._context.stopping.suspend(Suspension("paused", "the files can't be looked at"))
 
     async def _refresh(self, *, at_once: bool = False) -> None:
         """Where a look is a request, take one every few seconds, and let the run go on meanwhile."""
@@ -132,7 +132,7 @@ class Attention:
         if file.mode == "emergency" and file.status != "resume":
             os.kill(os.getpid(), signal.SIGKILL)  # what is not durable by now does not count
         if file.status != "resume" and (known is None or file.mode == "cancel" != known.mode):
-            context.pause(pause_wish.request_of(file, self._store.trace(pause_file.PATH).by))
+            context.stopping.pause(pause_wish.request_of(file, self._store.trace(pause_file.PATH).by))
 
     # The files that the run writes, too
 
@@ -153,7 +153,7 @@ class Attention:
             if (path, version) not in self._told and self._stages[path] == "settled":
                 self._told.add((path, version))
                 self._say("edited", f"{path} was saved; it is taken at the next safe point")
-        return context.suspension is None and "settled" in self._stages.values()
+        return context.stopping.suspension is None and "settled" in self._stages.values()
 
     def _find_new_plans(self, found: dict[str, Version] | dict[str, Version | None]) -> None:
         """A plan that a person writes for an agent that has none."""
@@ -188,14 +188,14 @@ class Attention:
             return
         if self._is_quiet or held.keys() == {DEFINITION}:
             self._take(noticed, held)
-        elif len(self._context.agents) > 1 or self._is_about_what_is_open(noticed):
-            self._context.suspend(Suspension("edited", "a file was edited"))
+        elif len(self._context.agents.running) > 1 or self._is_about_what_is_open(noticed):
+            self._context.stopping.suspend(Suspension("edited", "a file was edited"))
         else:
             self._waits = True
 
     def at_boundary(self) -> None:
         """A scope has ended: if an edit waits for that, take it."""
-        if self._waits and self._is_quiet and self._context.suspension is None:
+        if self._waits and self._is_quiet and self._context.stopping.suspension is None:
             try:
                 self.obey()
             except Exception as error:  # not the agent's to see: what has committed has committed
@@ -204,15 +204,15 @@ class Attention:
     async def at_end(self) -> bool:
         """The agent has come to its end: take what was saved meanwhile. Returns whether an edit leaves something to do,
         also one that was taken after the agent had looked at its plan for the last time."""
-        if (suspension := self._context.suspension) is not None and suspension.status == "edited":
-            self._context.suspension = None  # it has come to its end all the same
+        if (suspension := self._context.stopping.suspension) is not None and suspension.status == "edited":
+            self._context.stopping.suspension = None  # it has come to its end all the same
         await self._refresh(at_once=True)
         began = time.monotonic()
         while True:
             if self._changed():
                 self.obey()
             patience = _LAST_OPEN_LOOKS if "open" in self._stages.values() else _LAST_LOOKS
-            is_over = not self._stages or self._context.suspension is not None
+            is_over = not self._stages or self._context.stopping.suspension is not None
             if is_over or time.monotonic() - began >= patience:
                 break
             await asyncio.sleep(_SETTLE)
@@ -250,7 +250,7 @@ class Attention:
     @property
     def _is_quiet(self) -> bool:
         """No agent has a scope open whose changes are not recorded yet."""
-        return all(getattr(agent, "scope", None) is None for agent in self._context.agents.values())
+        return all(getattr(agent, "scope", None) is None for agent in self._context.agents.running.values())
 
     def _is_about_what_is_open(self, noticed: Noticed) -> bool:
         if noticed.questions:
@@ -293,7 +293,7 @@ class Attention:
                 self._definition = held[DEFINITION].version
                 self._say("refused", f"{error}; the run goes on with what it said before")
                 return None
-        noticed = notice(self._store, context.moment, definition, check_data=context.check_data, held=held)
+        noticed = notice(self._store, context.moment, definition, check_data=self._check_data, held=held)
         noticed.refusals[:] = [refusal for refusal in noticed.refusals if refusal.path in held]
         return noticed
 
@@ -316,16 +316,15 @@ class Attention:
             self._definition = held[DEFINITION].version
             workspace.definition = parse(held[DEFINITION].data)
             workspace.definition_version = held[DEFINITION].version
-            context.definition_changed()
         for path, content in held.items():
             if path not in asked and path != DEFINITION:
                 self._let_go(path, content.version)
-        for agent in context.agents.values() if self._is_quiet else ():
+        for agent in context.agents.running.values() if self._is_quiet else ():
             agent.refresh()
         for question in noticed.questions:
             rejected.put_question(self._store, context.moment, question)
             if question.path in held:
-                context.pause(
+                context.stopping.pause(
                     PauseRequested(
                         by="an edit",
                         reason=f"conflict: {question.path} and the run contradict each other; "
@@ -359,12 +358,12 @@ class Attention:
 
     def _say(self, kind: str, text: str) -> None:
         context = self._context
-        context.noticed.append(text)
+        context.tally.noticed.append(text)
         if context.watch:
             context.watch.noticed(kind, text)
 
 
-def started(context: Context) -> tuple[Attention, asyncio.Task[Any]]:
-    """An attention at work."""
-    attention = Attention(context)
+def started(context: Context, check_data: CheckData) -> tuple[Attention, asyncio.Task[Any]]:
+    """An attention at work. `check_data` asks the agent's own state type."""
+    attention = Attention(context, check_data)
     return attention, asyncio.create_task(attention.watch(), name="satchel-attention")

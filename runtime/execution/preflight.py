@@ -13,7 +13,7 @@ from ...workspace.lifecycle import Workspace, rewind
 from ...workspace.state import Moment
 from ...workspace.store import Store
 from ..agent import Agent, Code, load, migrate
-from ..engine import Context, Suspended, reverify
+from ..engine import Stopping, Suspended, reverify
 from ..steps import Codec
 from . import drift, references
 
@@ -110,28 +110,28 @@ def _offer(store: Store, moment: Moment) -> str:
     )
 
 
-def record_config(context: Context, agent: Agent, dropped: Sequence[str] = ()) -> None:
-    """Put on record what the run works with from here on, if that is anything else than before."""
-    moment = context.moment
+def record_config(workspace: Workspace, agent: Agent, code: Code | None, dropped: Sequence[str] = ()) -> None:
+    """Put on record what the run works with from here on, if that is anything else than before. `code` is the agent's,
+    if that was looked at before."""
+    moment = workspace.moment
     named = [each for each in moment.config.get("references", ()) if each not in dropped]
-    code = context.code or drift.code_of(agent)
-    now = drift.config(context.store, context.workspace.definition, agent, code, named)
+    now = drift.config(workspace.store, workspace.definition, agent, code or drift.code_of(agent), named)
     if now != moment.config:
-        context.journal.add(Configured(config=now))
+        workspace.journal.add(Configured(config=now))
 
 
-async def check_references(context: Context, *, accepts: bool) -> list[str]:
+async def check_references(workspace: Workspace, stopping: Stopping, *, accepts: bool) -> list[str]:
     """Pause the run and raise Suspended if something it refers to is gone; only if it had been run before. Those that
     are gone and may be, if that `accepts`, are returned and told."""
-    moment = context.moment
-    known = [*context.workspace.definition.references, *moment.config.get("references", ())]
+    moment = workspace.moment
+    known = [*workspace.definition.references, *moment.config.get("references", ())]
     if moment.attempt < 2 or not known:
         return []
-    gone = await references.missing(known, context.store.url)
+    gone = await references.missing(known, workspace.store.url)
     if gone and not accepts:
-        context.pause(PauseRequested(reason="; ".join(map(str, gone)), by="satchel"))
+        stopping.pause(PauseRequested(reason="; ".join(map(str, gone)), by="satchel"))
         raise Suspended
     for each in gone:
-        context.workspace.report.add_late("found", str(each))
+        workspace.report.add_late("found", str(each))
     shown = {each.reference for each in gone}
     return [each for each in known if references.shown(each) in shown]

@@ -6,7 +6,7 @@ from ...workspace.base.lazy import lazily
 
 if TYPE_CHECKING:
     from .answer import Answer
-    from .inbox import InboxTask
+    from .inbox import InboxTask, Offer
     from .plan import Item
     from .resources import Pool
     from .run import Run
@@ -15,11 +15,11 @@ else:
         __name__,
         {
             "answer": ("Answer",),
-            "inbox": ("InboxTask",),
+            "inbox": ("InboxTask", "Offer"),
             "plan": ("Item",),
             "resources": ("Pool",),
             "run": ("Run",),
         },
     )
 
-__all__ = ["Answer", "InboxTask", "Item", "Pool", "Run"]
+__all__ = ["Answer", "InboxTask", "Item", "Offer", "Pool", "Run"]

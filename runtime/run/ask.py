@@ -16,9 +16,10 @@ from msgspec import Raw
 from ...schemas import against
 from ...workspace.base import InvalidFile, UsageError, decoder, time_text
 from ...workspace.journal.records import NOTHING, ApprovalAsked, now
+from ...workspace.lifecycle import Workspace
 from ...workspace.people.approvals import Question, blank, fit, read
 from ...workspace.state import blobs
-from ..engine import Call, Context, ScopeRun, Suspended, Suspension, check_outside_steps, uplink
+from ..engine import Call, ScopeRun, Suspended, Suspension, check_outside_steps, put_question, uplink
 from ..steps import Step, canonical, encode
 from .answer import Answer
 
@@ -60,16 +61,15 @@ async def ask(scope: ScopeRun, asking: Asking) -> Answer:
     return _answer(said, choices)
 
 
-def look_for_answers(context: Context) -> bool:
-    """Record what people have answered in approvals/, and say beside what can't be taken why. Returns whether anything
-    was found. Quick; to be called on the loop. A file that was saved this moment is taken by a call a little later."""
-    found = context.workspace.desk.look(context.journal, may_wait=False)
+def _look_for_answers(workspace: Workspace, noticed: list[str]) -> None:
+    """Record what people have answered in approvals/, and say beside what can't be taken why: also in `noticed`.
+    Quick; to be called on the loop. A file that was saved this moment is taken by a call a little later."""
+    found = workspace.desk.look(workspace.journal, may_wait=False)
     for each in found:
-        context.noticed.append(each.text)
+        noticed.append(each.text)
     if found:
-        for files in context.workspace.files.values():
-            context.projector.want(files.state)
-    return bool(found)
+        for files in workspace.files.values():
+            workspace.projector.want(files.state)
 
 
 class _Ask(Step[Any]):
@@ -96,16 +96,16 @@ class _Ask(Step[Any]):
         scope.asked.add(id)
         until, quiet_looks = time.monotonic() + self._wait_for, 0
         while True:
-            look_for_answers(context)
+            _look_for_answers(context.workspace, context.tally.noticed)
             done = scope.agent.recorded.scopes[scope.key].done.get(call.key)
             if done is not None:
                 return msgspec.json.decode(blobs.fetch(context.store, done))
             left = until - time.monotonic()
-            quiet_looks = 0 if context.drain.under_way else quiet_looks + 1
+            quiet_looks = 0 if context.stopping.drain.under_way else quiet_looks + 1
             if uplink.shares_slots() and quiet_looks > 1:  # one alone may be the moment between two steps
                 left = 0.0
             if left <= 0 or id not in context.moment.approvals:
-                context.suspend(Suspension("waiting", "a person is asked"))
+                context.stopping.suspend(Suspension("waiting", "a person is asked"))
                 raise Suspended
             await asyncio.sleep(min(POLL, left))
             scope.agent.check_going_on()
@@ -124,7 +124,7 @@ class _Ask(Step[Any]):
         id = context.workspace.desk.free_id("a")
         context.journal.add(self.as_record(call.arguments["question"], id, call.identity(), _stale(scope)))
         context.journal.flush()
-        context.put_question(id)
+        put_question(context.workspace, id)
         return id
 
 

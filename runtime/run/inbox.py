@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from ...workspace.base import AgentError, InvalidFile
 from ...workspace.journal.records import TaskDone, TaskTaken
-from ...workspace.people.inbox import Arrivals, Found, archive, inbox
+from ...workspace.people.inbox import Arrivals, Found, Offered, archive, inbox
 from ...workspace.state import ROOT, blobs, scope_of_task
 from ...workspace.views import BRIEF, PATIENCE, stable_read
 from ..engine import Call, ScopeRun, Session, check_outside_steps
@@ -44,11 +44,19 @@ class InboxTask:
     data: Any = None
 
 
+@dataclass(slots=True)
+class Offer:
+    """What the inbox has offered to the root agent since it was entered."""
+
+    files: Offered
+    is_open: bool = False  # the agent has asked for tasks, those of its schedule included
+
+
 class Inbox:
     """The root agent's inbox. Tasks are given one by one by `each` and by the loop; messages come with `take`."""
 
-    def __init__(self, session: Session):
-        self._session = session
+    def __init__(self, session: Session, offer: Offer):
+        self._session, self._offer = session, offer
         self._store, self._moment = session.store, session.context.moment
         self._arrivals = Arrivals(self._store, self._moment)
         self._queue: deque[str] = deque()  # found by the last look, and not asked for yet
@@ -97,7 +105,7 @@ class Inbox:
         kind. They are done when the scope commits. If it is entered again, an equal call gets the same ones."""
         self._check_is_root()
         scope = self._session.open_scope("run.inbox.take()")
-        self._session.context.has_opened_inbox |= kind in (None, "schedule")
+        self._offer.is_open |= kind in (None, "schedule")
         ids: list[str] = await scope.call(_Take(self), (kind,), {})
         scope.tasks += [id for id in ids if id not in scope.tasks]
         return [self._task(self._moment.tasks[id]) for id in ids if id in self._moment.tasks]
@@ -110,7 +118,7 @@ class Inbox:
         self._check_is_root()
         self._check_between_scopes()
         self._session.check_going_on()
-        self._session.context.has_opened_inbox = True
+        self._offer.is_open = True
         tasks = [task for task in self._moment.tasks.values() if task.kind != "message" and self._is_free(task)]
         while tasks and not in_own_scope and archive.is_cancelled(self._store, tasks[0].file):
             self._end(tasks.pop(0).id)
@@ -215,7 +223,7 @@ class Inbox:
     def _look(self) -> None:
         """Look once more."""
         self._arrivals.look()
-        self._session.context.offered = self._arrivals.offered
+        self._offer.files = self._arrivals.offered
 
     def _read(self, path: str) -> Found | None:
         """A file that was found, unless somebody has taken it meanwhile. One that can't be taken is refused."""
@@ -236,7 +244,7 @@ class Inbox:
             said = str(error)
         if said:
             context = self._session.context
-            context.noticed.append(said)
+            context.tally.noticed.append(said)
             if context.watch:
                 context.watch.noticed("refused", said)
 

@@ -36,7 +36,7 @@ class _Pause(Step[None]):
         assert isinstance(call, Call)
         context = call.scope.context
         context.journal.add(StepCompleted(**call.identity(), result=Raw(b"null")))
-        context.pause(self._request)
+        context.stopping.pause(self._request)
         context.journal.flush()  # a pause that was asked for before counts, and then nothing is flushed for this one
         context.pace.step_is_done(call.scope.agent.files)
 

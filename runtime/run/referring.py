@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from ...workspace.journal.records import Configured
-from ..engine import Context
+from ...workspace.lifecycle import Workspace
 
 
-def refer(context: Context, reference: str) -> None:
+def refer(workspace: Workspace, reference: str) -> None:
     """Remember that the agent needs what lies there, durably."""
-    if reference in context.workspace.definition.references:
+    if reference in workspace.definition.references:
         return
-    context.journal.flush()  # what it works with may be about to be recorded
-    config = context.moment.config
+    workspace.journal.flush()  # what it works with may be about to be recorded
+    config = workspace.moment.config
     known = config.get("references", [])
     if reference not in known:
-        context.journal.add(Configured(config={**config, "references": [*known, reference]}))
-        context.journal.flush()
+        workspace.journal.add(Configured(config={**config, "references": [*known, reference]}))
+        workspace.journal.flush()

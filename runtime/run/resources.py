@@ -10,15 +10,16 @@ from typing import Any
 from ...workspace.base import SatchelError, UsageError
 from ...workspace.journal import records
 from ...workspace.journal.records import PauseRequested
+from ...workspace.lifecycle import Workspace
 from ..agent import TIERS, Event, Held, Resource, Tier, describe, runs_on_loop, takes_run, unhindered
-from ..engine import AgentContext, Context, Suspended, check_outside_steps
+from ..engine import AgentContext, Stopping, Suspended, check_outside_steps
 
 
 class Pool:
     """Those that are open. One per run; released in the order of the tiers, and within one the last opened first."""
 
-    def __init__(self, context: Context, declared: Iterable[Resource] = ()):
-        self._context = context
+    def __init__(self, workspace: Workspace, stopping: Stopping, declared: Iterable[Resource]):
+        self._workspace, self._stopping = workspace, stopping
         self._declared = tuple(declared)
         self._held: dict[str, Held] = {}  # in the order in which they were opened
         self._names: set[str] = set()  # theirs, and those of the ones that are being opened
@@ -43,7 +44,7 @@ class Pool:
             await unhindered(self._release_all())
             raise
         if missing:
-            self._context.journal.flush()
+            self._workspace.journal.flush()
 
     async def add(self, declared: Resource, run: Any) -> Any:
         """Open one more and return the object."""
@@ -59,21 +60,21 @@ class Pool:
         held = Held(declared, make, on_loop=runs_on_loop(factory))
         self._names.add(declared.name)
         try:
-            with self._context.drain.working(f"opening {declared.name}"):
+            with self._stopping.drain.working(f"opening {declared.name}"):
                 event = await held.open()
         except BaseException:
             self._names.discard(declared.name)
             raise
-        self._context.journal.add(_record(held, "opened", event))
+        self._workspace.journal.add(_record(held, "opened", event))
         if event.outcome == "ok":
             self._held[held.name] = held
             return held.object
         self._names.discard(declared.name)
         if held.is_open:
             await self._release(held)
-        error = describe(event.error, self._context.store.url) if event.error else None
+        error = describe(event.error, self._workspace.store.url) if event.error else None
         reason = f"resource {held.name} is not available: {event.why}"
-        self._context.pause(PauseRequested(reason=reason, by="satchel"), error)
+        self._stopping.pause(PauseRequested(reason=reason, by="satchel"), error)
         raise Suspended from event.error
 
     async def release(self) -> None:
@@ -95,7 +96,7 @@ class Pool:
         if event.outcome != "ok":
             self.unreleased.append(f"resource {held.name} was not released properly: {event.why}")
         with suppress(SatchelError):  # the journal may be what has failed
-            self._context.journal.add(_record(held, "released", event))
+            self._workspace.journal.add(_record(held, "released", event))
 
 
 class Resources:

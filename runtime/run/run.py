@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..engine import ScopeRun, Session
     from ..steps import Prompt
     from .answer import Answer
+    from .inbox import Offer
     from .resources import Pool
 
 S = TypeVar("S")
@@ -33,7 +34,7 @@ class Run(RunParameter, Generic[S]):
     function, or one called with `run.scope`): the changes are kept when the scope commits, and undone if it fails.
     """
 
-    def __init__(self, session: Session, pool: Pool):
+    def __init__(self, session: Session, pool: Pool, offer: Offer):
         from .inbox import Inbox
         from .messages import Messages
         from .resources import Resources
@@ -42,7 +43,7 @@ class Run(RunParameter, Generic[S]):
         self.resources = Resources(session, pool)
         self.todo = Todo(session)
         self.messages = Messages(session)
-        self.inbox = Inbox(session)
+        self.inbox = Inbox(session, offer)
 
     @property
     def id(self) -> str:
@@ -109,7 +110,7 @@ class Run(RunParameter, Generic[S]):
         path = session.folder + check_path(f"outputs/{name}")
         data = content.encode() if isinstance(content, str) else bytes(content)
         session.journal.flush()  # it can be seen, so nothing it was made of may be lost
-        await session.context.check_has_it()  # else it may take the place of what another owner has made
+        await session.context.stopping.check_has_it()  # else it may take the place of what another owner has made
         scope = session.open_scope("run.output()")  # it may have ended meanwhile
         scope.outputs[name] = session.context.outputs.write(session.recorded, name, path, data)
         return path
@@ -140,7 +141,7 @@ class Run(RunParameter, Generic[S]):
 
         if not isinstance(reference, str) or not reference:
             raise UsageError("run.refer() takes a path or a URL", why=f"got {reference!r}")
-        refer(self._session.context, reference)
+        refer(self._session.context.workspace, reference)
 
     async def checkpoint(self) -> None:
         """Write a checkpoint now, at a milestone: `satchel resume --from-checkpoint` goes back to the last one before a
@@ -238,7 +239,7 @@ class Run(RunParameter, Generic[S]):
         """What is in the body is not interrupted: a stop waits for its end. `name` says what is waited for. Not
         guaranteed: anything against a second signal, a kill, or a power failure."""
         scope = self._scope("run.uninterrupted()")
-        with scope.busy(), self._session.context.drain.held(name):
+        with scope.busy(), self._session.context.stopping.drain.held(name):
             yield
 
     def _scope(self, what: str) -> ScopeRun:

@@ -82,7 +82,7 @@ class _Sleep(Step[Any]):
         until = self._kept.until
         left = (datetime.fromisoformat(until) - datetime.now(UTC)).total_seconds()
         if left > _IN_PROCESS:
-            context.suspend(Suspension("sleeping", "the agent sleeps", until))
+            context.stopping.suspend(Suspension("sleeping", "the agent sleeps", until))
             raise Suspended
         await asyncio.sleep(max(0.0, left))
         scope.agent.check_going_on()

@@ -30,7 +30,7 @@ async def spawn(session: Session, agent: Agent, name: str, args: tuple[Any, ...]
     scope = _scope_of(session, name)
     context = session.context
     path = f"{session.path}/{name}" if session.path else name
-    if path in context.names:
+    if path in context.agents.names:
         raise AgentError(f"the agent {path!r} is already at work", remedy="give each sub-agent a name of its own")
     session.check_going_on()
     encoded = canonical(_bound(agent, name, args, kwargs), f"an argument of the agent {name}")
@@ -38,18 +38,18 @@ async def spawn(session: Session, agent: Agent, name: str, args: tuple[Any, ...]
     codec = result_codec(agent.function, f"the agent {path}")
     known = context.moment.agents.get(path)
     if known is not None and known.result is not None and known.args == digest:
-        context.answered += 1
+        context.tally.answered += 1
         return codec.decode(blobs.fetch(session.store, known.result))
     begun: AgentBegun | None = None
     if known is None or known.has_ended or (known.args, known.spawned_in) != (digest, scope.key):
         preview = encoded[1:-1][:PREVIEW].decode(errors="ignore")
         begun = AgentBegun(agent=path, scope=scope.key, args=digest, call=f"({preview})")
-    context.names.add(path)
+    context.agents.names.add(path)
     try:
         with scope.busy():
             data = await _run(session, scope, agent, begun, path, args, kwargs, codec)
     finally:
-        context.names.remove(path)
+        context.agents.names.remove(path)
     return codec.decode(data)
 
 
@@ -74,7 +74,7 @@ async def _run(
     if context.watch:
         context.watch.agent_begun(path)
     try:
-        child = context.agents[path] = Session(context, agent, path, scope)
+        child = context.agents.running[path] = Session(context, agent, path, scope)
         child.publish_schemas()
         result = await _outcome(child, args, kwargs)
         data = encode(result, f"the result of the agent {path}")
@@ -85,17 +85,17 @@ async def _run(
     except StorageFailed:
         raise
     except asyncio.CancelledError as error:
-        if context.suspension:
+        if context.stopping.suspension:
             raise Suspended from error  # the caller's scope is stopped, too, whatever it makes of that
         raise
     except Exception as error:
-        if context.suspension:
+        if context.stopping.suspension:
             raise Suspended from error  # it has made something of its own of it
         session.journal.add(AgentEnded(agent=path, error=describe(error, session.store.url)))
         session.journal.flush()
         raise
     finally:
-        context.agents.pop(path, None)
+        context.agents.running.pop(path, None)
         for files in (session.files, context.workspace.files[path]):
             session.projector.want(files.state)
         if context.watch:
@@ -118,7 +118,7 @@ async def _outcome(child: Session, args: tuple[Any, ...], kwargs: dict[str, Any]
         await asyncio.wait([task])
     except asyncio.CancelledError:
         child.abandon()
-        if child.context.suspension:
+        if child.context.stopping.suspension:
             task.cancel()
         try:
             await asyncio.wait([task])

@@ -43,7 +43,7 @@ def _agent(system: Memory, pauses_at: str = "") -> Any:
     async def work(run: Run[dict[str, Any]], item: Item) -> None:
         run.state[item.text] = await do(item.text)
         if item.text == pauses_at:
-            run._session.context.pause(PauseRequested(reason="enough", by="ann"))
+            run._session.context.stopping.pause(PauseRequested(reason="enough", by="ann"))
             await do(f"{item.text} more")
 
     @agent

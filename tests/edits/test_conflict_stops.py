@@ -16,6 +16,7 @@ from satchel.runtime.execution.live_edits import Attention
 from satchel.runtime.execution.running import Outcome
 from satchel.workspace.base.errors import Conflicting
 from satchel.workspace.inspect.load import look
+from satchel.workspace.people.edits import CheckData
 
 from .folder import Place
 from .running import Gate, going
@@ -28,8 +29,8 @@ def attentions(monkeypatch: pytest.MonkeyPatch) -> list[Attention]:
     found: list[Attention] = []
     started = attempt.started
 
-    def noted(context: Context) -> Any:
-        attention, task = started(context)
+    def noted(context: Context, check_data: CheckData) -> Any:
+        attention, task = started(context, check_data)
         found.append(attention)
         return attention, task
 
@@ -60,7 +61,7 @@ def test_a_conflict_that_stops_an_item_lets_the_run_go_on_and_makes_it_deaf(
         running.reach("two 1")
         lacks_an_item(place)
         running.until_told("todo.md was saved")
-        running.until(lambda: attentions[0]._context.suspension, "the item is told to stop for it")
+        running.until(lambda: attentions[0]._context.stopping.suspension, "the item is told to stop for it")
         gate.open()
         outcome = running.end()
     assert gate.calls == [*after("one"), "two 1"], "its step ends, and no other begins"

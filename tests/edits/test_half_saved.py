@@ -15,8 +15,11 @@ import pytest
 
 from satchel import Run, agent
 from satchel.runtime.engine.context import Context
+from satchel.runtime.engine.doubts import Doubts
 from satchel.runtime.engine.signals import Interruption
+from satchel.runtime.engine.stopping import Stopping
 from satchel.runtime.execution.live_edits import Attention
+from satchel.runtime.limits import Announcer
 from satchel.workspace.base.errors import SatchelError
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
@@ -139,9 +142,10 @@ def test_half_of_pause_yaml_is_obeyed_by_a_start(stopped: Place, kernel: Kernel,
 @contextmanager
 def going(place: Place) -> Iterator[tuple[Workspace, Attention]]:
     with opened(place.store, "run", Report()) as workspace:
-        context = Context(workspace, Interruption(), None)
+        stopping = Stopping(workspace, Interruption())
+        context = Context(workspace, stopping, Doubts(workspace, stopping), Announcer(workspace, None), None)
         try:
-            yield workspace, Attention(context)
+            yield workspace, Attention(context, None)
         finally:
             context.threads.shutdown()
 

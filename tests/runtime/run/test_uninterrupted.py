@@ -388,7 +388,7 @@ def test_a_question_of_another_agent_interrupts_a_block_that_commits(workspace: 
 
     async def work(run: Run[Any]) -> None:
         for _ in range(5000):
-            if run._session.context.suspension:
+            if run._session.context.stopping.suspension:
                 break
             await asyncio.sleep(0.001)
 

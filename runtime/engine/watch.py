@@ -5,18 +5,34 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Protocol
 
 from ...workspace.inspect import Report
 from ...workspace.journal import Journal
 from ...workspace.journal.records import Line
 
 
+class Watch(Protocol):
+    """Who is told how a run goes, for a person to see. Called on the loop; must be quick and must not raise.
+
+    `agent` is the path of a sub-agent, empty for the root.
+    """
+
+    def opened(self, report: Report) -> None: ...
+    def agent_begun(self, agent: str) -> None: ...
+    def agent_ended(self, agent: str) -> None: ...
+    def item_begun(self, agent: str, text: str, finished: int, of: int) -> None: ...
+    def item_ended(self, agent: str, text: str, finished: int, of: int) -> None: ...
+    def step_begun(self, agent: str, name: str) -> None: ...
+    def streamed(self, agent: str, name: str, characters: int) -> None: ...
+    def noticed(self, kind: str, text: str) -> None: ...
+
+
 class Told:
-    """The face of a watch (context.py) for what is on the loop. What comes behind an end that is not durable yet waits
+    """A watch for what is on the loop. What comes behind an end that is not durable yet waits
     with it."""
 
-    def __init__(self, watch: Any, journal: Journal):
+    def __init__(self, watch: Watch, journal: Journal):
         self._watch, self._journal = watch, journal
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()  # with the record that is to be durable
         journal.on_durable = self._durable
@@ -45,7 +61,7 @@ class Told:
     def noticed(self, kind: str, text: str) -> None:
         self._watch.noticed(kind, text)  # at once: it may be that the storage has failed
 
-    def _tell(self, seq: int, event: Callable[..., None], *facts: Any) -> None:
+    def _tell(self, seq: int, event: Callable[..., None], *facts: object) -> None:
         if self._waiting or seq > self._journal.durable_seq:
             self._waiting.append((seq, partial(event, *facts)))
         else:

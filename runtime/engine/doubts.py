@@ -1,0 +1,71 @@
+"""The effects that earlier processes have left behind, and what people are asked about effects."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec.structs import replace
+
+from ...workspace.journal.records import Doubt, Key
+from ...workspace.lifecycle import Workspace
+from ...workspace.people.approvals import find
+from .reverify import Rechecks
+from .stopping import Stopping, Suspension
+
+
+class Doubts:
+    """Of one opening. `rechecks` are the effects on record as done that are to be verified again, `cut_off_by` is what
+    is told of one that had begun and not ended."""
+
+    def __init__(
+        self, workspace: Workspace, stopping: Stopping, rechecks: Rechecks | None = None, cut_off_by: str = "a crash"
+    ):
+        self._workspace, self._stopping = workspace, stopping
+        self.rechecks = rechecks or Rechecks(workspace.moment)
+        self.cut_off_by = cut_off_by
+        self.agents: list[str] = []  # sub-agents with effects of which an earlier process has not learnt how they ended
+        self._asks: set[str] = set()  # the questions that the agent has come to since it was entered
+
+    def begin(self) -> None:
+        """The agent is entered."""
+        self._asks.clear()
+        self.agents = [
+            path for path, agent in self._workspace.moment.agents.items()
+            if path and any(scope.started for scope in agent.scopes.values())
+        ]  # fmt: skip
+
+    def ask(
+        self, identity: dict[str, Any], why: Literal["unknown_outcome", "unclaimed", "unreached"],
+        cause: str = "", others: tuple[Key, ...] = (), needs_person: bool = False,
+    ) -> None:  # fmt: skip
+        """Put a question about an effect on record, unless it is there already. From now on every call unwinds: a
+        person is needed."""
+        doubt = Doubt(**identity, id="", why=why, cause=cause, others=others, needs_person=needs_person)
+        self._stopping.has_asked = True
+        open_ones = self._workspace.moment.doubts.items()
+        known = next((id for id, asked in open_ones if self._is_same_question(doubt, asked)), None)
+        if known is None:
+            known = self._workspace.desk.free_id("d")
+            self._workspace.journal.add(replace(doubt, id=known))
+            self._workspace.journal.flush()
+            put_question(self._workspace, known)
+        self._asks.add(known)
+        self._stopping.suspend(Suspension("waiting", "a person is asked"))
+
+    def _is_same_question(self, doubt: Doubt, asked: Doubt) -> bool:
+        """Of the unclaimed calls of one effect one at a time is asked about: the answer may settle the others, too. A
+        question that this attempt does not ask is over."""
+        if (doubt.agent, doubt.scope, doubt.step) != (asked.agent, asked.scope, asked.step):
+            return False
+        if doubt.why == asked.why == "unclaimed":
+            return asked.id in self._asks or (doubt.key, doubt.others) == (asked.key, asked.others)
+        return doubt.key == asked.key
+
+
+def put_question(workspace: Workspace, id: str) -> None:
+    """Let people see a question that is on record."""
+    question = find(workspace.moment, id)
+    assert question is not None
+    workspace.desk.put(question)
+    for files in workspace.files.values():
+        workspace.projector.want(files.state)
