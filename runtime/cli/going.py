@@ -4,35 +4,35 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from typing import Any
 
 from ...workspace.base import SatchelError
 from ..supervision.child import EXIT_CODES
 from .group import code_of
 from .options.place import find
+from .options.wish import Command, Wish
 from .render.ending import as_json, as_words
 from .render.output import print_json
 from .render.progress import watching
 
 
-def go(
-    typed: str | None, *, resuming: bool, for_programs: bool, quiet: bool, with_traceback: bool, is_child: bool,
-    **wishes: Any,
-) -> int:  # fmt: skip
-    """Run the agent and say what came of it. `wishes` are those of `Handle.resume`. Returns the exit code."""
+def go(command: Command, wish: Wish) -> int:
+    """Run the agent and say what came of it. Returns the exit code."""
+    for_programs = wish.as_json
     try:
         with contextlib.redirect_stdout(sys.stderr) if for_programs else contextlib.nullcontext():
             # What an agent prints is not JSON.
-            place = find(typed, is_child=is_child)
-            with watching(quiet=quiet) as watch:
-                ended = (place.resume if resuming else place.run)(watch=watch, **wishes)
+            place = find(wish.workspace, is_child=wish.is_supervised)
+            with watching(quiet=wish.quiet) as watch:
+                ended = (place.resume if command == "resume" else place.run)(watch=watch, **wish.how(command))
     except SatchelError as error:
-        if for_programs and not (is_child and isinstance(error.__cause__, SystemExit)):  # then it is started again
+        if for_programs and not (
+            wish.is_supervised and isinstance(error.__cause__, SystemExit)
+        ):  # then it is started again
             print_json(refused(error))
         raise
     if for_programs:
         print_json(as_json(ended))
-    as_words(ended, place, for_programs=for_programs, quiet=quiet, with_traceback=with_traceback)
+    as_words(ended, place, for_programs=for_programs, quiet=wish.quiet, with_traceback=wish.traceback)
     return EXIT_CODES[ended.status]
 
 

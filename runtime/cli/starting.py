@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -14,6 +13,7 @@ from ..control import Handle
 from ..engine import uplink
 from . import takeover
 from .options.place import find, json_option, workspace_argument
+from .options.wish import Command, Wish
 from .render.output import print_json
 from .render.words import one_line, visible
 
@@ -22,37 +22,6 @@ if TYPE_CHECKING:
     from ..supervision.child import Background
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """What was typed. The fields are the parameters of the commands."""
-
-    workspace: str | None
-    as_json: bool
-    traceback: bool
-    quiet: bool
-    accept_drift: bool
-    in_process: bool
-    detach: bool
-    drain_timeout: float | None  # seconds
-    supervised: str | None
-    take_over: bool
-    adopt: bool
-    from_checkpoint: bool = False  # of resume
-
-    def shown(self) -> list[str]:
-        """The options that say what is printed."""
-        flags = {"--json": self.as_json, "--traceback": self.traceback, "--quiet": self.quiet}
-        return [flag for flag, is_on in flags.items() if is_on]
-
-    def how(self, command: str) -> dict[str, Any]:
-        """The arguments of `Handle.run` or `Handle.resume`."""
-        going_back = {"from_checkpoint": self.from_checkpoint} if command == "resume" else {}
-        return going_back | {
-            "accept_drift": self.accept_drift, "drain_timeout": self.drain_timeout, "take_over": self.take_over,
-            "adopt": self.adopt,
-        }  # fmt: skip
 
 
 class Length(click.ParamType):  # type: ignore[type-arg]  # generic for the checker only
@@ -102,7 +71,7 @@ def options(function: F) -> F:
     return function
 
 
-def start(command: Literal["run", "resume"], wish: Wish) -> int:
+def start(command: Command, wish: Wish) -> int:
     """Start it, and wait for its end unless it is detached. Returns the exit code."""
     if wish.supervised is not None:
         _hold_lifeline(wish.supervised)
@@ -114,10 +83,7 @@ def start(command: Literal["run", "resume"], wish: Wish) -> int:
         takeover.confirm(find(wish.workspace))
     from . import going  # with what shows how a run goes, which its supervisor need not load
 
-    return going.go(
-        wish.workspace, resuming=command == "resume", for_programs=wish.as_json, quiet=wish.quiet,
-        with_traceback=wish.traceback, is_child=wish.supervised is not None, **wish.how(command),
-    )  # fmt: skip
+    return going.go(command, wish)
 
 
 def _hold_lifeline(told: str) -> None:
@@ -130,7 +96,7 @@ def _hold_lifeline(told: str) -> None:
         lifeline.name_supervisor(int(supervisor))
 
 
-def _beside(command: str, wish: Wish) -> int:
+def _beside(command: Command, wish: Wish) -> int:
     """In a process of its own, with this one to look after it, or with another."""
     resuming = command == "resume"
     try:

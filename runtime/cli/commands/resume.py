@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from .. import starting
+from ..options.wish import Wish
 
 _EXAMPLES = """\b
 Examples:
@@ -29,4 +30,4 @@ def command(ctx: click.Context, /, **typed: Any) -> None:
     The same as `satchel run`, but it lifts a pause, whatever its reason, and goes on with one that sleeps before its
     time. It refuses to start a new one.
     """
-    ctx.exit(starting.start("resume", starting.Wish(**typed)))
+    ctx.exit(starting.start("resume", Wish(**typed)))

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from .. import starting
+from ..options.wish import Wish
 
 _EXAMPLES = """\b
 Examples:
@@ -30,4 +31,4 @@ def command(ctx: click.Context, /, **typed: Any) -> None:
     A run that was stopped or killed goes on where it was: what is finished is not done again. One that is paused,
     or sleeps until a time, is left alone.
     """
-    ctx.exit(starting.start("run", starting.Wish(**typed)))
+    ctx.exit(starting.start("run", Wish(**typed)))
