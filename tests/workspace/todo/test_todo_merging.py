@@ -208,18 +208,35 @@ def test_a_preference_settles_the_conflict_and_nothing_else() -> None:
     assert text(base, ours, theirs, prefer="theirs") == "- [x] x\n"
 
 
-@pytest.mark.xfail(strict=True, reason="the item goes with the lines that it was moved next to")
-def test_an_item_that_the_run_has_moved_is_lost_with_the_place_it_was_moved_to() -> None:
-    base, ours, theirs = "- [ ] a\n- [ ] b\n\np\n", "- [ ] b\n\nq\n- [ ] a\n", "- [ ] a\n- [ ] b\n\nr\n"
+@pytest.mark.parametrize(
+    ("base", "ours", "theirs"),
+    [
+        # next to lines that both sides have changed
+        ("- [ ] a\n- [ ] b\n\np\n", "- [ ] b\n\nq\n- [ ] a\n", "- [ ] a\n- [ ] b\n\nr\n"),
+        # below an item that the file has removed
+        ("- [ ] p\n- [ ] b\n- [ ] c\n- [ ] a\n", "- [ ] p\n  - [ ] a\n- [ ] b\n- [ ] c\n",
+         "- [ ] b\n- [ ] c\n- [ ] a\n"),
+    ],
+)  # fmt: skip
+def test_an_item_that_the_run_has_moved_stays_if_its_new_place_is_not_taken(base: str, ours: str, theirs: str) -> None:
     assert text(base, ours, theirs, prefer="theirs") == theirs
 
 
-@pytest.mark.xfail(strict=True, reason="the later note comes first")
-def test_a_note_of_the_run_comes_before_the_earlier_one_when_a_person_edits_around_it() -> None:
-    base = "- [/] a ^1\n\n  one\n- [ ] b\n\nend\n"
-    ours = "- [/] a ^1\n\n  one\n\n  two\n- [ ] b\n\nend\n"
-    theirs = "- [/] a ^1\n\n  one\n- [ ] b\nend\n"
-    assert text(base, ours, theirs) == "- [/] a ^1\n\n  one\n\n  two\n- [ ] b\nend\n"
+@pytest.mark.parametrize(
+    ("base", "theirs", "expected"),
+    [
+        # the words below have become the next item's
+        ("- [/] a ^1\n\n  one\n- [ ] b\n\nend\n", "- [/] a ^1\n\n  one\n- [ ] b\nend\n",
+         "- [/] a ^1\n\n  one\n\n  two\n- [ ] b\nend\n"),
+        # moved
+        ("- [/] a ^1\n\n  one\n- [ ] b\n- [ ] c\n", "- [ ] b\n- [ ] c\n- [/] a ^1\n\n  one\n",
+         "- [ ] b\n- [ ] c\n- [/] a ^1\n\n  one\n\n  two\n"),
+        ("- [ ] b\n- [ ] c\n- [/] a ^1\n\n  one\n  - [ ] d\n", "- [/] a ^1\n\n  one\n  - [ ] d\n- [ ] b\n- [ ] c\n",
+         "- [/] a ^1\n\n  one\n\n  two\n  - [ ] d\n- [ ] b\n- [ ] c\n"),
+    ],
+)  # fmt: skip
+def test_a_note_of_the_run_comes_after_the_earlier_one(base: str, theirs: str, expected: str) -> None:
+    assert text(base, base.replace("  one\n", "  one\n\n  two\n"), theirs) == expected
 
 
 def test_conflicts_say_what_is_at_stake() -> None:

@@ -79,6 +79,14 @@ class Sheet:
         """The first entry at or below a line."""
         return bisect_left(self.at, line)
 
+    def below_notes(self, entry: int) -> int:
+        """The first entry that is not among an item's own words or the prose right below them."""
+        row = self.rows_at[entry]
+        place = self.entry_from(self.rows[row].last + 1)
+        while place < len(self) and self.rows_at[place] < 0 and self.holders[place] == row:
+            place += 1
+        return place
+
     def around(self, entry: int) -> Iterator[int]:
         """The items it is in, by index, innermost first."""
         row = self.holders[entry]

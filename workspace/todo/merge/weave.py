@@ -138,7 +138,16 @@ class _Weaving:
         if self.questions.ask(conflict) == "ours":
             self.dropped |= {*its_new, *its_items}
         else:
-            self.added -= {*new, *my_items}
+            for entry in (*new, *my_items):
+                self._leave_out(entry)
+
+    def _leave_out(self, mine: int) -> None:
+        """Don't add it. An item that ours has moved stays where theirs has it."""
+        self.added.discard(mine)
+        number = self.ours.number(mine)
+        if number is not None and (its := self.theirs.where.get(number)) is not None:
+            self.dropped.discard(its)
+            self.shared[its] = mine
 
     def _is_lost(self, before: int) -> bool:
         """Whether neither side has it any more."""
@@ -161,7 +170,7 @@ class _Weaving:
                 if side == "ours":
                     self.added |= {ours.where[ours.numbers[row]] for row in missing}
                 else:
-                    self.added.discard(entry)
+                    self._leave_out(entry)
         for entry in sorted(self.added):
             if ours.rows_at[entry] < 0 and any(not self._is_there(row) for row in ours.around(entry)):
                 self.added.discard(entry)
@@ -220,7 +229,7 @@ class _Weaving:
             row = theirs.rows[theirs.rows_at[its]]
             end = theirs.entry_from(row.end)
             if not its < place <= end:
-                place = end if ours.rows_at[entry] >= 0 else theirs.entry_from(row.last + 1)
+                place = end if ours.rows_at[entry] >= 0 else theirs.below_notes(its)
         if place < len(theirs):
             strange = [row for row in theirs.around(place) if theirs.numbers[row] not in around]
             if strange:
