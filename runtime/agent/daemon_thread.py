@@ -1,4 +1,4 @@
-"""Blocking code in a thread of its own that nobody has to wait for: what hangs in it is left behind."""
+"""Blocking code in a daemon thread. If it hangs, the process ends without it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _Job = tuple[Callable[[], Any], "Future[Any]"]
 
 
 def of_a_future(function: Callable[[], T]) -> Callable[[], T]:
-    """The same, for a thread that puts into a future what it comes to: none takes a StopIteration, and whoever waits
-    for it would wait for ever."""
+    """The same for a thread that sets the result of a future. A future does not accept StopIteration, so its waiter
+    would wait for ever."""
 
     def call() -> T:
         try:
@@ -29,9 +29,10 @@ def of_a_future(function: Callable[[], T]) -> Callable[[], T]:
 
 
 class Apart:
-    """A thread that does one thing after the other, all in the context of its maker. It begins with the first.
+    """A thread that runs one function after the other in the context of its maker. It starts with the first function.
 
-    Not a ThreadPoolExecutor, whose threads are waited for when the process ends: this one is a daemon.
+    A process waits at its end for the threads of a ThreadPoolExecutor. This one is a daemon, so no process waits for
+    it.
     """
 
     def __init__(self, name: str):
@@ -40,8 +41,8 @@ class Apart:
         self._thread: Thread | None = None
 
     async def call(self, function: Callable[[], T], undo: Callable[[T], Any] | None = None) -> T:
-        """What `function` returns, called in the thread. If the wait for it is cancelled, it goes on all the same, and
-        `undo` is called there with what it returns, if it ever does."""
+        """Call `function` in the thread and return its result. If the wait is cancelled, the function continues, and
+        `undo` is called in the thread with its result."""
         made = self._submit(function)
         try:
             return await asyncio.wrap_future(made)
@@ -57,7 +58,7 @@ class Apart:
             raise
 
     async def idle(self, at_most: float) -> bool:
-        """Wait until nothing is left to do, `at_most` seconds. Whether that is so."""
+        """Wait until nothing is left to do, at most `at_most` seconds. Returns whether that is so."""
         if self._thread is None:
             return True
         last = asyncio.wrap_future(self._submit(lambda: None))
@@ -65,7 +66,7 @@ class Apart:
         return bool(done)
 
     def end(self) -> None:
-        """The thread ends when it has done what was asked for."""
+        """Let the thread end when its work is done."""
         self._jobs.put(None)
 
     def _submit(self, function: Callable[[], T]) -> Future[T]:

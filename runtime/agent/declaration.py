@@ -1,4 +1,4 @@
-"""`@agent`: the function that does the run, and where its code is found."""
+"""`@agent`: the agent's function, and how its code is imported."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Durability = Literal["strict", "pipelined"]
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """A user's `async def agent(run)`, with the type of its state, and what it needs."""
+    """A user's `async def agent(run)` with the type of its state and its declarations."""
 
     function: AgentFunction
     state: Any = dict[str, Any]
@@ -39,11 +39,11 @@ class Agent:
 
     @property
     def version(self) -> int:
-        """Of the state type: that of the last migration, 1 without any."""
+        """The version of the state type: that of the last migration, 1 without any."""
         return self.migrations[-1].to if self.migrations else 1
 
     def initial_state(self) -> Any:
-        """What the state begins as: the type's own defaults."""
+        """The first state: the defaults of the type."""
         origin = typing.get_origin(self.state) or self.state
         if typing.is_typeddict(origin):
             return {}
@@ -69,20 +69,19 @@ def agent(
 ) -> Any:  # fmt: skip
     """Make `async def f(run)` an agent.
 
-    It is called from the top at every start, with the files as they are: finished items are not visited again, and
-    finished steps of unfinished items are answered from the record. `state` is the type of `run.state`: a pydantic
-    model, dataclass, TypedDict, or a dict if it is left out.
+    Satchel calls it from the top at every start, with the files as they are. Finished items are skipped, and finished
+    steps of unfinished items return their recorded results. `state` is the type of `run.state`: a pydantic model,
+    dataclass, TypedDict, or dict without it.
 
-    `durability`: `strict` means that a step returns when its record is durable. `pipelined` means that it returns at
-    once and its record follows within a tenth of a second; an effect, a question, an output and a commit wait for all
-    records before them. A kill may then cost some of the last steps, which are done again; nothing else.
+    `durability`: with `strict` a step returns when its record is durable. With `pipelined` it returns at once, and its
+    record follows within a tenth of a second; effects, questions, outputs and commits wait for all earlier records. A
+    kill may lose the last few steps, which run again.
 
-    `on_cancel`: an `async def f(run)` that is called in the agent's place when the run is cancelled, to undo what must
-    not stay half done. Its steps and effects are kept like the agent's.
+    `on_cancel`: an `async def f(run)` that is called in place of the agent when the run is cancelled, to undo what must
+    not stay half done. Its steps and effects are recorded like the agent's.
 
-    `resources`, of the agent that a run begins with, are opened before it is called and released after it:
-    `run.resources[name]`. `migrations` bring data that an earlier version of the agent has left to the state type as it
-    is now.
+    `resources` of the root agent are opened before it is called and released after it: `run.resources[name]`.
+    `migrations` convert data of earlier versions of the agent to the current state type.
     """
     if durability not in ("strict", "pipelined"):
         raise UsageError(f"an agent's durability can't be {durability!r}", remedy="it is 'strict' or 'pipelined'")
@@ -102,7 +101,7 @@ def agent(
 def load(store: Store, reference: str) -> Agent:
     """Import the agent that workspace.yaml names: `agent.py:main` in the workspace, or `package.module:main`.
 
-    This runs code of the workspace; only running and resuming do it.
+    This runs code of the workspace. Only a run does it.
     """
     place, _, name = reference.partition(":")
     module = _load_file(store, place) if place.endswith(".py") else _load_module(place)
@@ -143,7 +142,7 @@ def _load_file(store: Store, path: str) -> Any:
 
 
 def _import_from(folder: str) -> None:
-    """Let an agent import what lies beside it, and not what lies beside another agent of this process."""
+    """Let an agent import modules from its own folder, and not from that of another agent in this process."""
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if file and os.path.dirname(file) in _folders - {folder}:

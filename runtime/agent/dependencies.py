@@ -1,7 +1,7 @@
-"""What an agent's code is made of: its own modules, and the installed distributions that they import.
+"""The code of an agent: its own modules, and the installed distributions that they import.
 
-Read from the source, so that it is the same at every start, whatever has been imported until then. What a module
-imports by computing a name, and what distributions import in their turn, is not seen.
+Read from the source, so that it is the same at every start, whatever was imported before. Not seen: imports by a
+computed name, and what distributions import.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 _SHORT = 12
-"""Hexadecimal digits of a hash that are kept."""
+"""How many hexadecimal digits of a hash are kept."""
 
 _DEEPEST = 1000
 _TRIES = 10
@@ -25,14 +25,14 @@ _TRIES = 10
 
 @dataclass(slots=True)
 class Code:
-    """The agent's modules by path, relative to where they are imported from, with the start of their SHA-256."""
+    """The agent's modules by path (relative to their import folder), with the start of their SHA-256."""
 
     modules: dict[str, str] = field(default_factory=dict)
     packages: dict[str, str] = field(default_factory=dict)  # distributions, with their versions
 
 
 def of(file: str) -> Code:
-    """What the module in `file` is made of: itself and the modules beside it that it imports, and so on."""
+    """The modules that belong to `file`: itself, the modules in its folder that it imports, and so on."""
     folder, top = os.path.dirname(os.path.abspath(file)), ""
     while os.path.isfile(os.path.join(folder, "__init__.py")):
         folder, top = os.path.split(folder)
@@ -51,7 +51,7 @@ def of(file: str) -> Code:
             continue
         code.modules[os.path.relpath(path, folder)] = short(source)
         for level, name in _imports(source):
-            is_own = level or not top or name.partition(".")[0] == top  # not all that is installed beside a package
+            is_own = level or not top or name.partition(".")[0] == top  # not every installed package
             found = list(_beside(folder, os.path.dirname(path), level, name)) if is_own else []
             waiting += found
             if not found and not level:
@@ -67,7 +67,8 @@ def short(data: bytes) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _imports(source: bytes) -> tuple[tuple[int, str], ...]:
-    """What it imports, wherever in it: how many dots, and the name. Of `from a import b` also `a.b`, it may be one."""
+    """All imports in the source: the number of dots, and the name. `from a import b` also gives `a.b`, which may be a
+    module."""
     try:
         tree = _parsed(source)
     except (SyntaxError, ValueError):
@@ -84,8 +85,8 @@ def _imports(source: bytes) -> tuple[tuple[int, str], ...]:
 
 
 def _parsed(source: bytes) -> ast.AST:
-    """CPython counts how deep it is once for all threads (python/cpython#106905): where two parse at the same time, and
-    a traceback that is shown is parsed for, one may be told that the count is wrong."""
+    """CPython has one depth counter for all threads (python/cpython#106905). If two threads parse at the same time (a
+    traceback also parses), one may report that the counter is wrong."""
     for _ in range(_TRIES):
         with suppress(SystemError):
             return ast.parse(source)
@@ -93,7 +94,7 @@ def _parsed(source: bytes) -> ast.AST:
 
 
 def _beside(folder: str, here: str, level: int, name: str) -> Iterator[str]:
-    """The files a module of the agent's own stands for: it and the packages around it."""
+    """The files of a module in the agent's folder: the module and the packages around it."""
     for _ in range(level - 1):
         here = os.path.dirname(here)
     at = here if level else folder
@@ -124,7 +125,7 @@ def _distributions(names: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def _providers(name: str) -> list[str]:
-    """The distributions that a module comes with. Most are called as it; to look through all beside it takes longer."""
+    """The distributions that contain a module. Most have its name; a search through all others takes longer."""
     from importlib import metadata
 
     try:
@@ -136,7 +137,7 @@ def _providers(name: str) -> list[str]:
 
 
 def _where(name: str) -> str | None:
-    """The folder of sys.path that a module would be, or was, imported from."""
+    """The folder of sys.path that contains the module."""
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):
@@ -151,7 +152,7 @@ def _where(name: str) -> str | None:
 
 @functools.lru_cache(maxsize=8)
 def _provided(folder: str, changed: int) -> dict[str, set[str]]:
-    """By top-level module the distributions in a folder. `changed` is when the folder was."""
+    """The distributions in a folder by top-level module. `changed` is the modification time of the folder."""
     from importlib import metadata
 
     found: dict[str, set[str]] = {}

@@ -1,6 +1,6 @@
-"""The agent's code, where a workspace lies in a bucket: a private copy to import from, as long as this process lives.
+"""The agent's code of a workspace in a bucket: a private copy to import from, which lives as long as this process.
 
-Only what is to be run asks for one. Files are taken for data until then, and none is written outside the copy.
+Only a run makes one. Files are data until then, and none is written outside the copy.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from ...workspace.store import Store, Version
 from ..steps import FOLDER as PROMPTS
 
 LIMIT = 16 << 20
-"""Bytes of code that are fetched. What is more is not an agent's source."""
+"""Bytes of code that are fetched. More is not the source of an agent."""
 _MOST = 2000  # files
 _PREFIX = "satchel-agent-"
 
 _Files = tuple[tuple[str, Version], ...]
 _copies: dict[tuple[str, _Files], str] = {}
-"""Folders by what they are copies of. The same code is fetched once, and another version of it beside that."""
+"""Folders by their originals. The same code is fetched once; another version goes to another folder."""
 
 
 def folder_of(store: Store) -> str:
-    """The folder to import a workspace's own code from: its own on a disk, else a copy."""
+    """The folder to import a workspace's own code from: the workspace itself on a disk, else a copy."""
     if not store.abilities.remote:
         return store.url
     paths = tuple(_code(store))
@@ -39,7 +39,7 @@ def folder_of(store: Store) -> str:
 
 
 def shown(file: str) -> str | None:
-    """A file of a copy as it is called in the workspace; None if it is none."""
+    """The name of a copied file in the workspace; None if the file is not in a copy."""
     for folder in _copies.values():
         if file.startswith(f"{folder}/"):
             return os.path.relpath(file, folder)
@@ -47,7 +47,7 @@ def shown(file: str) -> str | None:
 
 
 def clear(pid: int) -> None:
-    """Remove the copies of a process that was killed. The caller knows that it was one of ours, and is dead."""
+    """Remove the copies of a killed process. The caller knows that it was one of ours and is dead."""
     with suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
         for entry in entries:
             is_its = entry.name.startswith(f"{_PREFIX}{pid}-") and entry.is_dir(follow_symlinks=False)
@@ -56,7 +56,7 @@ def clear(pid: int) -> None:
 
 
 def _code(store: Store, folder: str = "") -> Iterator[str]:
-    """Modules, wherever they lie, and all that lies with prompts; not what belongs to the run, and nothing hidden."""
+    """All modules, and all files with prompts. Not the files of the run, and nothing hidden."""
     size, count = 0, 0
     waiting = [folder]
     while waiting:
@@ -93,6 +93,6 @@ def _fetch(store: Store, files: _Files) -> str:
             os.makedirs(os.path.dirname(full), mode=0o700, exist_ok=True)
             with open(full, "xb") as file:
                 file.write(data)
-        except OSError as error:  # a.py beside a.py/b.py, say, which only a bucket can hold
+        except OSError as error:  # a.py next to a.py/b.py, for example, which only a bucket can hold
             raise Refused("the workspace's own code can't be fetched", path=path, why=str(error.strerror)) from error
     return folder

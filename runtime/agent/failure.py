@@ -1,4 +1,4 @@
-"""An exception of the agent, as text that can be kept: what it was, and the agent's own lines it came through."""
+"""An exception of the agent as text: what it was, and the lines of the agent that it came through."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ _LIBRARY = sysconfig.get_path("stdlib")
 
 
 def describe(error: BaseException, root: str) -> Failure:
-    """`root` is the workspace; the lines of code in it are named relative to it.
+    """`root` is the workspace; lines of code in it are named relative to it.
 
-    The lines are those after the last one of Satchel's, without the standard library's: of a step's failure the step's.
+    The lines are those after the last line of Satchel, without the standard library. For a failed step these are the
+    lines of the step.
     """
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if not frame.filename.startswith((*_OURS, _LIBRARY, "<"))]
@@ -31,17 +32,17 @@ def describe(error: BaseException, root: str) -> Failure:
 
 
 def said(error: BaseException) -> str:
-    """In one line."""
+    """The error in one line."""
     return f"{type(error).__name__}: {_message(error)}"
 
 
 def brief(error: BaseException) -> Failure:
-    """Without the lines of code: a step's failure names its call."""
+    """The error without lines of code, because the failure of a step names its call."""
     return Failure(type(error).__name__, _message(error))
 
 
 def of_storage(error: BaseException | None) -> StorageFailed | None:
-    """The failure of the storage that an exception is, holds, or was raised for."""
+    """The storage failure that an exception is, contains, or was caused by."""
     while error is not None:
         if isinstance(error, StorageFailed):
             return error
@@ -52,7 +53,7 @@ def of_storage(error: BaseException | None) -> StorageFailed | None:
 
 
 def _message(error: BaseException) -> str:
-    """A group says only how many it holds, so they are named."""
+    """An exception group only says how many errors it has, so this names them."""
     if not isinstance(error, BaseExceptionGroup):
         text = str(error)[:_CHARACTERS]
         return text.encode(errors="backslashreplace").decode()  # half a surrogate pair can't be kept
@@ -61,5 +62,5 @@ def _message(error: BaseException) -> str:
 
 
 def place(file: str, root: str) -> str:
-    """The name of a file with code, as people know it."""
+    """The name of a code file as people know it."""
     return os.path.relpath(file, root) if file.startswith(f"{root}/") else download.shown(file) or file

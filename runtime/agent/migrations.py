@@ -1,4 +1,4 @@
-"""`@migration`: brings the data that an earlier version of an agent has left to the state type as it is now."""
+"""`@migration`: converts data of an earlier version of an agent to the current state type."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """A function that makes data of version `to` out of those of the version before it."""
+    """A function that converts data of the version before to version `to`."""
 
     to: int
     function: Callable[[dict[str, Any]], dict[str, Any]]
@@ -28,11 +28,11 @@ class Migration:
 
 
 def migration(to: int) -> Callable[[Callable[[dict[str, Any]], dict[str, Any]]], Migration]:
-    """Make `def f(data) -> data` the way from version `to - 1` of an agent's state type to version `to`.
+    """Make `def f(data) -> data` the conversion from version `to - 1` of an agent's state type to version `to`.
 
-    It is called with a run's data of the older version, as JSON, before the agent is entered. It may change and return
-    them, and should do nothing else: it may be called more than once. The first version of a state type is 1, so the
-    first migration leads to 2.
+    Satchel calls it with the JSON data of a run with the older version, before it enters the agent. It may change and
+    return the data. It should do nothing else, because it may be called more than once. The first version of a state
+    type is 1, so the first migration leads to 2.
     """
     if isinstance(to, bool) or not isinstance(to, int) or to < 2:
         raise UsageError(f"a migration can't lead to version {to!r}", remedy="the first leads to 2: `@migration(2)`")
@@ -40,7 +40,7 @@ def migration(to: int) -> Callable[[Callable[[dict[str, Any]], dict[str, Any]]],
 
 
 def chain(migrations: Iterable[Migration]) -> tuple[Migration, ...]:
-    """In order. UsageError if they are none, or two lead to the same version."""
+    """The migrations in order. UsageError if one is not a migration, or two lead to the same version."""
     found = tuple(migrations)
     for each in found:
         if not isinstance(each, Migration):
@@ -65,8 +65,8 @@ class Migrated(NamedTuple):
 
 
 def migrate(data: Any, version: int, migrations: tuple[Migration, ...], codec: Codec, folder: str = "") -> Migrated:
-    """Bring `data` of `version` to that of the last of `migrations`. Refused if there is no way, if a migration fails,
-    or if what comes out is not what the state type says. Changes nothing."""
+    """Convert `data` from `version` to that of the last of `migrations`. Refused if there is no way, if a migration
+    fails, or if the result does not fit the state type. Changes nothing."""
     from ...workspace.state import json_patch as patch
     from ...workspace.views import STATE
 
@@ -100,7 +100,7 @@ def migrate(data: Any, version: int, migrations: tuple[Migration, ...], codec: C
 
 
 def check_migrated(data: Any, version: int, migrations: tuple[Migration, ...], codec: Codec) -> None:
-    """UsageError if data of `version` do not lead to what the state type takes."""
+    """UsageError if data of `version` do not lead to data that fits the state type."""
     try:
         migrated = migrate(data, version, migrations, codec)
     except Refused as error:
@@ -110,7 +110,7 @@ def check_migrated(data: Any, version: int, migrations: tuple[Migration, ...], c
 
 
 def _once(data: Any, migration: Migration, path: str) -> Any:
-    """What a migration makes of a copy of `data`."""
+    """What a migration returns for a copy of `data`."""
     what, remedy = f"the migration to version {migration.to}", "correct the migration; the data are as they were"
     try:
         after = migration(msgspec.json.decode(msgspec.json.encode(data)))

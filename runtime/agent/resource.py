@@ -1,7 +1,7 @@
-"""One resource of a run: how it is declared, opened, checked and released.
+"""One resource of a run: its declaration, opening, check and release.
 
-Each lives in a task of its own, which enters it and leaves it; what blocks does so in a thread of its own. So the wait
-for any part of it can be given up, and what is entered in one task or thread is left in the same.
+Each has a task of its own that enters and leaves it; blocking code runs in a thread of its own. So Satchel can stop
+waiting for any part of it, and a context is left in the task or thread that entered it.
 """
 
 from __future__ import annotations
@@ -23,22 +23,23 @@ from .daemon_thread import Apart
 Tier = Literal["application", "infrastructure", "process"]
 
 TIERS: tuple[Tier, ...] = ("application", "infrastructure", "process")
-"""In the order in which they are released."""
+"""In the order of release."""
 
 _GRACE = 1.0
-"""Seconds that are left to something cancelled for coming to its end."""
+"""Seconds that a cancelled task gets to end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """Something that an agent needs while it runs, and that is opened before it and released after it.
+    """Something that an agent needs while it runs. It is opened before the agent is called and released after it.
 
-    `factory` is called without arguments, or with the run, and returns a context manager, sync or async, or an object,
-    which is released with its `aclose()` or `close()` if it has one. A generator function decorated with
-    `@contextmanager` or `@asynccontextmanager` is a factory, and so is a class. Sync ones are called in a thread; one
-    that needs the event loop is `async def`. `check` is called with the opened object: False, or an exception, means
-    that it is of no use. `timeout` is in seconds, for opening, checking and releasing each. Not guaranteed: that what
-    hangs in a thread after its time ever ends.
+    `factory` is called without arguments, or with the run. It returns a context manager, sync or async, or an object,
+    which is released with `aclose()` or `close()` if it has one. A function with `@contextmanager` or
+    `@asynccontextmanager` is a factory, and so is a class. Sync factories are called in a thread; one that needs the
+    event loop must be `async def`.
+
+    `check` is called with the object: False, or an exception, means that it can't be used. `timeout` in seconds limits
+    opening, check and release, each. Not guaranteed: that a thread that hangs ever ends.
     """
 
     name: str
@@ -64,7 +65,7 @@ class Resource:
 
 
 def declared(resources: Iterable[Resource]) -> tuple[Resource, ...]:
-    """The resources an agent declares. UsageError if they are none, or two have the same name."""
+    """The resources that an agent declares. UsageError if one is not a resource, or two have the same name."""
     found = tuple(resources)
     for each in found:
         if not isinstance(each, Resource):
@@ -77,7 +78,7 @@ def declared(resources: Iterable[Resource]) -> tuple[Resource, ...]:
 
 
 class Event(NamedTuple):
-    """What came of opening or releasing one."""
+    """The outcome of opening or releasing a resource."""
 
     outcome: Literal["ok", "failed", "timed_out"]
     why: str
@@ -86,7 +87,7 @@ class Event(NamedTuple):
 
 
 class Held:
-    """A resource that is opened, or is being opened. Used from one event loop."""
+    """A resource that is open or being opened. Used from one event loop."""
 
     def __init__(self, declared: Resource, make: Callable[[], Any], *, on_loop: bool):
         """`make` returns the context manager or object; it is called in a thread unless `on_loop`."""
@@ -104,8 +105,8 @@ class Held:
         return self._entered.is_set()
 
     async def open(self) -> Event:
-        """Open and check it. `is_open` says whether there is anything to release afterwards. What is no Exception is
-        raised, and then there is not."""
+        """Open and check it. `is_open` says whether it must be released. A BaseException that is not an Exception is
+        raised; then nothing is open."""
         began, limit = time.monotonic(), self._declared.timeout
         self._life = asyncio.create_task(self._live(), name=f"resource {self.name}")
         opened = asyncio.create_task(self._entered.wait())
@@ -132,7 +133,7 @@ class Held:
             raise
 
     async def release(self) -> Event:
-        """Release it. Raises nothing but a cancellation of the one who waits."""
+        """Release it. Raises only the cancellation of the caller."""
         began, limit = time.monotonic(), self._declared.timeout
         self._leave.set()
         try:
@@ -151,7 +152,7 @@ class Held:
     async def _live(self) -> None:
         try:
             await self._hold(await self._made())
-        except BaseException as error:  # told by the one who waits for it; in a task it would end the loop
+        except BaseException as error:  # raised by the waiter; in a task it would end the loop
             self._error = error
 
     async def _made(self) -> Any:
@@ -159,11 +160,11 @@ class Held:
         return made if _is_async(made) else await _awaited(made)  # what is both is entered: to enter it awaits it
 
     async def _call(self, function: Callable[[], Any], on_loop: bool) -> Any:
-        """What a function of the user's comes to, sync or async."""
+        """The result of a user's function, sync or async."""
         return await _awaited(function() if on_loop else await self._apart.call(function))
 
     async def _hold(self, made: Any) -> None:
-        """Enter it, stay until it is to be released, and leave it."""
+        """Enter it, wait for the release, and leave it."""
         kind = type(made)
         async with AsyncExitStack() as stack:
             if _is_async(made):
@@ -186,7 +187,7 @@ class Held:
             await self._call(close, self._on_loop or inspect.iscoroutinefunction(close))
 
     async def _checked(self, began: float, limit: float) -> Event:
-        """Whether it is of use."""
+        """Whether it can be used."""
         check = self._declared.check
         if check is None:
             return _event("ok", began)
@@ -216,7 +217,8 @@ class Held:
         return _event("ok", began)
 
     async def _give_up(self, wait: float) -> None:
-        """Wait no longer for its life than `wait` seconds and a moment; what it opens later it closes again."""
+        """Wait for the end of its task, `wait` seconds and a moment at most. If it opens something later, it closes
+        that again."""
         self._life.cancel()
         try:
             await _left_alone(self._life, max(wait, _GRACE))
@@ -227,7 +229,7 @@ class Held:
 
 
 def runs_on_loop(factory: Callable[..., Any]) -> bool:
-    """Whether a factory is to be called where the event loop is."""
+    """Whether a factory must be called on the event loop."""
     plain = inspect.unwrap(factory)
     if isinstance(factory, type):
         return hasattr(factory, "__aenter__")
@@ -235,7 +237,7 @@ def runs_on_loop(factory: Callable[..., Any]) -> bool:
 
 
 def takes_run(factory: Callable[..., Any]) -> bool:
-    """Whether it must be called with an argument, which is then the run."""
+    """Whether it needs an argument, which is then the run."""
     try:
         parameters = inspect.signature(factory).parameters.values()
     except (TypeError, ValueError):  # some built-in ones tell nothing
@@ -248,7 +250,7 @@ def takes_run(factory: Callable[..., Any]) -> bool:
 
 
 async def unhindered(ending: Coroutine[Any, Any, Any]) -> None:
-    """Await what comes to its end by itself, whoever cancels this meanwhile: the run is being left already."""
+    """Await something that ends by itself, even if the caller is cancelled: the run is already being left."""
     task = asyncio.create_task(ending)
     while not task.done():
         with suppress(asyncio.CancelledError):
@@ -257,7 +259,7 @@ async def unhindered(ending: Coroutine[Any, Any, Any]) -> None:
 
 
 async def _left_alone(task: asyncio.Task[Any], wait: float) -> None:
-    """Wait for a task that was cancelled. One that goes on all the same must not hold up the end of the loop."""
+    """Wait for a cancelled task. One that continues anyway must not delay the end of the loop."""
     await asyncio.wait([task], timeout=wait)
     if not task.done():
         tasks._unregister_task(task)
@@ -273,13 +275,13 @@ def _is_async(made: Any) -> bool:
 
 
 def _is_transaction(made: Any) -> bool:
-    """A connection of sqlite3 is a context manager of a transaction, and stays open after it."""
+    """A connection of sqlite3 is the context manager of a transaction, and stays open after it."""
     module = sys.modules.get("sqlite3")
     return module is not None and isinstance(made, module.Connection)
 
 
 def _close_if_possible(made: Any) -> None:
-    """Nobody waits for this any more. A context manager that was not entered has nothing to leave."""
+    """The caller has stopped waiting for this. A context manager that was not entered need not be left."""
     close = getattr(made, "close", None)
     if close is not None and not inspect.iscoroutinefunction(close):
         with suppress(Exception):

@@ -1,4 +1,4 @@
-"""What an agent sees of its run."""
+"""The `run` object that an agent gets."""
 
 from typing import TYPE_CHECKING
 

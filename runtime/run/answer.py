@@ -1,4 +1,4 @@
-"""What `run.ask` returns: a person's answer, made so that it can't be read as another one."""
+"""`Answer`: what `run.ask` returns. A typo in a comparison can't turn a denial into an approval."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ...workspace.base import UsageError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answer:
-    """A person's answer. `decision` is the choice, the text, or the value that the schema describes.
+    """A person's answer. `decision` is the choice, the text, or the value that fits the schema.
 
-    `answer == "approve"` compares the decision. If there were choices, comparing with a text that is none of them is a
-    UsageError: a typo must not make an approval of a denial. An answer is neither true nor false by itself.
+    `answer == "approve"` compares the decision. If the question had choices, a comparison with another text raises
+    UsageError, because a typo must not turn a denial into an approval. An `Answer` has no boolean value.
     """
 
     decision: Any
-    by: str  # who gave it, as far as is known; "nobody" if the question had expired
+    by: str  # who answered, as far as known; "nobody" if the question had expired
     note: str
     at: datetime  # when it was recorded
     how: Literal["file", "command", "expired"]

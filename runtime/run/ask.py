@@ -1,4 +1,4 @@
-"""`run.ask`: a question to a person. To its scope it is a step, whose result is the answer."""
+"""`run.ask`: a question to a person. For its scope it is a step whose result is the answer."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ POLL = 0.2
 
 _TURNS = 20
 _LONGEST = 64 << 10
-"""Bytes of a context: a person is to read it."""
+"""Bytes of a context, because a person has to read it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """What an agent asks, as it was given."""
+    """A question as the agent gave it."""
 
     question: str
     choices: Sequence[str] | None
@@ -45,7 +45,7 @@ class Asking:
 
 
 async def ask(scope: ScopeRun, asking: Asking) -> Answer:
-    """Return when there is an answer on record. UsageError for a question that nobody could answer."""
+    """Return when an answer is on record. UsageError for a question that nobody could answer."""
     check_outside_steps("run.ask() was called")
     choices, expires = _choices(asking), _expires(asking)
     context = Raw(encode(asking.context, "context")) if asking.context is not None else NOTHING
@@ -62,8 +62,9 @@ async def ask(scope: ScopeRun, asking: Asking) -> Answer:
 
 
 def _look_for_answers(workspace: Workspace, noticed: list[str]) -> None:
-    """Record what people have answered in approvals/, and say beside what can't be taken why: also in `noticed`.
-    Quick; to be called on the loop. A file that was saved this moment is taken by a call a little later."""
+    """Record the answers that people have typed into approvals/. Write into the file why an answer can't be taken, and
+    add the reason to `noticed`. Quick; called on the event loop. A file that was saved this moment is taken by a later
+    call."""
     found = workspace.desk.look(workspace.journal, may_wait=False)
     for each in found:
         noticed.append(each.text)
@@ -88,8 +89,8 @@ class _Ask(Step[Any]):
         )  # fmt: skip
 
     async def perform(self, call: Any) -> Any:
-        """Ask, unless the question is open already, and wait for the answer: here for a while, then with no process. If
-        other runs wait for this process to end, it stays only as long as something else is at work."""
+        """Ask, unless the question is already open, and wait for the answer: first in this process, then without a
+        process. If other runs wait for this process to end, it stays only while other work runs."""
         assert isinstance(call, Call)
         scope, context = call.scope, call.scope.context
         id = _known(call) or await self._put(call)
@@ -110,11 +111,11 @@ class _Ask(Step[Any]):
             await asyncio.sleep(min(POLL, left))
             scope.agent.check_going_on()
             if scope.abandoned:
-                raise asyncio.CancelledError  # its scope has failed, and waits for this to end
+                raise asyncio.CancelledError  # its scope has failed and waits for this task
 
     async def _put(self, call: Call) -> str:
-        """Record the question, with all before it, and lay its file out. Questions of the scope that an earlier attempt
-        has asked and this one does not are withdrawn; tasks beside this one may be about to ask them."""
+        """Record the question with all earlier records, and write its file. Withdraw questions of the scope that an
+        earlier attempt asked and this one does not. Concurrent tasks may be about to ask those."""
         scope, context = call.scope, call.scope.context
         for _ in range(_TURNS):
             if not _stale(scope):
@@ -133,7 +134,7 @@ def _question(question: str, choices: list[str], schema: Any, context: Any) -> A
 
 
 def _known(call: Call) -> str | None:
-    """The question, if an earlier attempt has asked it and nobody has answered."""
+    """The open question from an earlier attempt, if there is one."""
     scope = call.scope
     for id, asked in scope.context.moment.approvals.items():
         if (asked.agent, asked.scope, asked.key) == (scope.agent.path, scope.key, call.key):
@@ -198,7 +199,7 @@ def _check(asking: Asking, step: _Ask) -> None:
         except InvalidFile as error:
             raise UsageError("the default is no answer to the question", why=str(error.problems[0])) from None
     try:
-        read(shown, "run", blank(shown, "run"))  # so that what a person fills in is known for the same question
+        read(shown, "run", blank(shown, "run"))  # so that the file of the same question is found again
     except (InvalidFile, UsageError) as error:
         why, remedy = str(error), "use a simpler context"
         raise UsageError("the question can't be shown in a file", why=why, remedy=remedy) from None
@@ -250,7 +251,7 @@ def _seconds(given: Any, name: str) -> float:
 
 
 def _of_schema(schema: Any) -> str:
-    """Why it can't be used, or nothing: it is tried on a value."""
+    """Why the schema can't be used, or nothing. The schema is tried on a value."""
     if not isinstance(schema, dict | bool):
         return f"it is a {type(schema).__name__}"
     found = against(schema, None)

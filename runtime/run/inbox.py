@@ -1,7 +1,7 @@
-"""The inbox, as an agent sees it: work and messages that arrive from outside while the run is going, or before.
+"""`run.inbox`: tasks and messages that arrive from outside, before or during a run.
 
-Taken is a record, which is durable before the agent sees the task; done is a record, too, in one group with the commit
-of what was done. So no task is lost, and none is done twice.
+A record says that a task is taken; it is durable before the agent sees the task. A second record says that it is done;
+it is in one group with the commit of the work. So no task is lost, and none is done twice.
 """
 
 from __future__ import annotations
@@ -28,14 +28,13 @@ from ..steps import Retry, Step, current_scope
 Kind = Literal["task", "message", "schedule"]
 
 _LONGEST = 60.0
-"""Seconds that the end of the inbox is put off for files which a program has open for writing."""
+"""How many seconds the end of the inbox is delayed for files that a program has open for writing."""
 
 
 @dataclass(frozen=True, slots=True)
 class InboxTask:
-    """A file that was dropped into `inbox/`: `text` is what a `.md` says, `data` what a `.yaml` says. A message has a
-    `text`. The `data` of a `schedule` are its name and the time it was due, `{"schedule": "1", "due":
-    "2026-11-23T07:30:00Z"}`."""
+    """A file from `inbox/`. `text` is the content of a `.md`, `data` that of a `.yaml`. A message has a `text`. The
+    `data` of a `schedule` has its name and the due time: `{"schedule": "1", "due": "2026-11-23T07:30:00Z"}`."""
 
     id: str
     name: str  # of the file
@@ -46,63 +45,63 @@ class InboxTask:
 
 @dataclass(slots=True)
 class Offer:
-    """What the inbox has offered to the root agent since it was entered."""
+    """What the inbox has offered to the root agent since the agent was entered."""
 
     files: Offered
-    is_open: bool = False  # the agent has asked for tasks, those of its schedule included
+    is_open: bool = False  # the agent has asked for tasks, including those of a schedule
 
 
 class Inbox:
-    """The root agent's inbox. Tasks are given one by one by `each` and by the loop; messages come with `take`."""
+    """The inbox of the root agent. `each` and the loop give tasks one by one; `take` gives messages too."""
 
     def __init__(self, session: Session, offer: Offer):
         self._session, self._offer = session, offer
         self._store, self._moment = session.store, session.context.moment
         self._arrivals = Arrivals(self._store, self._moment)
-        self._queue: deque[str] = deque()  # found by the last look, and not asked for yet
-        self._loops: WeakSet[_Tasks] = WeakSet()  # those that may still ask for the next task
-        self._told: set[str] = set()  # files that can't be taken, nor moved
+        self._queue: deque[str] = deque()  # found by the last look, not yet given out
+        self._loops: WeakSet[_Tasks] = WeakSet()  # loops that may still ask for the next task
+        self._told: set[str] = set()  # files that can neither be taken nor moved
 
     def __len__(self) -> int:
-        """How many files wait, messages included."""
+        """The number of waiting files, messages included."""
         self._check_is_root()
         return len(inbox.waiting(self._store, self._moment))
 
     async def each(self, work: Callable[[Any, InboxTask], Any]) -> None:
-        """Do `work(run, task)` for every task in the order of their names, as a scope each; also for those that arrive
-        meanwhile, and for those of the schedule. Returns when none is left. One that fails is tried again, and pauses
-        the run when it has failed three times. One that was begun is dropped when a file of its name lies in
-        `inbox/cancelled/`."""
+        """Call `work(run, task)` for every task in the order of their names, each in a scope of its own. Includes tasks
+        that arrive meanwhile and those of a schedule. Returns when none is left. A failed task is tried again; after
+        three failures the run is paused. A begun task is dropped when `inbox/cancelled/` has a file of its name."""
         while (task := await self._next(in_own_scope=True)) is not None:
             try:
-                if self._is_dropped(task):  # its scope commits without a call, unless an effect of it is in doubt
+                if self._is_dropped(task):  # its scope commits without a call, unless one of its effects is in doubt
                     wish = f"{archive.CANCELLED}/{task.name}"
                     await self._session.run_task(task.id, task.name, _do_nothing, task, wish)
                 else:
                     await self._session.run_task(task.id, task.name, work, task)
             except Exception as error:
                 if not Retry().is_worth_it(error):
-                    raise  # a mistake, which is there at the next attempt too
+                    raise  # a programming mistake, so the next attempt would fail too
                 way_out = f". To drop it, move its file into {archive.CANCELLED}/"
                 await self._session.wait_to_try_again(scope_of_task(task.id), error, way_out)
 
     def __aiter__(self) -> AsyncIterator[InboxTask]:
-        """The tasks one by one, in the order of `each`; one is done when the next is asked for. After a crash the one
-        that was not done is given again: what it does belongs into `run.scope(task.id, ...)`, whose result is kept.
-        Several loops at once share the tasks: none is given to two of them."""
+        """The tasks one by one, in the order of `each`. A task is done when the loop asks for the next one. After a
+        crash an unfinished task is given again, so put its work into `run.scope(task.id, ...)`, whose result is kept.
+        Several loops share the tasks: no task is given to two of them."""
         loop = _Tasks(self)
         self._loops.add(loop)
         return loop
 
     async def _following(self, id: str) -> InboxTask | None:
-        """The next task for a loop that is done with the task `id`, if it had one."""
+        """The next task for a loop that has finished the task `id`, if it had one."""
         if id in self._moment.tasks:
             self._end(id)
         return await self._next(in_own_scope=False)
 
     async def take(self, kind: Kind | None = None) -> list[InboxTask]:
-        """What has arrived so far, in an item's function or another scope: tasks and messages, or only those of one
-        kind. They are done when the scope commits. If it is entered again, an equal call gets the same ones."""
+        """The tasks and messages that have arrived so far, or only those of one kind. For use in an item or another
+        scope. They are done when the scope commits. If the scope is entered again, an equal call returns the same
+        ones."""
         self._check_is_root()
         scope = self._session.open_scope("run.inbox.take()")
         self._offer.is_open |= kind in (None, "schedule")
@@ -113,8 +112,8 @@ class Inbox:
     # One by one
 
     async def _next(self, *, in_own_scope: bool) -> InboxTask | None:
-        """The next task, taken durably into a scope of its own, or into none. First those that were taken before and
-        are not done."""
+        """The next task, recorded as taken into a scope of its own, or into none. Tasks that were taken earlier and are
+        not done come first."""
         self._check_is_root()
         self._check_between_scopes()
         self._session.check_going_on()
@@ -137,23 +136,24 @@ class Inbox:
         return self._task(task)
 
     def _is_dropped(self, task: InboxTask) -> bool:
-        """Whether a person has dropped it after it was begun. What nobody has begun they can simply remove."""
+        """Whether a person has dropped the task after it began. A task that has not begun is dropped by removing its
+        file."""
         is_begun = scope_of_task(task.id) in self._session.recorded.scopes
         return is_begun and archive.is_cancelled(self._store, self._moment.tasks[task.id].file)
 
     def _is_free(self, task: TaskTaken) -> bool:
-        """Whether it is in no scope, but its own, that would go on with it."""
+        """Whether no scope except its own would continue with the task."""
         is_own = task.scope in (ROOT, scope_of_task(task.id))
         is_left = is_own or task.scope not in self._session.recorded.scopes
         return not task.handed_to and is_left and not self._is_held(task.id)
 
     def _is_held(self, id: str) -> bool:
-        """Whether a loop was given this task, and has not asked for the next."""
+        """Whether a loop has this task and has not asked for the next."""
         return any(loop.current == id for loop in self._loops)
 
     async def _next_file(self) -> Found | None:
-        """The next file that is a task, once it has settled; None if there is none, or all the others are being saved
-        for very long."""
+        """The next task file that is completely saved. None if there is none, or if all others take very long to
+        save."""
         if (found := self._from_queue()) is not None:
             return found
         began = time.monotonic()
@@ -176,7 +176,7 @@ class Inbox:
         return None
 
     def _end(self, id: str) -> None:
-        """A task that has no scope of its own is done, or dropped."""
+        """A task without a scope of its own is done or dropped."""
         self._session.journal.add(TaskDone(id=id))
         self._session.journal.flush()
         archive.put_away(self._store, self._moment)
@@ -184,8 +184,8 @@ class Inbox:
     # Several at once
 
     async def taken_in(self, scope: ScopeRun, kind: Kind | None) -> list[str]:
-        """The ids of what an earlier attempt at the scope has taken without an answer on record, and of what has
-        arrived, taken durably. For the step below."""
+        """The ids of the tasks that an earlier attempt of the scope took without a recorded result, and of those that
+        have arrived, recorded as taken. For the step below."""
         until = time.monotonic() + BRIEF
         self._look()
         while self._arrivals.are_changing and time.monotonic() < until:
@@ -214,7 +214,7 @@ class Inbox:
         return ids
 
     def _is_left(self, task: TaskTaken) -> bool:
-        """Whether a scope that has ended has left it undone, and nobody is at it."""
+        """Whether an ended scope has left the task undone, and no code works on it."""
         is_ended = task.scope == ROOT or task.scope not in self._session.recorded.scopes
         return is_ended and not task.handed_to and not self._is_held(task.id)
 
@@ -226,7 +226,7 @@ class Inbox:
         self._offer.files = self._arrivals.offered
 
     def _read(self, path: str) -> Found | None:
-        """A file that was found, unless somebody has taken it meanwhile. One that can't be taken is refused."""
+        """A file that was found, unless another task has taken it meanwhile. A file that can't be taken is refused."""
         try:
             found = self._arrivals.read(path)
         except InvalidFile as error:
@@ -249,7 +249,7 @@ class Inbox:
                 context.watch.noticed("refused", said)
 
     def _record_of(self, found: Found, number: int) -> TaskTaken:
-        """The `number`-th that is about to be recorded."""
+        """The `number`-th task about to be recorded."""
         said = found.said
         task = TaskTaken(
             id=f"t{self._moment.tasks_taken + number}", scope=ROOT, file=found.path, sha256=found.sha256, kind=said.kind
@@ -260,7 +260,7 @@ class Inbox:
         return replace(task, content=kept.result, blob=kept.blob)
 
     def _record(self, tasks: list[TaskTaken]) -> None:
-        """Durable when this returns; nobody else is at work meanwhile, so the ids are not given twice."""
+        """Durable when this returns. No other code runs meanwhile, so ids are unique."""
         archive.put_away(self._store, self._moment)
         for task in tasks:
             self._session.journal.add(task)
@@ -293,11 +293,11 @@ class Inbox:
 
 
 class _Tasks:
-    """One loop over the inbox. A task that it was given stays its own until it asks for the next, or is dropped."""
+    """One loop over the inbox. It owns its task until it asks for the next one, or the task is dropped."""
 
     def __init__(self, inbox: Inbox):
         self._inbox = inbox
-        self.current = ""  # the task that it was given last
+        self.current = ""  # the task that it got last
 
     def __aiter__(self) -> AsyncIterator[InboxTask]:
         return self
@@ -311,7 +311,7 @@ class _Tasks:
 
 
 class _Take(Step[list[str]]):
-    """To its scope, what was taken is the result of a step."""
+    """For its scope, the taken tasks are the result of a step."""
 
     name = "inbox.take"
 

@@ -1,4 +1,4 @@
-"""The conversation of an agent, as it sees it."""
+"""`run.messages`: the conversation of an agent."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from ..steps import encode
 
 
 class Messages:
-    """The conversation, messages.jsonl: only added to, inside a scope, and kept with its commit.
+    """The conversation in messages.jsonl. You can only append, inside a scope; the messages are kept with its commit.
 
-    Adding a message costs the same however long the conversation is, and reading a slice what is in the slice.
+    The cost of adding a message does not depend on the length of the conversation. The cost of reading a slice depends
+    on the size of the slice.
     """
 
     def __init__(self, session: Session):
@@ -28,7 +29,7 @@ class Messages:
         self._loop = asyncio.get_running_loop()
 
     def add(self, role: str, content: Any) -> None:
-        """Add one message; `content` is text or any JSON."""
+        """Add one message. `content` is text or any JSON."""
         scope = self._session.open_scope("run.messages.add()")
         scope.messages.append(
             Message(agent=self._session.path, scope=scope.key, role=role, content=Raw(encode(content, "the message")))
@@ -37,12 +38,13 @@ class Messages:
     def slice(
         self, last: int | None = None, tokens: int | None = None, count: Callable[[str], int] | None = None
     ) -> list[dict[str, Any]]:
-        """The newest messages as `{"role": ..., "content": ...}`, oldest first: for a prompt. Those that the scope at
-        work has added are among them.
+        """The newest messages as `{"role": ..., "content": ...}`, oldest first, for a prompt. Includes messages that
+        the current scope has added.
 
-        At most `last` messages, and no more than fit into `tokens`, but the newest one even if it doesn't. What a
-        message takes is `count(text)`, `text` being the content, or its JSON if it is not text. Without `count` it is
-        estimated: a token for 4 bytes of UTF-8 (of English, 4 characters), and 4 for each message.
+        At most `last` messages, and as many as fit into `tokens`; always the newest one, even if it does not fit.
+        `count(text)` gives the tokens of a message; `text` is the content, or its JSON if it is not text. Without
+        `count` the number is estimated: one token for 4 bytes of UTF-8 (4 characters of English), and 4 for each
+        message.
         """
         for name, value in (("last", last), ("tokens", tokens)):
             if value is not None and value < 0:
@@ -52,7 +54,7 @@ class Messages:
         return self._slice(last, tokens, count or _estimate)
 
     def all(self) -> list[dict[str, Any]]:
-        """The whole conversation, as `slice` gives it."""
+        """The whole conversation, in the form of `slice`."""
         return self.slice()
 
     def __len__(self) -> int:
@@ -72,7 +74,7 @@ class Messages:
         return chosen[::-1]
 
     def _newest_first(self) -> Iterator[Message | Row]:
-        """A message goes from the scope that adds it to what is committed, and from there to the file."""
+        """A message is first in the scope that adds it, then in the committed ones, then in the file."""
         session = self._session
         if session.scope:
             yield from reversed(session.scope.messages)
@@ -82,8 +84,8 @@ class Messages:
         yield from session.files.messages.file.newest_first()
 
     def _is_elsewhere(self) -> bool:
-        """Whether this is another thread, a step's for example: the file is written on the loop, and must not be
-        written while it is read."""
+        """Whether this is another thread, for example that of a step. The file is written on the event loop, and must
+        not be written while it is read."""
         try:
             return asyncio.get_running_loop() is not self._loop
         except RuntimeError:

@@ -1,5 +1,4 @@
-"""`run.pause`: an agent asks for a pause of its own run. To its scope that is a step; what it keeps is that it has
-asked."""
+"""`run.pause`: an agent requests a pause of its run. For its scope it is a step whose result is that it has asked."""
 
 from __future__ import annotations
 
@@ -15,8 +14,8 @@ from ..steps import Step
 
 
 async def pause(scope: ScopeRun, reason: str, resume: Resume) -> None:
-    """Ask once. A wish is known by its scope, its words, and how many equal ones came before it, so that a run that has
-    been gone on with does not stop there again."""
+    """Ask once. A request is identified by its scope, its text, and the number of equal ones before it. So a resumed
+    run does not stop there again."""
     if not isinstance(reason, str) or not reason.strip():
         raise UsageError("run.pause() takes a reason", why=f"got {reason!r}")
     if resume not in (allowed := typing.get_args(Resume)):
@@ -32,14 +31,14 @@ class _Pause(Step[None]):
         self._request = PauseRequested(reason=reason, by="the agent", resume=resume)
 
     async def perform(self, call: Any) -> Any:
-        """The wish, and that it was made, are one group: after a crash neither is there without the other."""
+        """The request and the record of this call are one group, so a crash can't separate them."""
         assert isinstance(call, Call)
         context = call.scope.context
         context.journal.add(StepCompleted(**call.identity(), result=Raw(b"null")))
         context.stopping.pause(self._request)
-        context.journal.flush()  # a pause that was asked for before counts, and then nothing is flushed for this one
+        context.journal.flush()  # an earlier request for a pause counts, so nothing is flushed for this one
         context.pace.step_is_done(call.scope.agent.files)
 
 
 def _wish(reason: str, resume: str) -> None:
-    """What identifies a wish."""
+    """What identifies a request."""

@@ -1,4 +1,4 @@
-"""The plan and its items, as an agent sees them."""
+"""`run.todo`: the plan and its items."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ class Item:
 
 
 class Todo:
-    """The plan, todo.md. Changes are kept at once outside a scope, and with its commit inside one."""
+    """The plan, todo.md. Outside a scope a change is kept at once, inside one with its commit."""
 
     def __init__(self, session: Session):
         self._session = session
 
     @property
     def items(self) -> Sequence[Task]:
-        """All tasks in the order of the file; they have `text`, `mark`, `id`, `children`."""
+        """All tasks in the order of the file, with `text`, `mark`, `id`, `children`."""
         return _Items(self._session)
 
     def __iter__(self) -> Iterator[Task]:
@@ -77,7 +77,8 @@ class Todo:
         return self._session.plan.remaining()
 
     async def each(self, work: Callable[[Any, Item], Any]) -> None:
-        """Do `work(run, item)` for every open leaf, in order. The plan is looked at again after each."""
+        """Call `work(run, item)` for every open item without open sub-items, in order. Looks at the plan again after
+        each."""
         plan = self._session.plan
         if not plan.progress.leaves:
             raise AgentError(
@@ -89,7 +90,7 @@ class Todo:
             follows = await self._session.run_item(task, lambda id: Item(self._session, id), work, follows=follows)
 
     async def add(self, text: str, *, after: Task | str | None = None, under: Task | str | None = None) -> None:
-        """Add an open item: after another and what belongs to it, as the last below another, or at the end."""
+        """Add an open item: after another item and its sub-items, as the last sub-item of another, or at the end."""
 
         def edit(plan: Plan) -> list[Splice]:
             return plan.add([text], after=self._near(after), under=self._near(under))
@@ -97,7 +98,7 @@ class Todo:
         await self._session.replan(edit, "added")
 
     async def cancel(self, item: Task | str) -> None:
-        """Mark an item, and what is open below it, as cancelled."""
+        """Mark an item and its open sub-items as cancelled."""
         await self._session.replan(lambda plan: plan.cancel(self._find(item)), "cancelled")
 
     async def note(self, item: Task | str, text: str) -> None:
@@ -108,7 +109,7 @@ class Todo:
         return None if item is None else self._find(item)
 
     def _find(self, item: Task | str | Item) -> Task:
-        """By sticky id, or by text: what a person would point at."""
+        """Find an item by its id, or by its text."""
         from ...workspace.todo import Task
 
         plan = self._session.plan
@@ -145,7 +146,7 @@ async def write(session: Session, title: str | None, items: Sequence[str]) -> No
 
 
 class _Items(Sequence["Task"]):
-    """The tasks of a plan as it is now, made one by one: to ask whether there are any must not cost 10,000 of them."""
+    """The tasks of the current plan, made one by one: a test for emptiness must not build 10,000 of them."""
 
     def __init__(self, session: Session):
         self._session = session

@@ -1,4 +1,4 @@
-"""`run.refer`: the agent says what it needs from outside, and the run remembers it."""
+"""`run.refer`: the agent names something outside that it needs, and the run records it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ...workspace.lifecycle import Workspace
 
 
 def refer(workspace: Workspace, reference: str) -> None:
-    """Remember that the agent needs what lies there, durably."""
+    """Record durably that the agent needs what is at `reference`."""
     if reference in workspace.definition.references:
         return
     workspace.journal.flush()  # what it works with may be about to be recorded

@@ -1,4 +1,5 @@
-"""The resources of a run: opened before the agent is called, released after it, tier by tier, each with its outcome."""
+"""The resources of a run. They open before the agent is called and are released after it, tier by tier; each outcome is
+recorded."""
 
 from __future__ import annotations
 
@@ -16,15 +17,15 @@ from ..engine import AgentContext, Stopping, Suspended, check_outside_steps
 
 
 class Pool:
-    """Those that are open. One per run; released in the order of the tiers, and within one the last opened first."""
+    """The open resources of one run. They are released by tier, and within a tier the last opened first."""
 
     def __init__(self, workspace: Workspace, stopping: Stopping, declared: Iterable[Resource]):
         self._workspace, self._stopping = workspace, stopping
         self._declared = tuple(declared)
         self._held: dict[str, Held] = {}  # in the order in which they were opened
-        self._names: set[str] = set()  # theirs, and those of the ones that are being opened
+        self._names: set[str] = set()  # names of open resources and of those being opened
         self._is_released = False
-        self.unreleased: list[str] = []  # what has gone wrong with a release, in words
+        self.unreleased: list[str] = []  # errors of releases, in words
 
     def find(self, name: str) -> Held | None:
         return self._held.get(name)
@@ -33,9 +34,9 @@ class Pool:
         return list(self._held)
 
     async def open(self, run: Any) -> None:
-        """Open what the agent has declared and is not open yet, process first and application last. If one is not
-        available, the others are released, a pause is asked for, and Suspended is raised. Whatever is raised, nothing
-        is left open."""
+        """Open what the agent has declared and is not open yet, `process` first and `application` last. If one is not
+        available, release the others, request a pause, and raise Suspended. After any exception nothing is left
+        open."""
         missing = [declared for declared in self._declared if declared.name not in self._held]
         try:
             for declared in sorted(missing, key=lambda each: TIERS.index(each.tier), reverse=True):
@@ -47,7 +48,7 @@ class Pool:
             self._workspace.journal.flush()
 
     async def add(self, declared: Resource, run: Any) -> Any:
-        """Open one more and return the object."""
+        """Open one more resource and return the object."""
         if self._is_released:
             raise UsageError(f"the resource {declared.name!r} was entered after the run had ended")
         if declared.name in self._names:
@@ -78,8 +79,8 @@ class Pool:
         raise Suspended from event.error
 
     async def release(self) -> None:
-        """Release all that are open, one after the other. Raises nothing: what goes wrong is recorded, and told in
-        `unreleased`. A cancellation meanwhile does not cut it short, since every release has its time limit."""
+        """Release all open resources, one after the other. Raises nothing: errors are recorded and listed in
+        `unreleased`. A cancellation does not shorten it, because every release has its time limit."""
         self._is_released = True
         await unhindered(self._release_all())
 
@@ -100,7 +101,8 @@ class Pool:
 
 
 class Resources:
-    """What an agent sees of them. Those of a run are its whole tree's: `run.resources["db"]` is the opened object."""
+    """The open resources as the agent sees them: `run.resources["db"]` is the object. The whole tree of agents shares
+    them."""
 
     def __init__(self, agent: AgentContext, pool: Pool):
         self._agent, self._pool = agent, pool
@@ -125,13 +127,13 @@ class Resources:
         self, what: Any, *, name: str, tier: Tier = "application", check: Callable[[Any], Any] | None = None,
         timeout: float = 10.0,  # noqa: ASYNC109 - it is also the time limit of the check and the release
     ) -> Any:  # fmt: skip
-        """Open one more, and return the object. It stays open until the run stops, even if it was entered in an item,
-        and every start enters it anew.
+        """Open one more resource and return the object. It stays open until the run stops, even if an item opened it.
+        Every start enters it again.
 
-        `what` is a context manager, an object with `aclose()` or `close()`, or a function that makes one, as of a
-        `Resource`. Of a function the answer is what is open under that name, if anything is; anything else under a name
-        that is taken is a UsageError. If it is not available the run pauses. Not inside a step, which may be answered
-        without being run.
+        `what` is a context manager, an object with `aclose()` or `close()`, or a function that makes one, as in a
+        `Resource`. If `what` is a function and a resource of that name is open, that one is returned; anything else
+        under a used name is a UsageError. If the resource is not available, the run pauses. Not for use in a step,
+        because a recorded step does not run.
         """
         check_outside_steps("run.resources.enter() was called")
         self._agent.check_going_on()

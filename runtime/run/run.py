@@ -1,4 +1,4 @@
-"""What an agent sees of its run. Methods import what they do: an agent's file imports this for its annotations."""
+"""`Run`: the object that an agent gets. Methods import what they need, because every agent file imports this module."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ T = TypeVar("T")
 
 
 class Run(RunParameter, Generic[S]):
-    """A run of an agent over a workspace. Handed to the agent's function; lives as long as the process.
+    """A run of an agent over a workspace. The agent's function gets it; it is valid as long as the process.
 
-    `state` is the agent's own, of the type given to `@agent(state=...)`. Change it only inside a scope (an item's
-    function, or one called with `run.scope`): the changes are kept when the scope commits, and undone if it fails.
+    `state` has the type that was given to `@agent(state=...)`. Change it only inside a scope: in an item's function, or
+    one called with `run.scope`. A commit of the scope keeps the changes, a failure undoes them.
     """
 
     def __init__(self, session: Session, pool: Pool, offer: Offer):
@@ -51,12 +51,12 @@ class Run(RunParameter, Generic[S]):
 
     @property
     def agent(self) -> str:
-        """The path of this agent in the tree, `researcher/reader`; empty for the root."""
+        """The path of this agent in the tree, `researcher/reader`. Empty for the root agent."""
         return self._session.path
 
     @property
     def attempt(self) -> int:
-        """1 at the first start, one more at every later one."""
+        """The number of this start: 1 at the first."""
         return self._session.context.moment.attempt
 
     @property
@@ -66,13 +66,13 @@ class Run(RunParameter, Generic[S]):
 
     @property
     def instructions(self) -> str:
-        """What a person wrote as `instructions:` into pause.yaml when the last pause was over, or the empty text. It
-        stays, through crashes, until the next pause is over."""
+        """The `instructions:` that a person wrote into pause.yaml for the last pause that is over, or an empty text.
+        Kept through crashes until the next pause is over."""
         return self._session.context.moment.instructions
 
     @property
     def folder(self) -> str:
-        """Where the workspace lies."""
+        """The folder or URL of the workspace."""
         return self._session.store.url
 
     @property
@@ -85,9 +85,9 @@ class Run(RunParameter, Generic[S]):
         self._session.live.value = value
 
     async def plan(self, title: str | None, items: Sequence[str]) -> None:
-        """Write a heading and open items into todo.md, once. A later call with equal arguments does nothing, whatever
-        people have made of the plan since. AgentError for another one while todo.md has items, a person's too: guard
-        the call with `if not run.todo.items:`, and add to a plan with `run.todo.add`."""
+        """Write a heading and open items into todo.md, once. A later equal call does nothing, whatever people have
+        changed in the plan since. AgentError for a different plan while todo.md has items, also those of a person. So
+        call it behind `if not run.todo.items:`, and add items with `run.todo.add`."""
         await todolist.write(self._session, title, items)
 
     @overload
@@ -95,28 +95,28 @@ class Run(RunParameter, Generic[S]):
     @overload
     async def scope(self, name: str, function: Callable[..., T], *args: Any) -> T: ...
     async def scope(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
-        """Call `function(*args)` as a scope: what it does commits as one, and once it has, its recorded result is
-        the answer. Names are unique within a run."""
+        """Call `function(*args)` as a scope, which commits as one. Once it has committed, an equal call returns its
+        recorded result. Names are unique within a run."""
         return await self._session.run_scope(name, function, args)
 
     async def output(self, name: str, content: str | bytes) -> str:
-        """Write `outputs/NAME` in the agent's folder, atomically and durably; its hash is recorded when the scope
-        commits. Returns the path within the workspace. Writing it again replaces it. A version that another program has
-        put there is kept as `NAME.rejected.EXT`."""
+        """Write `outputs/NAME` in the agent's folder, atomically and durably. The commit of the scope records its hash.
+        Returns the path within the workspace. A second call replaces the file. A version from another program is kept
+        as `NAME.rejected.EXT`."""
         from ...workspace.base import check_path
 
         session = self._session
         session.open_scope("run.output()")
         path = session.folder + check_path(f"outputs/{name}")
         data = content.encode() if isinstance(content, str) else bytes(content)
-        session.journal.flush()  # it can be seen, so nothing it was made of may be lost
-        await session.context.stopping.check_has_it()  # else it may take the place of what another owner has made
+        session.journal.flush()  # others can see the output, so the records before it must be durable
+        await session.context.stopping.check_has_it()  # else it could replace an output of a new owner
         scope = session.open_scope("run.output()")  # it may have ended meanwhile
         scope.outputs[name] = session.context.outputs.write(session.recorded, name, path, data)
         return path
 
     async def progress(self, value: Any) -> None:
-        """Save how far a long step has come; its next attempt finds it in `run.saved_progress`. Only inside a step."""
+        """Save the progress of a long step; its next attempt reads it from `run.saved_progress`. Only inside a step."""
         from ..engine import current_call
 
         call = current_call.get()
@@ -126,7 +126,7 @@ class Run(RunParameter, Generic[S]):
 
     @property
     def saved_progress(self) -> Any:
-        """What an earlier attempt of this step saved last, or None."""
+        """The value that an earlier attempt of this step saved last, or None."""
         from ..engine import current_call
 
         call = current_call.get()
@@ -135,8 +135,8 @@ class Run(RunParameter, Generic[S]):
         return None if saved is None else msgspec.json.decode(saved)
 
     def refer(self, reference: str) -> None:
-        """Say that the run needs what lies at `reference`: a path, from the workspace or absolute, an http address, or
-        any URL that fsspec opens. At each later start it is looked whether it is there; if not, the run pauses."""
+        """Declare that the run needs what is at `reference`: a path (relative to the workspace, or absolute), an http
+        address, or any URL that fsspec opens. Each later start checks that it exists; if not, the run pauses."""
         from .referring import refer
 
         if not isinstance(reference, str) or not reference:
@@ -144,28 +144,28 @@ class Run(RunParameter, Generic[S]):
         refer(self._session.context.workspace, reference)
 
     async def checkpoint(self) -> None:
-        """Write a checkpoint now, at a milestone: `satchel resume --from-checkpoint` goes back to the last one before a
-        stop by force. An item whose text in todo.md has a line `milestone: true` gets one when it is done."""
+        """Write a checkpoint now, at a milestone. After a forced stop `satchel resume --from-checkpoint` returns to the
+        last one before it. An item in todo.md with a line `milestone: true` gets one when it is done."""
         self._session.journal.flush()
         self._session.context.workspace.checkpoint("milestone")
 
     async def spawn(self, agent: Agent, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Run a sub-agent, `agent(run, *args, **kwargs)`, and return what it returns. Its plan, state, scopes and files
-        are its own, in `agents/NAME/`; several may be at work at once (`asyncio.gather`), to any depth.
+        """Run a sub-agent, `agent(run, *args, **kwargs)`, and return its result. It has its own plan, state, scopes and
+        files in `agents/NAME/`. Several may run at once (`asyncio.gather`), to any depth.
 
-        Once it has returned, its recorded result is the answer, as long as the arguments are equal; with other ones it
-        is entered again, its finished items not visited. An exception of it is raised here. Names are unique within
-        the agent that spawns; letters, digits, `-` and `_`.
+        Once it has returned, an equal call returns its recorded result. A call with other arguments enters it again,
+        without its finished items. Its exception is raised here. Names are unique within the spawning agent: letters,
+        digits, `-` and `_`.
         """
         from .spawning import spawn
 
         return await spawn(self._session, agent, name, args, kwargs)
 
     def prompt(self, name: str, /, **values: Any) -> Prompt:
-        """The text of `prompts/NAME.md` in the workspace, with `values` put into its places `{{name}}`.
+        """The text of `prompts/NAME.md` in the workspace, with `values` in place of `{{name}}`.
 
-        Its version, the start of the file's SHA-256, is recorded with the step that reads it, or that gets it whole as
-        an argument.
+        Its version is the start of the file's SHA-256. It is recorded with the step that reads it, or that gets the
+        whole text as an argument.
         """
         from ..engine import current_call
         from ..steps import prompt
@@ -176,8 +176,8 @@ class Run(RunParameter, Generic[S]):
         return made
 
     async def sleep(self, duration: float | timedelta | datetime) -> None:
-        """Wait for so many seconds, or until a time. The wait is kept: a long one ends the process (`sleeping`) and
-        goes on when the run is resumed after its end; one that is over is not waited for again."""
+        """Wait for so many seconds, or until a time. The wait is recorded: a long one ends the process (`sleeping`),
+        and a finished one is not repeated."""
         from .sleeping import sleep
 
         await sleep(self._scope("run.sleep()"), duration)
@@ -187,14 +187,16 @@ class Run(RunParameter, Generic[S]):
         context: Any = None, expires: float | timedelta | datetime | None = None, default: Any = None,
         wait_for: float = 10.0,
     ) -> Answer:  # fmt: skip
-        """Ask a person, and return the answer: one of `choices`, or what a JSON Schema describes, or any text.
+        """Ask a person and return the answer: one of `choices`, a value that fits the JSON `schema`, or any text.
 
-        The question is a file in `approvals/`; the answer is typed into it, or given with `satchel answer`. It is on
-        record before this returns, and stays the answer however often the scope is begun anew; equal are questions
-        with the same words, choices, schema and `context`, in the same scope. After `wait_for` seconds the run stops,
-        `waiting`, and no process is needed. Once the question `expires` (in so many seconds, or at a time) `default`
-        is the answer. Under `satchel serve` it stops at once if nothing else is at work: other runs
-        wait for their turn. A second equal call in one scope is a question of its own. Not for the inside of a step.
+        The question is a file in `approvals/`. A person types the answer into it or uses `satchel answer`. The answer
+        is on record before this returns, and stays the answer however often the scope is entered again. Questions are
+        equal if text, choices, schema and `context` are equal in the same scope; a second equal call in one scope is a
+        question of its own.
+
+        After `wait_for` seconds the run stops as `waiting`, without a process. Under `satchel serve` it stops at once
+        if nothing else runs. When the question `expires` (after so many seconds, or at a time), `default` is the
+        answer. Not for use in a step.
         """
         from .ask import Asking, ask
 
@@ -202,24 +204,24 @@ class Run(RunParameter, Generic[S]):
         return await ask(self._scope("run.ask()"), asking)
 
     async def pause(self, reason: str = "manual", *, resume: Resume = "continue") -> None:
-        """Let the whole run stop, as a pause.yaml does: what is at work is finished, and nothing more is begun. This
-        call itself stops, unless it is in a part that must not be interrupted; then the end of that does.
+        """Pause the whole run, as a pause.yaml does: running work finishes, and nothing more begins. This call stops
+        here, or at the end of an uninterrupted block.
 
-        It is asked once: when the run is gone on with, an equal call in the same scope returns at once. `reason` is
-        what people are told. `resume` is how it is to go on: `continue`; `restart_step`, what was cut off begins anew;
-        or `await_instructions`, not before a person has left some (`run.instructions`).
+        It asks once: after the run has resumed, an equal call in the same scope returns at once. `reason` is shown to
+        people. `resume` says how the run resumes: `continue`; `restart_step`, which repeats what was cut off from its
+        beginning; or `await_instructions`, not before a person has written some (`run.instructions`).
         """
         from .pausing import pause
 
         await pause(self._scope("run.pause()"), reason, resume)
 
     def spend(self, *, tokens: int = 0, usd: float = 0.0) -> None:
-        """Put on record what something has cost, against `budget:` of workspace.yaml. From any thread.
+        """Record a cost against `budget:` of workspace.yaml. May be called from any thread.
 
-        In a step it counts each time the step really runs, and is durable with the step's result. Outside one it is
-        known as a call is, by its scope, its amounts and how many equal ones came before, so that an item that is
-        entered again does not pay twice. Once the budget is used up no step or item begins any more, and the run is
-        paused. UsageError for a negative amount, or none at all.
+        In a step it counts each time the step really runs, and is durable with the step's result. Elsewhere it is
+        identified by its scope, its amounts and the number of equal ones before it, so an item that is entered again
+        does not pay twice. When the budget is used up, no step or item begins, and the run pauses. UsageError for a
+        negative amount, or no amount.
         """
         from ..engine import ScopeRun, current_call
         from ..limits import budget
@@ -231,13 +233,13 @@ class Run(RunParameter, Generic[S]):
         elif isinstance(scope, ScopeRun):
             at, counts = scope, scope.spent
         else:
-            at, counts = self._session.root, None  # a thread of the agent's own, that does not know where it is
+            at, counts = self._session.root, None  # a thread of the agent that has no scope
         self._session.context.limits.spend(at.agent.path, at.key, tokens, usd, counts)
 
     @asynccontextmanager
     async def uninterrupted(self, name: str) -> AsyncIterator[None]:
-        """What is in the body is not interrupted: a stop waits for its end. `name` says what is waited for. Not
-        guaranteed: anything against a second signal, a kill, or a power failure."""
+        """A stop waits for the end of this block. `name` is shown as what it waits for. Not guaranteed: anything
+        against a second signal, a kill, or a power failure."""
         scope = self._scope("run.uninterrupted()")
         with scope.busy(), self._session.context.stopping.drain.held(name):
             yield

@@ -1,4 +1,4 @@
-"""`run.sleep`: a wait that survives the process. To its scope it is a step, whose result is that the time is over."""
+"""`run.sleep`: a wait that survives the process. For its scope it is a step whose result is that the time is over."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from ..engine import Call, ScopeRun, Suspended, Suspension
 from ..steps import Step
 
 _IN_PROCESS = 10.0
-"""Seconds that a process stays for."""
+"""Up to so many seconds the process waits itself."""
 
 
 _CLOSE = 1.0
-"""Seconds by which the lengths of two waits until a time may differ for them to be the same one."""
+"""Two waits until a time are the same if their lengths differ by fewer seconds."""
 
 
 class _Kept(Struct, omit_defaults=True):
-    """What is on record of a wait: as its progress, and, once it is over, as its result."""
+    """The record of a wait: its progress, and its result once it is over."""
 
     until: str  # UTC, ISO 8601
     wait: str  # its identity
-    seconds: float | None = None  # of a wait until a time: how far away that was when it began
+    seconds: float | None = None  # of a wait until a time: how far away it was at the beginning
 
 
 _kept = decoder(_Kept)
 
 
 async def sleep(scope: ScopeRun, duration: float | timedelta | datetime) -> None:
-    """Return when the time is over. A wait is known by its scope, its length or end, and how many equal ones came
-    before it. One until a time is also the same if that is as far away as it was: `datetime.now() + hour` is another
-    time at each start, and a run that waited for each would never end."""
+    """Return when the time is over. A wait is identified by its scope, its length or end, and the number of equal ones
+    before it. A wait until a time is also the same if that time is as far away as before: `datetime.now() + hour` is
+    another time at each start, and a run that waited for each would never end."""
     end = _end(duration)
     kept = _Kept(time_text(end), str(duration))
     if isinstance(duration, datetime):
@@ -49,7 +49,7 @@ async def sleep(scope: ScopeRun, duration: float | timedelta | datetime) -> None
 
 
 def _known(scope: ScopeRun, wait: str, seconds: float) -> str:
-    """The identity of the wait that an earlier attempt has begun and this one has not called, if it is the same."""
+    """The identity of a wait that an earlier attempt began and this one has not called, if it is the same wait."""
     recorded = scope.recorded
     found = {key: value for key, value in recorded.progress.items() if key[0] == SLEEP}
     found |= {key: done.result for key, done in recorded.done.items() if key[0] == SLEEP}
@@ -70,7 +70,7 @@ class _Sleep(Step[Any]):
         self._kept = kept
 
     async def perform(self, call: Any) -> Any:
-        """Wait for what is left of it: here if that is not long, else with no process."""
+        """Wait for the rest: in this process if it is short, else without a process."""
         assert isinstance(call, Call)
         scope, context = call.scope, call.scope.context
         saved = scope.recorded.progress.get(call.key)

@@ -1,4 +1,4 @@
-"""Sub-agents: each with a plan, a state and a folder of its own, in the journal of the whole tree."""
+"""`run.spawn`: sub-agents, each with its own plan, state and folder, in the journal of the run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 
 
 async def spawn(session: Session, agent: Agent, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run `agent` as the sub-agent `name` of `session`'s, or answer with its recorded result."""
+    """Run `agent` as the sub-agent `name` of `session`, or return its recorded result."""
     if not isinstance(agent, Agent):
         raise UsageError(f"run.spawn() takes an agent, not {agent!r}", remedy="decorate the function with @agent")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
@@ -57,7 +57,7 @@ async def _run(
     session: Session, scope: ScopeRun, agent: Agent, begun: AgentBegun | None, path: str,
     args: tuple[Any, ...], kwargs: dict[str, Any], codec: Codec,
 ) -> bytes:  # fmt: skip
-    """Enter the agent; what it returns, as it is recorded."""
+    """Enter the agent and return its result as it is recorded."""
     context = session.context
     for needed in agent.resources:
         if needed.name not in session.run.resources:
@@ -86,11 +86,11 @@ async def _run(
         raise
     except asyncio.CancelledError as error:
         if context.stopping.suspension:
-            raise Suspended from error  # the caller's scope is stopped, too, whatever it makes of that
+            raise Suspended from error  # the caller's scope stops too, even if it catches this
         raise
     except Exception as error:
         if context.stopping.suspension:
-            raise Suspended from error  # it has made something of its own of it
+            raise Suspended from error  # it has raised an error of its own instead
         session.journal.add(AgentEnded(agent=path, error=describe(error, session.store.url)))
         session.journal.flush()
         raise
@@ -104,12 +104,12 @@ async def _run(
 
 
 async def _outcome(child: Session, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What the agent returns or raises, in a task of its own. If the wait for it is cancelled, it is abandoned, and
-    cancelled itself if that is a person's wish or comes twice."""
+    """What the agent returns or raises, in a task of its own. If the wait for it is cancelled, the agent is abandoned;
+    a person's request or a second cancellation also cancels its task."""
     begun = asyncio.Event()
 
     async def call() -> Any:
-        await begun.wait()  # an eager task would run before anybody could cancel it
+        await begun.wait()  # an eager task would run before it could be cancelled
         return await child.call(*args, **kwargs)
 
     task = child.task = asyncio.create_task(call(), name=child.path)
@@ -132,7 +132,7 @@ async def _outcome(child: Session, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 def _scope_of(session: Session, name: str) -> ScopeRun:
-    """The scope of `session` that the call is made in."""
+    """The scope of `session` that contains the call."""
     check_outside_steps(f"the agent {name!r} was spawned")
     scope = session.scope or session.root
     if current_scope.get() is not scope:
@@ -146,7 +146,7 @@ def _scope_of(session: Session, name: str) -> ScopeRun:
 
 
 def _bound(agent: Agent, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments by parameter, the run apart: a default that is spelled out is not another argument."""
+    """The arguments by parameter, without the run. A default that is written out is the same argument."""
     signature = inspect.signature(agent.function)
     try:
         bound = signature.bind(None, *args, **kwargs)

@@ -1,4 +1,4 @@
-"""`@step`: what a call is given, what it returns, how often it is tried, and what it streams."""
+"""`@step`: arguments and results of a call, retries, prompts, and streamed answers."""
 
 from typing import TYPE_CHECKING
 

@@ -1,6 +1,6 @@
-"""`@step`: functions whose results are kept.
+"""`@step`: functions whose results are recorded.
 
-Inside a run a call goes to the scope at work (engine/scope.py); outside it is the plain function.
+Inside a run a call goes to the current scope (engine/scope.py). Outside it is the plain function.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ R = TypeVar("R")
 class Scope(Protocol):
     """What a step needs of the scope it is called in (engine/scope.py)."""
 
-    was_stopped: bool  # one of its calls has raised because the agent is to stop
+    was_stopped: bool  # one of its calls has raised because the agent must stop
 
     def stop(self) -> None: ...
 
@@ -36,29 +36,30 @@ class Scope(Protocol):
 
 
 class RunParameter:
-    """The base of `Run`: a parameter of a step that is annotated with it receives the run."""
+    """The base of `Run`. A parameter with this annotation receives the run."""
 
 
 current_scope: ContextVar[Scope | None] = ContextVar("current_scope", default=None)
 """The scope that calls made here belong to; None outside a run. Tasks and threads inherit it."""
 
 runs_going: set[object] = set()
-"""The runs of this process that have not ended. Changed by adding and discarding only, since each has its thread."""
+"""The runs of this process that have not ended. Changed only by adding and discarding, because each has its own
+thread."""
 
 MODEL = "model"
 """The parameter of a step that receives the name of a fallback model."""
 
 Key = NewType("Key", str)
-"""The type of a parameter of an effect that receives the idempotency key, whatever it is called and wherever it is."""
+"""The type of a parameter that receives the idempotency key of an effect, whatever its name and place."""
 
 KEY = "key"
-"""The same of a parameter without that type, by its name."""
+"""The name of a parameter that receives the key without that type."""
 
 
 class Step(Generic[R]):
-    """A function whose result is kept: an equal call after a crash is answered from there.
+    """A function whose result is recorded: after a crash an equal call returns it.
 
-    May be repeated until its result is durable, so it should change nothing outside; that is what an effect is for.
+    The function may run again until its result is durable, so it should change nothing outside. Use an effect for that.
     """
 
     is_effect = False
@@ -68,7 +69,7 @@ class Step(Generic[R]):
 
     @property
     def needs_person(self) -> bool:
-        """Only a person can say whether an effect in doubt has happened: a start can neither verify nor repeat it."""
+        """Only a person can say whether an effect in doubt has happened: it has no `verify` and is not idempotent."""
         return self.verify is None and not self.idempotent
 
     def __init__(
@@ -79,7 +80,7 @@ class Step(Generic[R]):
         self.name = str(name or getattr(function, "__name__", "step"))
         self.retry, self.on_partial, self.fallback = retry, on_partial, tuple(fallback)
         self.is_async = declared.is_async(function)
-        # Equal for a closure, a partial or an object that is made anew.
+        # Equal for a closure, a partial or an object that is made again.
         self.code = getattr(inspect.unwrap(declared.function_of(function)), "__code__", function)
         self.__wrapped__, self.__doc__, self.__name__ = function, function.__doc__, self.name
         self.__module__ = function.__module__
@@ -87,7 +88,7 @@ class Step(Generic[R]):
 
     @property
     def shape(self) -> _Shape:
-        """What the signature says. Looked at only at the first call, when all names in annotations are defined."""
+        """The signature. Read at the first call, when all names in annotations are defined."""
         if self._shape is None:
             self._shape = _Shape(self)
         return self._shape
@@ -98,19 +99,19 @@ class Step(Generic[R]):
         return self.outside(args, kwargs) if scope is None else scope.call(self, args, kwargs)
 
     def outside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call where nothing is known of a run."""
+        """A call outside a run."""
         return self.function(*args, **kwargs)
 
     async def perform(self, call: Any) -> Any:
-        """Do what a call of this asks for, when it is not answered from the record."""
+        """Run the function, for a call without a recorded result."""
         scope: Scope = call.scope
         return await scope.perform(call)
 
     async def recheck(self, call: Any, done: Any) -> None:
-        """Find out whether what is on record is so. Only effects can."""
+        """Verify a recorded result again. Only effects can."""
 
     def ask_again(self, call: Any, error: UsageError) -> None:
-        """A recorded answer of a person can't be used. Only effects have such answers."""
+        """Ask again, because a recorded answer of a person can't be used. Only effects have such answers."""
         raise error
 
     def __repr__(self) -> str:
@@ -118,7 +119,7 @@ class Step(Generic[R]):
 
 
 class _Shape:
-    """A step's signature: which parameters identify a call, which the runtime fills in, what comes back."""
+    """The signature of a step: which parameters identify a call, which Satchel fills in, and the type of the result."""
 
     def __init__(self, step: Step[Any]):
         function, name = step.function, step.name
@@ -168,7 +169,7 @@ class _Shape:
         return bound.arguments
 
     def decode(self, encoded: bytes) -> dict[str, Any]:
-        """Recorded arguments, as the types they are annotated with. UsageError if they are not of this signature."""
+        """Recorded arguments as their annotated types. UsageError if they do not fit this signature."""
         try:
             recorded = msgspec.json.decode(encoded, type=dict[str, msgspec.Raw])
         except msgspec.ValidationError as error:
@@ -180,7 +181,7 @@ class _Shape:
         return {name: found[name] if name in found else self.defaults[name] for name in known}
 
     def unbind(self, arguments: dict[str, Any], injected: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """What the function is called with. `injected` is what the runtime fills in."""
+        """The arguments for the function. `injected` is what Satchel fills in."""
         if self.names is not None:
             return (), {**arguments, **injected}
         signature, whole = self._whole if injected else self.signature, {**arguments, **injected}
@@ -189,7 +190,7 @@ class _Shape:
 
 
 def _default(parameter: inspect.Parameter) -> Any:
-    """What it is if a call does not say; `Parameter.empty` if each has to."""
+    """The default of a parameter, or `Parameter.empty`."""
     if parameter.kind is parameter.VAR_POSITIONAL:
         return ()
     return {} if parameter.kind is parameter.VAR_KEYWORD else parameter.default
@@ -202,7 +203,7 @@ def key_parameter(hints: Mapping[str, Any], parameters: Container[str]) -> str |
 
 
 def run_parameter(hints: dict[str, Any]) -> str | None:
-    """The parameter that receives the run, by what `typing.get_type_hints` says of a function."""
+    """The parameter that receives the run, according to `typing.get_type_hints` of a function."""
     return next((name for name, hint in hints.items() if _is_run(hint) and name != "return"), None)
 
 
@@ -228,14 +229,15 @@ def step(
     name: str | None = None, retry: Retry | None = None, on_partial: OnPartial = "continue",
     fallback: Sequence[str] = (),
 ) -> Any:  # fmt: skip
-    """Make a function a step, sync or async: once it has returned, its result is on the storage.
+    """Make a sync or async function a step: when it returns, its result is durable in the storage.
 
-    A call is known by its scope, `name`, arguments, and how many equal calls came before it in that scope. Arguments
-    and result must be JSON-serialisable; the result comes back as the annotated type. A parameter annotated `Partial`
-    makes it a streamed step, one annotated `Run` receives the run. `on_partial`: what to do with an answer that was cut
-    off: `continue` from it, `restart`, or `accept` it, marker appended, as the result. `fallback` names models that are
-    asked in order, through the parameter `model`, when the call fails otherwise for good. Not guaranteed: that the
-    function runs only once.
+    A call is identified by its scope, `name`, arguments, and the number of equal calls before it in that scope.
+    Arguments and result must be JSON-serialisable; the result has the annotated type. A parameter annotated `Partial`
+    makes it a streamed step; one annotated `Run` receives the run.
+
+    `on_partial` says what to do with a text that was cut off: `continue` from it, `restart`, or `accept` it as the
+    result, with the marker appended. `fallback` names models to try in order, through the parameter `model`, when the
+    call has failed for good. Not guaranteed: that the function runs only once.
     """
     if function is None:
         return lambda function: step(function, name=name, retry=retry, on_partial=on_partial, fallback=fallback)  # type: ignore[call-overload]

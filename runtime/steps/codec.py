@@ -1,7 +1,7 @@
 """The user's values as JSON and back: arguments, results, and the agent's state.
 
-msgspec does the work; pydantic models (2.11 or newer) are recognised when the user's code has imported pydantic, and
-written by their fields' own names. What comes back has the annotated type, at the first call as at a re-entry, so that
+msgspec does the work. pydantic models (2.11 or newer) are recognised if the user's code has imported pydantic, and are
+written with their own field names. A decoded value has the annotated type at the first call and at a re-entry, so that
 a type can't change only after a crash.
 """
 
@@ -42,14 +42,14 @@ _quick = msgspec.msgpack.Encoder()
 
 
 DEPTH = 90
-"""So many lists and objects may be inside each other: the files that show a value have a few around it, and what reads
-them back stops at 100, or where the stack of the process ends."""
+"""How deep lists and objects may be nested. The files that show a value add a few levels, and readers stop at 100 or at
+the end of the stack."""
 
 _TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 _LISTS = bytes.maketrans(b"{}", b"[]")
 _OTHERS = bytes(each for each in range(256) if each not in b"[]{}")
 _NOT_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
-"""The beginning of such a number in msgpack. Other values may have these bytes, too."""
+"""How such a number begins in msgpack. Other values may contain these bytes, too."""
 
 _UNFIT = (TypeError, NotImplementedError, UnicodeEncodeError, ValueError, OverflowError, RecursionError)
 
@@ -60,17 +60,17 @@ def canonical(value: Any, what: str) -> bytes:
 
 
 def encode(value: Any, what: str) -> bytes:
-    """JSON to keep. NotSerializable names the place, as in `what.items[3].when`."""
+    """JSON to record. NotSerializable names the place, as in `what.items[3].when`."""
     return check_depth(_encode(_plain, value, what), what)
 
 
 def encode_of_any_depth(value: Any, what: str) -> bytes:
-    """JSON to compare. What is kept of it is checked for its depth."""
+    """JSON to compare. The depth of the recorded part is checked separately."""
     return _encode(_plain, value, what)
 
 
 def unchecked(value: Any, what: str) -> bytes:
-    """JSON to compare. What is kept of it is checked by `check_depth`, and by `check_numbers` if it has a `null`."""
+    """JSON to compare. The recorded part is checked by `check_depth`, and by `check_numbers` if it contains `null`."""
     try:
         return _plain.encode(value)
     except _UNFIT as error:
@@ -78,8 +78,8 @@ def unchecked(value: Any, what: str) -> bytes:
 
 
 def fingerprint(value: Any) -> bytes | None:
-    """Bytes that are the same while the value is: msgpack, which costs a fifth of JSON where most of it is text. None
-    if msgspec does not know the value by itself: then it would cost as much."""
+    """Bytes that are equal while the value is equal: msgpack, which costs a fifth of JSON for values that are mostly
+    text. None if msgspec does not know the type itself, because then it would cost as much."""
     try:
         return _quick.encode(value)
     except _UNFIT:
@@ -87,7 +87,8 @@ def fingerprint(value: Any) -> bytes | None:
 
 
 def check_numbers(value: Any, what: str) -> None:
-    """NotSerializable if a number in it is not finite. JSON has `null` for that, msgpack the number itself."""
+    """NotSerializable if the value contains a number that is not finite. JSON has `null` for it, msgpack the number
+    itself."""
     try:
         is_suspect = _NOT_FINITE.search(_packed.encode(value)) is not None
     except _UNFIT:  # an integer of more than 64 bits
@@ -98,7 +99,7 @@ def check_numbers(value: Any, what: str) -> None:
 
 
 def check_depth(data: bytes, what: str, *, around: int = 0) -> bytes:
-    """Returns the JSON. NotSerializable if with `around` levels around it it is nested too deep to be read back."""
+    """Return the JSON. NotSerializable if it is nested too deep to be read back with `around` levels around it."""
     if data.count(b"[") + data.count(b"{") + around <= DEPTH:
         return data
     left = _TEXT.sub(b"", data).translate(_LISTS, _OTHERS)
@@ -125,7 +126,7 @@ def _unkept(value: Any, what: str, error: Exception) -> NotSerializable:
 
 
 def _faults(value: Any, place: str, depth: int) -> Iterator[tuple[str, str]]:
-    """Where in `value` something is not JSON, and what."""
+    """The places in `value` that are not JSON, and why."""
     if depth > DEPTH:
         yield place, f"it is nested more than {DEPTH} deep, or contains itself"
     elif isinstance(value, float):
@@ -169,7 +170,7 @@ def _is_leaf(value: Any) -> bool:
 
 
 def _pydantic(name: str) -> Any:
-    """A class of pydantic's, or no class at all: a program that has not imported it has no values of it."""
+    """A class of pydantic, or an empty tuple if the program has not imported pydantic: then it has no such values."""
     module = sys.modules.get("pydantic")
     return getattr(module, name) if module else ()
 
@@ -219,8 +220,8 @@ class Codec:
 
 
 def _foreign(kind: Any) -> type | None:
-    """A class somewhere in a type that neither msgspec nor pydantic can make of JSON. Found before a step runs: an
-    effect that has happened and can't be read back would be in doubt for ever."""
+    """A class within a type that neither msgspec nor pydantic can decode. Found before a step runs, because an effect
+    that has happened and can't be read back would be in doubt for ever."""
     from msgspec import inspect
 
     try:
@@ -246,7 +247,7 @@ ANY = Codec(Any, "the value")
 
 
 def result_codec(function: Callable[..., Any], name: str = "") -> Codec:
-    """What a scope or an agent returns comes back as the type its function is annotated with, as a step's does."""
+    """The result of a scope or an agent has the annotated type of its function, like that of a step."""
     try:
         kind = hints_of(function).get("return", Any)
     except (NameError, TypeError):

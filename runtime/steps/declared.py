@@ -1,4 +1,4 @@
-"""What a callable is declared as: a function, a bound method, a `functools.partial`, or an object with `__call__`."""
+"""The declaration of a callable: a function, a bound method, a `functools.partial`, or an object with `__call__`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def function_of(called: Callable[..., Any]) -> Callable[..., Any]:
-    """The function that says what `called` takes and returns."""
+    """The function that declares what `called` takes and returns."""
     called = _whole(called)
     if not _is_object(called):
         return called
@@ -19,13 +19,13 @@ def function_of(called: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def is_async(called: Callable[..., Any]) -> bool:
-    """Whether it is `async def`, so that what it returns is to be awaited."""
+    """Whether it is `async def`, so that its result must be awaited."""
     called = _whole(called)
     return inspect.iscoroutinefunction(type(called).__call__ if _is_object(called) else called)
 
 
 def hints_of(called: Callable[..., Any]) -> dict[str, Any]:
-    """The types of the parameters that a call has still to say, and of what it returns."""
+    """The types of the parameters that a call must still give, and of the result."""
     hints = typing.get_type_hints(function_of(called))
     if isinstance(called, functools.partial):
         left = inspect.signature(called).parameters

@@ -1,4 +1,4 @@
-"""`Partial`: what a streamed step writes its answer to, and where it finds what an earlier attempt had of it."""
+"""`Partial`: a streamed step writes its answer to it, and finds the text of an earlier attempt in it."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 OnPartial = Literal["continue", "restart", "accept"]
 RECOVERIES = 2
-"""So often in a row an answer is continued; then it is begun anew, lest a bad beginning stays for ever."""
+"""An answer is continued so many times in a row. Then it starts again, so that a bad beginning can't stay for ever."""
 
 _SYNC_SECONDS = 1.0
 
 
 class Partial:
-    """One streamed answer. Ask for it by annotating a parameter of a step with it.
+    """One streamed answer. A step gets it by annotating a parameter with it.
 
-    `recovered` is the text an earlier attempt of an equal call had got, or None; it may be empty. `marker` says when
-    and by what that attempt was cut off, and its `str()` is made for a prompt. `text` is the whole answer so far, the
-    recovered text included. What is written is in a file in partials/ soon after, within the 5% rule: a kill loses
-    what came in the last moments. Not guaranteed: what a power failure leaves of it; it is told from what is whole.
+    `recovered` is the text of an earlier attempt of an equal call, or None; it may be empty. `marker` says when and by
+    what that attempt was cut off; use `str(marker)` in a prompt. `text` is the whole answer so far, including the
+    recovered text. A file in partials/ follows within the 5% rule, so a kill loses only the last moments. Not
+    guaranteed: what a power failure leaves of it. Satchel recognises which part is whole.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Partial:
         self.file = PartialFile(store, behind, path, head, lambda: self.text)
 
     async def write(self, text: str) -> None:
-        """Add `text` to the answer; it is in the file before this returns, within the 5% rule."""
+        """Add `text` to the answer. The file has it before this returns, within the 5% rule."""
         if not isinstance(text, str):
             raise TypeError(f"a partial is text, not {type(text).__qualname__}")
         if self.ended:
@@ -83,7 +83,7 @@ class PartialFile:
         self.write()
 
     def write(self) -> None:
-        """Without a sync, so that it can follow nearly every token; with one about every second."""
+        """Writes without a sync, so that it can follow nearly every token; with a sync about every second."""
         from ...workspace.journal.records import now
         from ...workspace.views import partial_files as format
 
@@ -100,7 +100,7 @@ class PartialFile:
 
 
 def recover(store: Store, promoted: list[PartialPromoted], on_partial: OnPartial) -> tuple[str | None, Marker | None]:
-    """What the next attempt may see of the earlier ones: text and marker. The text is None if it is to begin anew."""
+    """The text and marker of earlier attempts for the next one. The text is None if it must start again."""
     from ...workspace.views import partial_files as format
 
     if not promoted:

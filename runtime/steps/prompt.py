@@ -1,6 +1,6 @@
-"""Prompts as files: `prompts/NAME.md` of the workspace, with places for values, and a version that is recorded.
+"""Prompts as files: `prompts/NAME.md` with placeholders, and a recorded version.
 
-A place is written `{{name}}`, so that braces of JSON in a prompt mean nothing.
+A placeholder is `{{name}}`, so the braces of JSON in a prompt have no meaning.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _VERSION_DIGITS = 12
 
 
 class Prompt(str):
-    """A prompt, filled in. Given to a step as an argument, it leaves its name and version in the step's record."""
+    """A prompt with its values. If it is an argument of a step, the step's record has its name and version."""
 
     name: str
     version: str
@@ -31,8 +31,8 @@ class Prompt(str):
 
 
 def read(store: Store, name: str, values: dict[str, Any]) -> Prompt:
-    """The prompt called `name` with `values` in its places. UsageError if there is none, InvalidFile if it has a place
-    that no value was given for."""
+    """The prompt `name` with `values` in its placeholders. UsageError if there is no such prompt, InvalidFile if a
+    placeholder has no value."""
     path = check_path(f"{FOLDER}/{name}.md")
     try:
         data = store.read(path).data

@@ -1,4 +1,4 @@
-"""How often, and how patiently, a failed call is tried again."""
+"""When and how often a failed call is tried again."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _PASSING_STATUS = (408, 409, 425, 429)
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Exponential backoff with jitter. A server's `Retry-After` is obeyed when it asks for more.
+    """Exponential backoff with jitter. Obeys a server's `Retry-After` when it asks for more.
 
-    `attempts` in all; `first` and `longest` wait in seconds. A server that asks for more than `longest` puts the run to
-    sleep until then, with no process (`sleeping`). Not tried again: programming mistakes (a TypeError will
-    not go away), HTTP statuses that mean no (400, 401, 404, ...), and what is not one of `on`.
+    `attempts` in total; `first` and `longest` wait in seconds. If a server asks for more than `longest`, the run sleeps
+    until then, without a process. Not tried again: programming mistakes such as a TypeError, final HTTP statuses (400,
+    401, 404, ...), and errors that are not in `on`.
     """
 
     attempts: int = 3
@@ -37,12 +37,12 @@ class Retry:
 
     @classmethod
     def model(cls) -> Retry:
-        """For calls of a model: rate limits and overload pass, if one waits."""
+        """For calls of a model: six attempts, up to a minute apart, because rate limits and overload pass."""
         return cls(attempts=6, first=1.0, longest=60.0)
 
     @classmethod
     def tool(cls) -> Retry:
-        """For calls of a tool: soon, and not often."""
+        """For calls of a tool: three attempts, a short time apart."""
         return cls()
 
     def is_worth_it(self, error: BaseException) -> bool:
@@ -54,20 +54,20 @@ class Retry:
         return status is None or not 400 <= status < 500 or status in _PASSING_STATUS
 
     def too_long(self, error: BaseException) -> float | None:
-        """The seconds that a server has asked to wait, if that is longer than a process should stay for."""
+        """The seconds that a server asks to wait, if that is too long for a process to stay."""
         wait = retry_after(error)
         return wait if wait > self.longest and not is_mistake(error) else None
 
     def comes_back(self, error: BaseException, attempt: int) -> bool:
-        """Whether there is another attempt after attempt number `attempt` has raised `error`, now or after a sleep."""
+        """Whether another attempt follows, now or after a sleep, when attempt number `attempt` has raised `error`."""
         return self.too_long(error) is not None or (attempt < self.attempts and self._is_tried_again(error))
 
     def _is_tried_again(self, error: BaseException) -> bool:
         return self.is_worth_it(error) and self.too_long(error) is None
 
     async def run(self, once: Callable[[int], Awaitable[R]], failed: Callable[[BaseException, int], None]) -> R:
-        """`await once(attempt)` until it returns. `failed` is told of every attempt that raised; the last error is
-        raised."""
+        """Call `await once(attempt)` until it returns. Calls `failed` for every attempt that raised, and raises the
+        last error."""
         if self.attempts == 1:
             try:
                 return await once(1)
@@ -99,21 +99,21 @@ class Retry:
 
 
 A_DAY = 86_400.0
-"""Nobody is waited for longer, whatever a server says: then it is asked again."""
+"""No wait is longer, whatever a server says. After it the server is asked again."""
 
 ONCE = Retry(attempts=1)
-"""Of a step that says nothing of retries."""
+"""The default of a step."""
 
 
 def is_mistake(error: BaseException) -> bool:
-    """An error of the program, which no patience helps against."""
+    """A programming mistake, which a retry can't solve."""
     if isinstance(error, BaseExceptionGroup):
         return any(map(is_mistake, error.exceptions))
     return isinstance(error, _MISTAKES)
 
 
 def _status(error: BaseException) -> int | None:
-    """The HTTP status, as the errors of openai, anthropic, httpx, requests, aiohttp and urllib tell it."""
+    """The HTTP status in an error of openai, anthropic, httpx, requests, aiohttp or urllib."""
     for told in (error, getattr(error, "response", None)):
         for name in ("status_code", "status", "code"):
             if isinstance(status := getattr(told, name, None), int):
@@ -122,7 +122,7 @@ def _status(error: BaseException) -> int | None:
 
 
 def retry_after(error: BaseException) -> float:
-    """The seconds a server has asked to wait (RFC 9110, 10.2.3), at most a day; 0 if it has not."""
+    """The seconds that a server asks to wait (RFC 9110, 10.2.3), at most a day. 0 if it does not ask."""
     headers = getattr(getattr(error, "response", None), "headers", None) or getattr(error, "headers", None)
     if not headers:
         return 0.0

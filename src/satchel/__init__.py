@@ -60,7 +60,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Load what is asked for: `satchel stop` must not wait for what only a run needs."""
+    """Load a public name when it is first used, so that `satchel stop` need not load what only a run needs."""
     for home, names in _HOMES.items():
         if name in names:
             found = globals()[name] = getattr(importlib.import_module(f".{home}", __name__), name)

@@ -4,8 +4,8 @@ import sys
 
 
 def main() -> None:
-    """The entry point of the command line. Before anything slow is imported, it lets signals wait that ask a run to
-    stop: whoever listens for them later stops it cleanly."""
+    """The entry point of the command line. It first blocks the signals that ask a run to stop, before slow imports. The
+    code that later listens for them stops the run cleanly."""
     words = sys.argv[1:]
     if words[:1] in (["run"], ["resume"], ["serve"]):
         import signal
