@@ -72,13 +72,18 @@ class Commands(click.Group):
         if os.environ.get("NO_COLOR"):
             extra.setdefault("color", False)
         said, has_died = "", False
+        is_supervised = words[1:2] == ["--supervised"]
+        if is_supervised:  # before click, so that a refused option, too, is a last word and no crash
+            from ..supervision.child import lifeline
+
+            lifeline.begin(words[2])
         try:
             code = super().main(words, **extra)
         except Exception as error:
             code, said = tell(error, with_traceback="--traceback" in words), str(error)
             has_died = isinstance(error.__cause__, SystemExit)  # the agent's: to a supervisor that is a crash
         code = code if isinstance(code, int) else 0
-        if "--supervised" in words and not has_died:
+        if is_supervised and not has_died:
             from ..engine import uplink
 
             uplink.leave(code, said)

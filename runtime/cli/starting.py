@@ -10,7 +10,6 @@ import click
 
 from ...workspace.base import SatchelError, UsageError, times
 from ..control import Handle
-from ..engine import uplink
 from . import takeover
 from .options.place import find, json_option, workspace_argument
 from .options.wish import Command, Wish
@@ -73,27 +72,16 @@ def options(function: F) -> F:
 
 def start(command: Command, wish: Wish) -> int:
     """Start it, and wait for its end unless it is detached. Returns the exit code."""
-    if wish.supervised is not None:
-        _hold_lifeline(wish.supervised)
-    elif not wish.in_process:
-        return _beside(command, wish)
-    elif wish.detach:
-        raise UsageError("--detach and --in-process contradict each other", why="it takes another process")
-    elif wish.take_over:
-        takeover.confirm(find(wish.workspace))
+    if wish.supervised is None:
+        if not wish.in_process:
+            return _beside(command, wish)
+        if wish.detach:
+            raise UsageError("--detach and --in-process contradict each other", why="it takes another process")
+        if wish.take_over:
+            takeover.confirm(find(wish.workspace))
     from . import going  # with what shows how a run goes, which its supervisor need not load
 
     return going.go(command, wish)
-
-
-def _hold_lifeline(told: str) -> None:
-    fd, up, supervisor, patience = told.split(",")
-    uplink.hold(int(up), shares_slots=supervisor == "0")
-    from ..supervision.child import lifeline
-
-    lifeline.hold(int(fd), float(patience) if patience else None)
-    if supervisor != "0":
-        lifeline.name_supervisor(int(supervisor))
 
 
 def _beside(command: Command, wish: Wish) -> int:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ...workspace.base import InvalidFile, LeaseHeld, UsageError
+from ...workspace.base import InvalidFile, LeaseHeld, UsageError, arguments
 from ...workspace.formats import jsontext, yamltext
 from ...workspace.inspect import Remark, Report, lease, look_beside
 from ...workspace.journal.records import NOTHING
@@ -83,6 +83,10 @@ class Saying(NamedTuple):
 
 def answer(place: Place, said: Saying) -> Steps[Answering]:
     """Record it; or, while a process runs the workspace, write it into the file and wait until that process has it."""
+    for name, value in (("question", said.id), ("by", said.by), ("note", said.note)):
+        arguments.text(name, value)
+    if said.is_typed:
+        arguments.text("decision", said.decision)
     patience = _REMOTE_PATIENCE if place.store.abilities.remote else _PATIENCE
     until = time.monotonic() + patience
     written, is_first = False, True

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...workspace import transfer
-from ...workspace.base import urls
+from ...workspace.base import arguments, urls
 from ...workspace.inspect import Kind
 from ...workspace.transfer import Journey, Tell
 from . import storage
@@ -19,10 +19,12 @@ def carry(
     storage_options: Mapping[str, Any] | None,
 ) -> Journey:  # fmt: skip
     """Copy or move it to `to`."""
-    typed = os.fspath(to)
-    storage.use(urls.checked(typed), storage_options or {})
+    typed = arguments.place("to", to)
+    by = arguments.text("by", by or myself())
+    arguments.function("progress", progress)
+    storage.use(urls.checked(typed), storage_options)
     if urls.is_remote(typed):
         urls.check_protocol(urls.checked(typed))
     with transfer.destination(typed, place.store) as there:
         do = transfer.copy if kind == "copy" else transfer.move
-        return do(place.store, there, by=by or myself(), tell=progress or (lambda *_: None))
+        return do(place.store, there, by=by, tell=progress or (lambda *_: None))

@@ -11,7 +11,7 @@ import msgspec
 from ... import schemas
 from ...schemas import Where, dotted
 from ...workspace import journal
-from ...workspace.base import SatchelError, UsageError
+from ...workspace.base import SatchelError, UsageError, arguments
 from ...workspace.inspect import Look, define, duplicates, lease, look, rebuild
 from ...workspace.journal import records
 from ...workspace.journal.records import BadLine
@@ -74,6 +74,7 @@ class Tried:
 
 def check(place: Place, progress: Progress | None) -> Steps[Checked]:
     """Look at every file; again, if something is wrong that a process may just be writing."""
+    arguments.function("progress", progress)
     for number in range(_LOOKS):
         if number:
             yield from place.look_again(0.2)

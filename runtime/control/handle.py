@@ -100,13 +100,13 @@ class Handle(Look):
         again after a crash, and killed if it does not stop in time. Returns when the run has stopped.
 
         In the main thread: SIGINT and SIGTERM are passed on meanwhile. The process prints what `satchel run` prints;
-        `options` are such as "--quiet" and "--json". `tell` is told what becomes of it. `resume`: as `resume` does; the
-        other arguments are those of `run` and `resume`.
+        `options` say what of it: "--quiet", "--json", "--traceback". `tell` is told what becomes of it. `resume`: as
+        `resume` does; the other arguments are those of `run` and `resume`.
         """
         from . import starting
 
-        start = starting.Start(resume, accept_drift, drain_timeout, from_checkpoint, take_over, adopt)
-        return starting.supervise(self, start, options, tell)
+        start = starting.Start(resume, accept_drift, drain_timeout, from_checkpoint, take_over, adopt, options)
+        return starting.supervise(self, start, tell)
 
     def detach(
         self, *, resume: bool = False, accept_drift: bool = False, drain_timeout: float | None = None,
@@ -118,8 +118,8 @@ class Handle(Look):
         """
         from . import starting
 
-        start = starting.Start(resume, accept_drift, drain_timeout, from_checkpoint, take_over, adopt)
-        return starting.detach(self, start, options)
+        start = starting.Start(resume, accept_drift, drain_timeout, from_checkpoint, take_over, adopt, options)
+        return starting.detach(self, start)
 
     # Stopping it
 

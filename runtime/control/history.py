@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ...schemas import nearest
 from ...workspace import journal
-from ...workspace.base import SatchelError, UsageError
+from ...workspace.base import SatchelError, UsageError, arguments
 from ...workspace.inspect import define, look_beside
 from ...workspace.journal import records
 from ...workspace.journal.records import BadLine, Failure, Line, Output
@@ -60,6 +61,18 @@ def result(place: Place) -> Result:
 
 def log(place: Place, last: int | None, item: str | None, type: str | None) -> Iterator[Row]:
     """All records that can be read and are wanted, oldest first; then the error, if there is one."""
+    last = arguments.count("last", last, least=0)
+    item = item if item is None else arguments.text("item", item)
+    if type is not None and type not in RECORD_TYPES:
+        close = nearest(type, RECORD_TYPES) if isinstance(type, str) else None
+        raise UsageError(
+            f"there are no records of type {type!r}",
+            remedy=f"did you mean {close!r}?" if close else f"there are {', '.join(RECORD_TYPES)}",
+        )
+    return _log(place, last, item, type)
+
+
+def _log(place: Place, last: int | None, item: str | None, type: str | None) -> Iterator[Row]:
     store = place.store
     problem: SatchelError | None = None
     try:

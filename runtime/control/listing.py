@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
 
-from ...workspace.base import SatchelError, urls
+from ...workspace.base import SatchelError, arguments, urls
 from ...workspace.inspect import below, below_store, duplicates
 from ...workspace.store import AT_ONCE, Store, open_store
 from .opening import root_of
@@ -26,10 +26,11 @@ def ls(
     search has found it, and `same_run_id` names the others that have its run_id. `progress` is called with how many of
     how many were looked at. UsageError if `root` is no folder. Not guaranteed: that all are of one moment.
     """
-    typed = os.fspath(root)
-    store = root_of(typed, storage_options or {})
+    arguments.function("progress", progress)
+    typed = arguments.place("root", root)
+    store = root_of(typed, storage_options)
     there: list[Store | str] = (
-        [*below(urls.local(typed), with_moved=True)] if store is None else [*below_store(store, with_moved=True)]
+        [*below(typed, with_moved=True)] if store is None else [*below_store(store, with_moved=True)]
     )
     found: list[Standing] = []
     with ExitStack() as stack:

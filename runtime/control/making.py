@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from ...workspace.base import DEFINITION, SatchelError, UsageError, check_path, slug, urls
+from ...workspace.base import DEFINITION, SatchelError, UsageError, arguments, check_path, slug, urls
 from ...workspace.formats import definition, yamltext
 from ...workspace.store import Store
 from . import storage, template
@@ -39,20 +39,20 @@ def new(
     replace those of workspace.yaml, by name, or by names joined by dots. workspace.yaml is written last, so what is not
     whole is not a workspace; a failure leaves nothing behind. UsageError for what can't mean anything or is not free.
     """
-    typed, folder = os.fspath(source), urls.checked(os.fspath(to))
+    typed, folder = arguments.place("source", source), urls.checked(arguments.place("to", to))
+    chosen = arguments.mapping("settings", settings)
     if urls.is_remote(typed):
         raise UsageError("a template lies on this machine", path=typed,
                          remedy="copy its definition, code and documents into a folder")  # fmt: skip
-    found = template.find(urls.local(typed))
+    found = template.find(typed)
     run_id = f"{slug(found.name) or 'run'}-{secrets.token_hex(2)}"
     text = yamltext.set_value(found.definition(), ("run_id",), run_id)
-    text = template.with_settings(text, settings or {})
+    text = template.with_settings(text, chosen)
     files = [*found.files(), File(DEFINITION, text.encode(), None)]
     if urls.is_remote(folder):
-        _upload(reach(folder, storage_options or {}), files)
+        _upload(reach(folder, storage_options), files)
     else:
-        storage.use(folder, storage_options or {})
-        folder = urls.local(folder)
+        storage.use(folder, storage_options)
         _write(folder, files)
     return Made(folder, run_id, definition.parse(text).settings, found.name)
 

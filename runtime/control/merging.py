@@ -47,7 +47,7 @@ def merge(place: Place, side: Side | None, files: Files) -> Steps[Merging]:
     """Settle conflicts: all, or those of `files`. Without a `side` nothing is changed."""
     if side is not None and side not in get_args(Side):
         raise UsageError(f"{side!r} can't settle anything", path=place.url, remedy="write ours, theirs or edited")
-    given = [files] if isinstance(files, str | os.PathLike) else files
+    given = [files] if isinstance(files, str | bytes | os.PathLike) or not isinstance(files, Collection) else files
     paths = [_path(place, each) for each in given]
     noticed = yield from _notice(place)
     asked = [question.path for question in noticed.questions]
@@ -72,7 +72,7 @@ def merge(place: Place, side: Side | None, files: Files) -> Steps[Merging]:
 def _path(place: Place, file: Any) -> str:
     """The path of a file in the workspace."""
     if not isinstance(file, str | os.PathLike):
-        raise UsageError(f"{file!r} is not the path of a file", path=place.url)
+        raise UsageError(f"{file!r} is not the path of a file", path=place.url, remedy="give it as text, or a Path")
     return os.fspath(file).removeprefix(f"{place.url}/")
 
 

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...workspace.base import DEFINITION, UsageError, urls
+from ...workspace.base import DEFINITION, UsageError, arguments, urls
 from ...workspace.inspect import below, below_store, moved_file
 from ...workspace.store import Store, open_store
 from . import storage
@@ -33,25 +33,24 @@ def open(
     Raises UsageError for what can't be a workspace, and StorageFailed if a bucket does not answer. Not guaranteed: that
     there is a workspace. A folder without workspace.yaml is told by the first method that needs one.
     """
-    options = storage_options or {}
+    arguments.function("tell", tell)
     if url is None:
-        storage.use(".", options)
+        storage.use(".", storage_options)
         if not os.path.isfile(DEFINITION) and not os.path.isfile(moved_file.PATH):
             raise UsageError(
                 "the current folder is not a workspace", why=f"there is no {DEFINITION} in it",
                 remedy="name one, or look for some with `satchel ls`",
             )  # fmt: skip
         return Handle(open_store("."), "", tell)
-    typed = os.fspath(url)
-    path = urls.local(typed)
-    if os.path.isfile(path):
-        folder = os.path.dirname(path) or "."
-        remedy = f"name its folder: {shlex.quote(folder)}" if os.path.basename(path) == DEFINITION else None
+    typed = arguments.place("url", url)
+    if os.path.isfile(typed):
+        folder = os.path.dirname(typed) or "."
+        remedy = f"name its folder: {shlex.quote(folder)}" if os.path.basename(typed) == DEFINITION else None
         raise UsageError("is a file, and a workspace is a folder", path=typed, remedy=remedy)
     if patience is None:
-        storage.use(urls.checked(typed), options)
+        storage.use(urls.checked(typed), storage_options)
         return Handle(open_store(urls.checked(typed)), typed, tell, is_patient=True)
-    return Handle(reach(typed, options, patience), typed, tell)
+    return Handle(reach(typed, storage_options, arguments.seconds("patience", patience)), typed, tell)
 
 
 def open_all(
@@ -64,26 +63,29 @@ def open_all(
     be read is one of them, since it may hold a run: the first method that is called says why. UsageError if `root` is
     no folder. Not guaranteed: workspaces that come or go meanwhile.
     """
-    store = root_of(os.fspath(root), storage_options or {})
+    arguments.function("tell", tell)
+    typed = arguments.place("root", root)
+    store = root_of(typed, storage_options)
     if store is None:
-        folders = below(urls.local(os.fspath(root)))
+        folders = below(typed)
         return [Handle(open_store(folder), folder, tell, was_found=True) for folder in folders]
     return [Handle(each, each.url, tell, was_found=True) for each in below_store(store, is_live=True)]
 
 
-def root_of(typed: str, storage_options: Mapping[str, Any]) -> Store | None:
-    """The store that holds workspaces at a URL; None of a folder. UsageError if it is neither."""
+def root_of(typed: str, storage_options: Mapping[str, Any] | None) -> Store | None:
+    """The store that holds workspaces at a URL; None of a folder. UsageError if it is neither. `typed` is as
+    `arguments.place` returns it."""
     place = urls.checked(typed)
     if urls.is_remote(place):
         return reach(place, storage_options)
     storage.use(place, storage_options)
-    if not os.path.isdir(urls.local(place)):
-        is_file = os.path.exists(urls.local(place))
+    if not os.path.isdir(place):
+        is_file = os.path.exists(place)
         raise UsageError("is a file, not a folder" if is_file else "no such folder", path=typed)
     return None
 
 
-def reach(typed: str, storage_options: Mapping[str, Any], patience: float = PATIENCE) -> Store:
+def reach(typed: str, storage_options: Mapping[str, Any] | None, patience: float | None = PATIENCE) -> Store:
     """The store at a path or URL. What is wrong with the address or the credentials of a URL is told at once."""
     place = urls.checked(typed)
     storage.use(place, storage_options)

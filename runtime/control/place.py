@@ -35,7 +35,14 @@ class Place:
 
     def command(self, name: str, *words: str) -> str:
         """A command about this workspace, as the person who has named it can type it. Safe to print."""
-        return visible(shlex.join(["satchel", name, *([self.typed] if self.typed else []), *words]))
+        return visible(shlex.join(["satchel", name, *([self.named] if self.named else []), *words]))
+
+    @property
+    def named(self) -> str:
+        """As a command of this process can name it: as it was typed, if that still leads there, since the current
+        folder may be another one by now. Empty for the current folder."""
+        leads_there = urls.is_remote(self.typed) or os.path.realpath(self.typed or ".") == self.url
+        return self.typed if leads_there else self.url
 
     def store_of_a_run(self) -> Store:
         """The store for a run, which bears with a storage that does not answer for a while, as a person at a terminal

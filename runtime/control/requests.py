@@ -48,11 +48,16 @@ def until_text(until: str | datetime | timedelta | None) -> str:
     now = datetime.now(UTC)
     if not isinstance(until, str | datetime | timedelta):
         raise UsageError(f"{until!r} is not a time", remedy="give a datetime, a timedelta, or a text as `45m`")
-    if isinstance(until, timedelta):
-        found = now + until
-    else:
-        found = times.moment_after(until, now) if isinstance(until, str) else until
-    return time_text(found.astimezone(UTC))
+    try:
+        if isinstance(until, timedelta):
+            found = now + until
+        else:
+            found = times.moment_after(until, now) if isinstance(until, str) else until
+        return time_text(found.astimezone(UTC))
+    except OverflowError:
+        raise UsageError(
+            f"{until!r} is too far away", remedy="leave it out: the pause then lasts until you resume"
+        ) from None
 
 
 def ask(place: Place, request: PauseRequested, *, wait: bool) -> Steps[Stopping]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from ...workspace.base import UsageError, decode
+from ...workspace.base import UsageError, arguments, decode
 from ...workspace.formats import yamltext
 from ...workspace.inspect import look_beside
 from ...workspace.people.inbox import inbox
@@ -52,7 +52,7 @@ def _packed(content: Any, as_message: bool) -> _Parcel:
     if isinstance(content, str):
         return _wrapped(content, as_message, "")
     if isinstance(content, os.PathLike):
-        return _file(os.fspath(content), as_message)
+        return _file(arguments.place("a file to send", content), as_message)
     if as_message:
         raise UsageError("is data, and a message is a text", path=type(content).__name__)
     try:
@@ -67,8 +67,11 @@ def _file(path: str, as_message: bool) -> _Parcel:
         raise UsageError("is a folder", path=path, remedy="name the files in it")
     if not os.path.exists(path):
         raise UsageError("no such file", path=path, remedy="to send it as a text, write it to `satchel send WS -`")
-    with open(path, "rb") as file:
-        data = file.read(inbox.LIMIT + 1)
+    try:
+        with open(path, "rb") as file:
+            data = file.read(inbox.LIMIT + 1)
+    except OSError as error:
+        raise UsageError("can't be read", path=path, why=error.strerror or str(error)) from error
     stem, extension = os.path.splitext(os.path.basename(path))
     if extension.lower() not in _DATA:
         return _wrapped(decode(data, path), as_message, stem)
@@ -78,7 +81,7 @@ def _file(path: str, as_message: bool) -> _Parcel:
 
 
 def _wrapped(text: str, as_message: bool, words: str) -> _Parcel:
-    if not text.strip():
+    if not arguments.text("a text to send", text).strip():
         raise UsageError("there is nothing in it to send", path=words or None, remedy="write what is to be done")
     if as_message:
         return _Parcel(inbox.message(text), "yaml", words)

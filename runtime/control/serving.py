@@ -6,10 +6,11 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...workspace.base import urls
+from ...workspace.base import arguments
 from ..supervision.serve import Event, Server, cores
 from ..supervision.serve import serve as turn
 from .opening import root_of
+from .waiting import check_main_thread
 
 
 def serve(
@@ -23,8 +24,13 @@ def serve(
     `drain_timeout`: seconds that a stop waits for what is under way. `tell` is called with what becomes of each run.
     UsageError if `root` is no folder.
     """
-    typed = os.fspath(root)
-    store = root_of(typed, storage_options or {})
-    place = urls.local(typed) if store is None else store.url
-    say = tell or (lambda event: None)
-    turn(Server(place, at_most or max(2, cores.usable()), say, drain_timeout, store=store), once=once)
+    at_most = arguments.count("at_most", at_most, least=1) or max(2, cores.usable())
+    drain_timeout = arguments.seconds("drain_timeout", drain_timeout)
+    arguments.function("tell", tell)
+    typed = arguments.place("root", root)
+    check_main_thread("serve()", "start `satchel serve` as a process of its own")
+    store = root_of(typed, storage_options)
+    server = Server(
+        typed if store is None else store.url, at_most, tell or (lambda event: None), drain_timeout, store=store
+    )
+    turn(server, once=once)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
-from ...workspace.base import urls
+from ...workspace.base import UsageError, arguments
 from ..engine import release
 from ..supervision.child import EXIT_CODES, Background, Order, background
 from ..supervision.child import supervise as supervised
 from .place import Place
+from .waiting import check_main_thread
+
+_SHOWN = ("--json", "--quiet", "-q", "--traceback")
+"""The options that say what the other process prints. All the rest are arguments."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How a run is to be started in another process. See `Handle.supervise`."""
+    """How a run is to be started in another process. See `Handle.supervise`. UsageError if it can't be: no process is
+    started for what it would refuse."""
 
     resume: bool = False
     accept_drift: bool = False
@@ -23,17 +27,28 @@ class Start:
     from_checkpoint: bool = False
     take_over: bool = False
     adopt: bool = False
+    shown: Sequence[str] = ()  # the options that say what is printed
 
-    def words(self, place: Place, shown: Sequence[str]) -> list[str]:
-        """The command line, with `shown`: the options that say what is printed."""
+    def __post_init__(self) -> None:
+        arguments.seconds("drain_timeout", self.drain_timeout)
+        if isinstance(self.shown, str) or not isinstance(self.shown, Collection):
+            raise UsageError(f"options can't be {self.shown!r}", remedy='give a list of texts, as in ["--quiet"]')
+        if unknown := [each for each in self.shown if each not in _SHOWN]:
+            raise UsageError(
+                f"options can't have {unknown[0]!r}", why="they only say what is printed",
+                remedy=f"there are {', '.join(_SHOWN)}; the rest are arguments of the method",
+            )  # fmt: skip
+
+    def words(self, place: Place) -> list[str]:
+        """The command line."""
         flags = {
             "--accept-drift": self.accept_drift, "--from-checkpoint": self.from_checkpoint and self.resume,
             "--take-over": self.take_over, "--adopt": self.adopt,
         }  # fmt: skip
         patience = ["--drain-timeout", str(self.drain_timeout)] if self.drain_timeout is not None else []
         command = "resume" if self.resume else "run"
-        named = ["--", _named(place)] if place.typed else []
-        return [command, *shown, *(flag for flag, is_on in flags.items() if is_on), *patience, *named]
+        named = ["--", place.named] if place.named else []
+        return [command, *self.shown, *(flag for flag, is_on in flags.items() if is_on), *patience, *named]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,24 +65,18 @@ class Supervised:
         return next((status for status, code in EXIT_CODES.items() if code == self.code), "failed")
 
 
-def supervise(place: Place, start: Start, shown: Sequence[str], tell: Callable[[str], None] | None) -> Supervised:
+def supervise(place: Place, start: Start, tell: Callable[[str], None] | None) -> Supervised:
     """Look after the run until it has stopped, or is given up."""
+    arguments.function("tell", tell)
+    check_main_thread("supervise()", "call `detach()`, which returns once the run is going in the background")
     restart = replace(start, resume=False, take_over=False, adopt=False)
-    order = Order(start.words(place, shown), restart.words(place, shown), start.drain_timeout)
+    order = Order(start.words(place), restart.words(place), start.drain_timeout)
     ended = supervised(place.store_of_a_run(), order, tell or place.tell)
     assert ended.code is not None
     return Supervised(ended.code, ended.why)
 
 
-def detach(place: Place, start: Start, shown: Sequence[str]) -> Background:
+def detach(place: Place, start: Start) -> Background:
     """Start it in the background, and return once it is running, or over."""
     release()  # nothing of this process has to be stopped in order
-    return background.detach(place.store_of_a_run(), start.words(place, shown))
-
-
-def _named(place: Place) -> str:
-    """As it was named, if that still leads there: the current folder may be another one by now."""
-    typed = place.typed
-    if urls.is_remote(typed) or os.path.realpath(os.path.expanduser(urls.local(typed))) == place.url:
-        return typed
-    return place.url
+    return background.detach(place.store_of_a_run(), start.words(place))

@@ -12,11 +12,12 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from ...workspace.base import UsageError, urls
+from ...workspace.base import UsageError, arguments, urls
 
 
-def use(place: str, options: Mapping[str, Any]) -> None:
-    """Let options count for the storage of `place`, from now on. UsageError for a path."""
+def use(place: str, storage_options: Mapping[str, Any] | None) -> None:
+    """Let options count for the storage of `place`, from now on. UsageError for a path, and for what is no option."""
+    options = arguments.mapping("storage_options", storage_options)
     if not options:
         return
     if not urls.is_remote(place):
@@ -29,11 +30,15 @@ def use(place: str, options: Mapping[str, Any]) -> None:
 def _put(scheme: str, options: Mapping[str, Any]) -> None:
     """Merge options into what the environment says for a protocol. They win over it."""
     name = f"FSSPEC_{scheme.upper()}"
+    try:
+        merged = json.dumps({**_said(name), **options})
+    except (TypeError, ValueError) as error:  # it never shows a value
+        raise UsageError("storage_options can't be handed on to other processes", why=str(error),
+                         remedy="give values as JSON has them: texts, numbers, lists, dicts") from None  # fmt: skip
     for key in list(os.environ):
         if key.upper() in {f"{name}_{option.upper()}" for option in options}:
             del os.environ[key]  # fsspec would let it win
-    merged = {**_said(name), **options}
-    os.environ[name] = json.dumps(merged)
+    os.environ[name] = merged
     if (config := sys.modules.get("fsspec.config")) is not None:  # it has read the environment already
         config.conf.setdefault(scheme, {}).update(options)
 

@@ -72,7 +72,7 @@ def samples() -> list[Template]:
 
 def find(name: str) -> Template:
     """A folder that has a workspace.yaml, or a sample. UsageError lists what there is."""
-    folder = Path(name).expanduser()
+    folder = Path(name)
     if _is_workspace(folder):
         return Template(folder.resolve().name, folder)
     known = {template.name: template for template in samples()}

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Generator
 from time import sleep
 from typing import TypeVar
 
+from ...workspace.base import UsageError
+
 T = TypeVar("T")
 Steps = Generator[float, None, T]
 """Yields seconds to wait, and returns the result."""
+
+
+def check_main_thread(call: str, instead: str) -> None:
+    """UsageError in another thread: only the main one can handle signals."""
+    if threading.current_thread() is not threading.main_thread():
+        raise UsageError(
+            f"{call} can't be called in the thread {threading.current_thread().name!r}",
+            why="it handles signals, which only the main thread can",
+            remedy=f"call it in the main thread, or {instead}",
+        )  # fmt: skip
 
 
 def finish(steps: Steps[T]) -> T:

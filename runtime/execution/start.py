@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from ...workspace.base import UsageError
+from ...workspace.base import UsageError, arguments
 from ...workspace.store import Store
 from ..agent import Agent
 from ..engine import Interruption, Watch
@@ -13,7 +13,7 @@ from ..engine import Interruption, Watch
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What a run is started with. UsageError if `agent` is none."""
+    """What a run is started with. UsageError if a field can't be what it is."""
 
     store: Store
     agent: Agent | None
@@ -30,6 +30,19 @@ class Start:
         if self.agent is not None and not isinstance(self.agent, Agent):
             name = getattr(self.agent, "__name__", None) or repr(self.agent)
             raise UsageError(f"{name} is not an agent", remedy="decorate it with @agent")
+        arguments.seconds("drain_timeout", self.drain_timeout)
+        if self.watch is not None and (lacking := [each for each in _WATCHED if not _has(self.watch, each)]):
+            raise UsageError(
+                f"watch can't be of the type {type(self.watch).__name__}", why=f"it has no method {lacking[0]!r}",
+                remedy=f"give an object with the methods {', '.join(_WATCHED)}",
+            )  # fmt: skip
+
+
+_WATCHED = tuple(name for name in vars(Watch) if not name.startswith("_"))
+
+
+def _has(watch: Watch, name: str) -> bool:
+    return callable(getattr(watch, name, None))
 
 
 def check_no_loop() -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from .lazy import lazily
 
 if TYPE_CHECKING:
-    from . import stamp, textfile, times, urls
+    from . import arguments, stamp, textfile, times, urls
     from .distribution import version
     from .errors import (
         AgentError,
@@ -33,6 +33,7 @@ else:
     __getattr__, __dir__ = lazily(
         __name__,
         {
+            "arguments": ("arguments",),
             "distribution": ("version",),
             "errors": (
                 "AgentError",
@@ -48,6 +49,7 @@ else:
                 "SatchelError",
                 "StorageFailed",
                 "UsageError",
+                "arguments",
                 "taken_over",
             ),
             "names": ("DEFINITION", "ID", "OF_A_RUN", "SCHEMAS", "check_path", "is_name", "shown", "slug"),
@@ -84,6 +86,7 @@ __all__ = [
     "Stamped",
     "StorageFailed",
     "UsageError",
+    "arguments",
     "check_path",
     "decode",
     "decoder",

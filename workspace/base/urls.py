@@ -30,8 +30,8 @@ def protocol(url: str) -> str:
 
 
 def local(path: str) -> str:
-    """A path as the system's calls take it."""
-    return path.removeprefix("file://").removeprefix("local://")
+    """A path as the system's calls take it. The one place where `~` becomes the home folder."""
+    return os.path.expanduser(path.removeprefix("file://").removeprefix("local://"))
 
 
 def checked(place: str) -> str:
@@ -113,7 +113,7 @@ def resolve(base: str, reference: str) -> str:
     """Where a reference in the workspace `base` leads: a URL, or a path of this machine, that may be relative to it."""
     if is_remote(reference):
         return reference
-    full = os.path.expanduser(local(reference))
+    full = local(reference)
     if not is_remote(base) or os.path.isabs(full):
         return os.path.join(base, full)
     scheme, _, rest = base.partition("://")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ..base import UsageError
+from ..base import UsageError, urls
 from .contract import Store
 from .disk.store import DiskStore
 
@@ -24,7 +24,7 @@ def open_store(url: str, storage_options: Mapping[str, Any] | None = None, *, pa
     """
     scheme, separator, rest = url.partition("://")
     if not separator or scheme in ("file", "local"):
-        return _folder(rest if separator else url, url)
+        return _folder(url)
     user, at, _ = rest.split("/", 1)[0].rpartition("@")
     if at and (":" in user or scheme in _S3):  # else it is a user's name, or a container's of Azure
         raise UsageError(
@@ -48,8 +48,8 @@ def open_store(url: str, storage_options: Mapping[str, Any] | None = None, *, pa
     return OtherStore(url, storage_options)
 
 
-def _folder(path: str, url: str) -> DiskStore:
-    folder = os.path.expanduser(path)
+def _folder(url: str) -> DiskStore:
+    folder = urls.local(url)
     if not os.path.isdir(folder):
         raise UsageError("no such folder", path=url, remedy="`satchel new` makes a workspace")
     return DiskStore(folder)

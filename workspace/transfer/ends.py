@@ -21,7 +21,7 @@ def destination(typed: str, source: Store) -> Iterator[Store]:
         refuse_overlap(source, store.url)
         yield store
         return
-    folder = os.path.expanduser(urls.local(typed))
+    folder = urls.local(typed)
     refuse_overlap(source, os.path.realpath(folder))
     made: list[str] = []
     try:

@@ -10,8 +10,18 @@ import threading
 import time
 
 from ....workspace.inspect import lease
+from ...engine import uplink
 
 _PR_SET_PDEATHSIG = 1
+
+
+def begin(told: str) -> None:
+    """Be the child of a supervisor: `told` is what it says behind `--supervised` (child.py)."""
+    fd, up, supervisor, patience = told.split(",")
+    uplink.hold(int(up), shares_slots=supervisor == "0")
+    hold(int(fd), float(patience) if patience else None)
+    if supervisor != "0":
+        lease.supervised_by(int(supervisor))  # so that the lease says who would start this process again
 
 
 def hold(fd: int, patience: float | None) -> None:
@@ -24,11 +34,6 @@ def hold(fd: int, patience: float | None) -> None:
     os.set_inheritable(fd, False)
     _wake_at_its_death()
     threading.Thread(target=_listen, args=(fd, patience), name="satchel-lifeline", daemon=True).start()
-
-
-def name_supervisor(pid: int) -> None:
-    """Let the lease say who would start this process again."""
-    lease.supervised_by(pid)
 
 
 def _wake_at_its_death() -> None:

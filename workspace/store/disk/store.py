@@ -38,7 +38,7 @@ class DiskStore:
 
     def __init__(self, root: str | os.PathLike[str], syscalls: Syscalls | None = None):
         self._os = syscalls or Syscalls()
-        self._root = self._os.resolve(os.path.expanduser(os.fspath(root)))
+        self._root = self._os.resolve(os.fspath(root))
         self._access: Access | None = None
         self._folders: dict[str, bool] = {}  # those that exist and don't lead out; is the name durable?
 

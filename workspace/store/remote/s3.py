@@ -129,7 +129,7 @@ class Requests:
     async def _send(self, method: str, arguments: Mapping[str, Any]) -> Any:
         try:
             await self._fs.set_session()
-        except (TypeError, ValueError, KeyError) as error:  # of making a client, not of a request
+        except (TypeError, ValueError, KeyError, AttributeError) as error:  # of making a client, not of a request
             raise unsuitable(error, self.place) from None
         client = await self._fs.get_s3(self._bucket)
         function = getattr(client, method)
@@ -158,6 +158,10 @@ class Requests:
             raise
 
 
+_TEXTS = ("key", "secret", "token", "endpoint_url", "profile")
+"""Options that are no use as anything else, and would be found out only by a request."""
+
+
 def _file_system(options: Mapping[str, Any], place: str) -> Any:
     try:
         from fsspec.config import conf  # type: ignore[import-untyped]
@@ -167,18 +171,24 @@ def _file_system(options: Mapping[str, Any], place: str) -> Any:
             "can't be opened: s3fs is not installed", path=place, why=str(error), remedy="`pip install s3fs`"
         ) from None
     given = {name: _typed(value) for name, value in {**conf.get("s3", {}), **options}.items()}
+    for name in _TEXTS:
+        if not isinstance(given.get(name) or "", str):
+            raise UsageError(f"the storage option {name} is not a text", path=place, remedy="write it as a text")
+    more = given.pop("config_kwargs", None) or {}
+    if not isinstance(more, dict):
+        raise UsageError("the storage option config_kwargs is no dict", path=place, remedy="write names with values")
     config = {
         "connect_timeout": 5, "read_timeout": 15, "request_checksum_calculation": "when_required",
         "response_checksum_validation": "when_required", "user_agent": f"satchel/{version()}",
         "max_pool_connections": AT_ONCE,
-        **given.pop("config_kwargs", {}),
+        **more,
         "retries": {"total_max_attempts": 1},
     }  # fmt: skip
     ours = {"use_listings_cache": False, "skip_instance_cache": True, "asynchronous": False, "config_kwargs": config}
     try:
         fs = S3FileSystem(**{**given, **ours})
         fs.session = fs.session or _session(fs.kwargs)
-    except (TypeError, ValueError, KeyError) as error:
+    except Exception as error:  # s3fs and botocore have no common one for what is no option or value of theirs
         raise unsuitable(error, place) from None
     fs.close_session = _close
     return fs

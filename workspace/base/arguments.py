@@ -1,0 +1,77 @@
+"""What a caller of a public function has passed, checked before anything is done: what has a wrong type or can't mean
+anything is a UsageError that names the argument, not an error of the function that would have used it."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from . import urls
+from .errors import UsageError
+from .textfile import visible
+
+_LONGEST = 80  # characters of a value that is shown
+
+
+def place(name: str, value: Any) -> str:
+    """A folder or URL as text. The `~` of a path stands for the home folder."""
+    typed = os.fspath(value) if isinstance(value, str | os.PathLike) else value
+    if not isinstance(typed, str) or not typed:
+        raise _wrong(name, value, "give a path or URL as text, or a pathlib.Path")
+    if "\0" in typed:
+        raise _wrong(name, value, "a path has no NUL character")
+    return typed if urls.is_remote(typed) else urls.local(typed)
+
+
+def seconds(name: str, value: Any) -> float | None:
+    """A length of time; None if none was given."""
+    if value is not None and not (_is_number(value, int | float) and math.isfinite(value) and value >= 0):
+        raise _wrong(name, value, "give seconds as a number, 0 or more")
+    return value if value is None else float(value)
+
+
+def count(name: str, value: Any, *, least: int) -> int | None:
+    """How many; None if that was left open."""
+    if value is not None and not (_is_number(value, int) and value >= least):
+        raise _wrong(name, value, f"give a whole number, {least} or more, or None")
+    return None if value is None else int(value)
+
+
+def text(name: str, value: Any) -> str:
+    """A text that can be kept in a file."""
+    if not isinstance(value, str):
+        raise _wrong(name, value, "give a text")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise _wrong(name, value, "give a text without half characters (surrogates)", str(error)) from None
+    return value
+
+
+def function(name: str, value: Any) -> None:
+    """Something to call, or None."""
+    if value is not None and not callable(value):
+        raise _wrong(name, value, "give a function, or None")
+
+
+def mapping(name: str, value: Any) -> dict[str, Any]:
+    """Values by their names; empty if it is None. Never shown in an error: some are secret."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{name} can't be of the type {type(value).__name__}", remedy="give a dict with names as keys")
+    if wrong := next((key for key in value if not isinstance(key, str)), None):
+        raise UsageError(f"{name} can't have the key {wrong!a}", remedy="give a dict with names as keys")
+    return dict(value)
+
+
+def _is_number(value: Any, kind: Any) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
+def _wrong(name: str, value: Any, remedy: str, why: str | None = None) -> UsageError:
+    shown = visible(ascii(value))
+    found = shown if len(shown) <= _LONGEST else f"of the type {type(value).__name__}"
+    return UsageError(f"{name} can't be {found}", why=why, remedy=remedy)
