@@ -6,6 +6,7 @@ import codecs
 import hashlib
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from ...base import InvalidFile, Refused, Stamped, decode, stamp
 from ...journal.records import Doubt, Edited, OfCall, StepCompleted
@@ -82,60 +83,106 @@ def _before_the_agent(looking: Looking, agent: AgentMoment, path: str, stamped: 
     looking.noticed.plans[agent.path] = text
 
 
+@dataclass(frozen=True, slots=True)
+class _Saved:
+    """A person's version of the plan, and the one that it was made from, if that is known."""
+
+    path: str
+    data: bytes
+    plan: Plan
+    base: Plan | None
+    base_file: bytes | None
+    base_seq: int | None
+
+
 def edited(looking: Looking, agent: AgentMoment, path: str, data: bytes) -> None:
     """What a file comes to that is not as the run wrote it: an edit, a question, or nothing new."""
-    moment, noticed, now = looking.moment, looking.noticed, agent.plan
+    text = _new_text(looking, agent, path, data)
+    if text is None:
+        return
+    saved = _read(looking, agent, path, data, text)
+    after = _merged(looking, agent, saved)
+    if after is None:
+        return
+    edit = _edit(looking, agent, saved, after)
+    if edit is None:
+        looking.find(path, "was changed but says the same as the run; it is written anew", settles=True)
+        return
+    looking.noticed.edits.append(edit)
+
+
+def _new_text(looking: Looking, agent: AgentMoment, path: str, data: bytes) -> str | None:
+    """What the file says; None if the run says the same already."""
+    moment, now = looking.moment, agent.plan
     stamped = stamp.read_markdown(data, projection.owner(moment, agent))
     text = _text(stamped, path)
     if stamped.stamp is None and hashlib.sha256(text.encode()).hexdigest() == agent.adopted:
         looking.find(path, f"was still as it was before the run began; it is brought to {moment.seq}")
-        return
+        return None
     if _STAMP_CUT_OFF.search(data):
         text = text[: text.rindex("<")]
         if text.rstrip() != now.text.rstrip():
             raise _cut_off(path, "its last line is a part of the stamp that the run had put there")
     if text.rstrip() == now.text.rstrip():
         looking.find(path, "had another stamp but says the same; it is written anew", settles=True)
-        return
+        return None
+    return text
+
+
+def _read(looking: Looking, agent: AgentMoment, path: str, data: bytes, text: str) -> _Saved:
+    """Refused or InvalidFile for a plan that can't be taken, whatever it would change."""
+    now = agent.plan
+    stamped = stamp.read_markdown(data, projection.owner(looking.moment, agent))
     base, base_file = _base(looking, agent, path, stamped)
     theirs = Plan(text)
-    if stamped.stamp is None and _is_cut_off(projection.todo_file(moment, agent), data, theirs, now):
+    if stamped.stamp is None and _is_cut_off(projection.todo_file(looking.moment, agent), data, theirs, now):
         raise _cut_off(path, "it is the beginning of the file that the run has written")
     known = {problem[1:] for plan in (base, now) if plan is not None for problem in plan.problems()}
     if problems := [problem for problem in theirs.problems() if problem[1:] not in known]:
         raise InvalidFile(path, problems)
+    return _Saved(path, data, theirs, base, base_file, stamped.stamp.seq if base and stamped.stamp else None)
+
+
+def _merged(looking: Looking, agent: AgentMoment, saved: _Saved) -> Plan | None:
+    """The plan as it is to be; None if a person is asked which version holds."""
+    noticed, path, now = looking.noticed, saved.path, agent.plan
     choice = looking.choice(path)
     prefer = choice if choice in ("ours", "theirs") else None
-    merged = merge_plans(now if choice == "edited" else base, now, theirs, prefer=prefer)
+    merged = merge_plans(now if choice == "edited" else saved.base, now, saved.plan, prefer=prefer)
     if merged.conflicts and not (
         choice == "edited" and {each.why for each in merged.conflicts} == {"everything_removed"}
     ):
-        ours = projection.todo_file(moment, agent)
-        noticed.questions.append(Question(path, tuple(map(str, merged.conflicts)), base_file, ours, data))
-        return
-    after = theirs if merged.conflicts else merged.plan.copy()
+        ours = projection.todo_file(looking.moment, agent)
+        conflicts = tuple(map(str, merged.conflicts))
+        noticed.questions.append(Question(path, conflicts, saved.base_file, ours, saved.data))
+        return None
+    after = saved.plan if merged.conflicts else merged.plan.copy()
     after.identify(agent.highest_id)
     if choice == "ours":
-        noticed.overruled.append(Refusal(path, Refused("the run's version was chosen", path=path), data))
+        noticed.overruled.append(Refusal(path, Refused("the run's version was chosen", path=path), saved.data))
+    return after
+
+
+def _edit(looking: Looking, agent: AgentMoment, saved: _Saved, after: Plan) -> Edit | None:
+    """What is recorded of it; None if `after` is the plan of the run."""
+    now = agent.plan
     splices = between(list(now.lines), list(after.lines))
     if not splices:
-        looking.find(path, "was changed but says the same as the run; it is written anew", settles=True)
-        return
+        return None
     done = changes(now, after)
     redone = tuple(pair.after.id for pair in (*done.unticked, *done.restarted) if pair.after.id and pair.after.is_leaf)
     dropped = tuple(
         key for key in agent.scopes
         if key not in redone and key[:1] not in ("", "_") and now.is_to_do(key) and not after.is_to_do(key)
     )  # fmt: skip
-    trace = looking.store.trace(path)
+    trace = looking.store.trace(saved.path)
     record = Edited(
-        agent=agent.path, file=path, by=trace.by, saved=trace.at, sha=sha(data),
-        base=stamped.stamp.seq if base and stamped.stamp else None,
+        agent=agent.path, file=saved.path, by=trace.by, saved=trace.at, sha=sha(saved.data), base=saved.base_seq,
         plan=tuple(splices), outline=after.outline() if len(after) > _WORTH_KEEPING else [],
         redone=redone, dropped=dropped,
-        says=(*_say(agent, done), *_warnings(theirs, base, now)) or ("the text around the items",),
+        says=(*_say(agent, done), *_warnings(saved.plan, saved.base, now)) or ("the text around the items",),
     )  # fmt: skip
-    noticed.edits.append(Edit(record, after, tuple(_doubts(agent, dropped))))
+    return Edit(record, after, tuple(_doubts(agent, dropped)))
 
 
 _STAMP_CUT_OFF = re.compile(rb"(?:\A|\n)<(?:!(?:-(?:-(?: (?:s[a-z]*(?: [0-9a-f.]*(?: -?-?)?)?)?)?)?)?)?\Z")
