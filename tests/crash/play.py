@@ -25,7 +25,8 @@ from satchel.workspace.journal.records import (
     StepProgress,
     StepStarted,
 )
-from satchel.workspace.lifecycle.opening import Why, Workspace, opened
+from satchel.workspace.lifecycle.opening import Why, opened
+from satchel.workspace.lifecycle.workspace import Workspace
 from satchel.workspace.state import blobs
 from satchel.workspace.state.agent_state import ROOT
 from satchel.workspace.store import DiskStore

@@ -25,6 +25,7 @@ from satchel.workspace.formats import definition
 from satchel.workspace.journal import Journal, append_log, merging
 from satchel.workspace.journal.records import line
 from satchel.workspace.lifecycle import acquire, checkpoint_due, opening
+from satchel.workspace.lifecycle import workspace as opened_workspace
 from satchel.workspace.store.disk import store
 from satchel.workspace.views import stable_read
 from satchel.workspace.views.projector import Projector
@@ -78,7 +79,7 @@ def steady() -> Iterator[None]:
             (asyncio.BaseEventLoop, "time", lambda loop: _Impatient.now),
             (selectors, "DefaultSelector", _Impatient),
             (line, "datetime", _Clock),
-            (opening, "Projector", partial(Projector, clock=_Impatient.time)),
+            (opened_workspace, "Projector", partial(Projector, clock=_Impatient.time)),
             (checkpoint_due, "REREAD_BYTES", SEGMENT_BYTES),
             (append_log, "SEGMENT_BYTES", SEGMENT_BYTES),
             (merging, "MANY", 2),

@@ -13,7 +13,7 @@ from satchel.workspace import journal
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal import Journal
 from satchel.workspace.lifecycle import opening
-from satchel.workspace.lifecycle.opening import Workspace
+from satchel.workspace.lifecycle.workspace import Workspace
 from satchel.workspace.people.edits import Edit, Noticed, apply, rejected
 from satchel.workspace.people.edits import findings as found
 from satchel.workspace.state.checkpoint import Written

@@ -24,7 +24,8 @@ from satchel.workspace.base.errors import SatchelError
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.lifecycle import pausing
-from satchel.workspace.lifecycle.opening import Workspace, opened
+from satchel.workspace.lifecycle.opening import opened
+from satchel.workspace.lifecycle.workspace import Workspace
 from satchel.workspace.people.edits import Noticed, notice
 from satchel.workspace.people.inbox import inbox
 from satchel.workspace.store import DiskStore, Syscalls

@@ -21,7 +21,8 @@ from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal import records as record
 from satchel.workspace.journal.records import PauseRequested
 from satchel.workspace.lifecycle import pausing
-from satchel.workspace.lifecycle.opening import Workspace, opened
+from satchel.workspace.lifecycle.opening import opened
+from satchel.workspace.lifecycle.workspace import Workspace
 from satchel.workspace.store import Abilities, DiskStore
 
 HEAD = "format: 1\nrun_id: test-1\nagent: agent.py:main\ndrain: {timeout: 60s}\n"

@@ -24,7 +24,7 @@ from satchel.workspace.base.errors import Conflicting, InvalidFile, Refused
 from satchel.workspace.inspect.load import look as look_at
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal.records import Doubt
-from satchel.workspace.lifecycle import opening
+from satchel.workspace.lifecycle import workspace as opened_workspace
 from satchel.workspace.lifecycle.opening import Why, opened
 from satchel.workspace.people.edits import Side
 from satchel.workspace.store import DiskStore
@@ -63,7 +63,7 @@ class Turns(RuleBasedStateMachine):
     def on_a_disk(self, is_slow: bool) -> None:
         """On a slow one the readable files lag far behind."""
         clock: Callable[[], float] = count().__next__ if is_slow else lambda: 0.0
-        self._patches.enter_context(mock.patch.object(opening, "Projector", partial(Projector, clock=clock)))
+        self._patches.enter_context(mock.patch.object(opened_workspace, "Projector", partial(Projector, clock=clock)))
 
     def teardown(self) -> None:
         try:
@@ -354,7 +354,7 @@ class Turns(RuleBasedStateMachine):
         return status[0] if status else "refused"
 
     def _open(self, why: Why, crash: tuple[int, str] | None, choices: dict[str, Side] | None = None,
-              then: Callable[[opening.Workspace], None] | None = None) -> None:  # fmt: skip
+              then: Callable[[opened_workspace.Workspace], None] | None = None) -> None:  # fmt: skip
         def live(system: Memory, process: Process) -> None:
             with opened(DiskStore(ROOT, system), why, Report(), choices=choices) as workspace:
                 if not any(".theirs." in path for path in memory.files(system.nodes)):  # else something is still asked

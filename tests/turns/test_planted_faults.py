@@ -77,7 +77,7 @@ def _file_without_a_stamp_is_obeyed() -> Fault:
 
 
 def _refused_file_is_not_kept() -> Fault:
-    return mock.patch.object(rejected, "reject", lambda store, refusal: refusal.path)
+    return mock.patch.object(rejected, "reject", lambda store, refusal, fate="": refusal.path)
 
 
 def _result_in_a_step_is_ignored() -> Fault:

@@ -7,11 +7,12 @@ from ..base.lazy import lazily
 if TYPE_CHECKING:
     from . import acquire, completeness, heartbeat, opening, pausing, rewind, salvage, truncate
     from .heartbeat import clock
-    from .opening import Workspace, opened
+    from .opening import opened
     from .pausing import Wish, said
     from .rewind import Point
     from .salvage import Leftover
     from .truncate import Cut
+    from .workspace import Workspace
 else:
     __getattr__, __dir__ = lazily(
         __name__,
@@ -19,11 +20,12 @@ else:
             "acquire": ("acquire",),
             "completeness": ("completeness",),
             "heartbeat": ("clock", "heartbeat"),
-            "opening": ("Workspace", "opened", "opening"),
+            "opening": ("opened", "opening"),
             "pausing": ("Wish", "pausing", "said"),
             "rewind": ("Point", "rewind"),
             "salvage": ("Leftover", "salvage"),
             "truncate": ("Cut", "truncate"),
+            "workspace": ("Workspace",),
         },
     )
 

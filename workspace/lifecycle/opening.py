@@ -13,31 +13,22 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from functools import partial
-from types import MappingProxyType
 from typing import Literal
 
 from .. import journal
 from ..base import Damaged, SatchelError, version
-from ..formats import Definition, pause_file
-from ..inspect import Look, Report, ReportDocument, look, pause_wish, rebuild, unchanged
-from ..journal import Journal
-from ..journal.records import FORMAT, Closed, EndStatus, Failure, Occasion, Opened, Saved, now
+from ..formats import pause_file
+from ..inspect import Look, Report, look, pause_wish, rebuild
+from ..journal.records import FORMAT, Opened, now
 from ..people import saving
-from ..people.approvals import Desk
-from ..people.edits import CheckData, Noticed, Side, apply, displaced, notice, rejected
+from ..people.edits import CheckData, Noticed, Side, displaced, notice, rejected
 from ..people.inbox import archive, forward, inbox
-from ..state import MessagesAt, Moment, Written, checkpoint, folder_of_agent
-from ..store import TEMPORARY, Store, Version
+from ..state import MessagesAt, Moment, checkpoint
+from ..store import TEMPORARY, Store
 from ..views import (
     PARTIALS,
     RECOVERED,
     STEPS,
-    Files,
-    Guard,
-    MessageFile,
-    Projector,
-    behind,
     message_file,
     schema_copies,
     stable_read,
@@ -47,126 +38,10 @@ from .acquire import Owned, owned
 from .adopt import judge
 from .checkpoint_due import Due
 from .salvage import Leftover
+from .workspace import Workspace
 
 Found = Literal["new", "clean", "crash", "files"]
 Why = Literal["run", "recover", "merge", "pause", "forced", "answer"]
-
-
-class Workspace:
-    """An opened workspace. One process has it, and uses it from one thread."""
-
-    def __init__(self, store: Store, definition: Definition, moment: Moment, report: Report):
-        self.store, self.definition, self.moment, self.report = store, definition, moment, report
-        self.behind = behind(store)
-        self.projector = Projector(behind=self.behind)
-        self.guard = Guard(store, behind=self.behind)
-        self.journal: Journal
-        self.owned: Owned
-        self.files: dict[str, Files] = {}  # by agent
-        self.messages: dict[str, MessageFile] = {}
-        self.desk = Desk(store, moment)
-        self.pause_file = moment.pause.file if moment.pause else ""  # its version, see pausing.py
-        self.checkpointed = ""  # the last checkpoint that was written
-        self.has_edits = False  # this opening has recorded what people have changed
-        self.was_finished = False  # it had completed, and nothing of its plan is left to do
-        self._report_file = ReportDocument(report, store, self.behind)
-        self.due = Due(store.abilities.remote)
-        self.definition_version: Version | None = None  # of what `definition` was read from
-        self.reaches_out = False  # see `opened`
-        self.home = store.url  # where the run lives
-
-    def write_to(self, journal: Journal) -> None:
-        """From now on the files wait for this journal."""
-        self.journal, self.projector.is_ahead = journal, lambda: journal.has_waiting
-        self.behind.group = lambda: journal.under_way
-
-    def checkpoint_if_due(self, *, item: Callable[[], str] | None = None) -> None:
-        """As workspace.yaml says and the journal has grown; `item` names the one that was committed just now."""
-        wanted = self.definition.checkpoints
-        if (why := self.due.why(wanted, self.journal.bytes_added, item_ended=item is not None)) is not None:
-            self.checkpoint(why, item() if item else "")
-
-    def checkpoint(self, why: Occasion, name: str = "") -> str:
-        """Write a checkpoint of all that is on record, and record that. Returns its path. `name` is for people."""
-        self.journal.flush()
-        written = self._checkpoint(name or why)
-        self.journal.add(Saved(file=written.path, why=why, bytes=written.size, sha256=written.sha256))
-        return written.path
-
-    def _checkpoint(self, name: str) -> Written:
-        began = self.due.clock()
-        for files in self.files.values():
-            files.messages.write()
-        for messages in self.messages.values():
-            messages.sync()
-        at = {path: messages.at for path, messages in self.messages.items()}
-        shown = self.guard.versions if self.projector.is_done else {}
-        listed = unchanged.at_stop(self.store, self.moment, self.definition, self.definition_version, shown)
-        written = checkpoint.write(self.store, self.moment, at, name, self.definition.checkpoints, listed)
-        self.due.saved(written.size, self.journal.bytes_added, began)
-        self.checkpointed = written.path
-        return written
-
-    def join(self, path: str, noticed: Noticed | None = None) -> None:
-        """From now on the files of the agent `path` are kept near the moment."""
-        if path not in self.messages:
-            self.messages[path] = MessageFile(self.store, folder_of_agent(path), MessagesAt())
-        shown = noticed.shown.get(path, {}) if noticed else {}
-        self.messages[path].behind = self.behind
-        self.files[path] = Files(self.guard, self.moment, self.moment.agents[path], self.messages[path], shown)
-
-    def record_edits(self, noticed: Noticed) -> None:
-        """From here on what people have changed counts. Durable when this returns, and not undone by going back."""
-        self.add_edits(noticed)
-        self.journal.flush()
-        self.desk.lay_out()
-        if noticed.edits:
-            self.checkpoint("edit")
-
-    def add_edits(self, noticed: Noticed) -> None:
-        """The same, in the next group."""
-        free_id = partial(self.desk.free_id, "d")
-        apply.record(self.store, self.moment, self.journal, self.report, noticed, free_id)
-
-    def mark_all(self) -> None:
-        """Every file is to show this moment."""
-        for files in self.files.values():
-            files.mark_all(self.projector)
-
-    def save_report(self) -> None:
-        """At once, or where that is a request with the readable files."""
-        if self.store.abilities.remote:
-            self.projector.want(self._report_file)
-        else:
-            self._report_file.write()
-
-    def close(
-        self, status: EndStatus | None = None, reason: str = "", error: Failure | None = None, until: str = "",
-        offered: inbox.Offered = MappingProxyType({}),
-    ) -> None:  # fmt: skip
-        """Stop in an orderly way: record it, write a checkpoint, and let every file show this moment. At a pause that
-        is settled the checkpoint is there already, and only what was released since stands behind it. An agent that has
-        completed was `offered` these files of the inbox."""
-        self.behind.wait()  # what fails here is told before the stop is on record as a clean one
-        archive.put_away(self.store, self.moment)
-        is_settled = self.moment.pause is not None and bool(self.moment.pause.paused_at)
-        untaken = inbox.untaken(self.store, self.moment, offered)
-        point = self.checkpointed if is_settled else checkpoint.path_of(self.moment, "stop", self.journal.next_seq)
-        self.journal.add(
-            Closed(
-                status=status, reason=reason, error=error, until=until, pause_file=self.pause_file, untaken=untaken,
-                checkpoint=point,
-            )
-        )  # fmt: skip
-        self.journal.flush()
-        self.desk.lay_out()
-        self.mark_all()
-        self.projector.write_all()
-        if not is_settled:
-            self._checkpoint("stop")
-        self.guard.clear()
-        self.journal.roll_up()
-        self.owned.end(self.store)
 
 
 AddMore = Callable[[Workspace], None]
@@ -193,41 +68,15 @@ def opened(
     adopted = judge(store, seen.moment, seen.moment.url, seen.moment.host, adopt=adopt, reaches_out=reaches_out)
     with owned(store, seen, take_over=take_over) as mine:
         seen = mine.seen
-        _clear_temporary(store)
         report.found(seen)
         if adopted.says:
             report.add("found", adopted.says)
-        if not seen.is_rebuilt:
-            displaced.put_back(store, seen.moment)
-        noticed = notice(
-            store, seen.moment, seen.definition, choices, check_data, is_rebuilt=seen.is_rebuilt, listed=seen.listed
-        )  # fmt: skip
-        if noticed.refusals or noticed.questions:
-            mine.check_nobody_came(store)  # what contradicts the journal may be theirs
+        noticed = _notice(store, mine, choices, check_data)
         journal.mend(store, seen.tail)
-        try:
-            if seen.is_rebuilt and (asked := rebuild.begun(seen.moment)):
-                raise asked
-            rejected.turn_away(store, seen.moment, noticed, settling=why == "merge")
-        except SatchelError as error:
-            report.add("wanted", rejected.said(error))
-            report.save(store)
-            raise
-        for said in rejected.set_aside(store, noticed):
-            report.add("done", said)
-        if seen.is_rebuilt:  # a crash in the next moments must find what the new journal begins after
-            seen.checkpoint = checkpoint.write(store, seen.moment, seen.messages_at).path
-        archive.put_away(store, seen.moment)
+        _turn_away(store, seen, noticed, report, settling=why == "merge")
         leftovers = list(salvage.leftovers(store, seen.moment))
-        workspace = Workspace(store, seen.definition, seen.moment, report)
-        workspace.owned, workspace.reaches_out, workspace.home = mine, reaches_out, adopted.home or store.url
-        workspace.due, workspace.has_edits = _due(store, seen), bool(noticed.edits)
-        workspace.definition_version = seen.definition_version
-        _restore_messages(workspace, seen)
-        workspace.write_to(mine.journal(store))
-        workspace.was_finished = (
-            seen.moment.is_finished and not noticed.reopens and not inbox.has_work(store, seen.moment)
-        )
+        workspace = _taken(store, mine, report, noticed)
+        workspace.reaches_out, workspace.home = reaches_out, adopted.home or store.url
         try:
             why = "recover" if workspace.was_finished else why
             _record_opening(workspace, why, seen, noticed, None if leftovers else add_more)
@@ -239,6 +88,52 @@ def opened(
         finally:
             workspace.behind.close()
             workspace.journal.end()
+
+
+def _notice(
+    store: Store, mine: Owned, choices: Mapping[str, Side] | None, check_data: CheckData | None
+) -> Noticed:  # fmt: skip
+    """What people have changed. Nothing of it is taken yet."""
+    seen = mine.seen
+    _clear_temporary(store)
+    if not seen.is_rebuilt:
+        displaced.put_back(store, seen.moment)
+    noticed = notice(
+        store, seen.moment, seen.definition, choices, check_data, is_rebuilt=seen.is_rebuilt, listed=seen.listed
+    )  # fmt: skip
+    if noticed.refusals or noticed.questions:
+        mine.check_nobody_came(store)  # what contradicts the journal may be theirs
+    return noticed
+
+
+def _turn_away(store: Store, seen: Look, noticed: Noticed, report: Report, *, settling: bool) -> None:
+    """Keep what can't be taken, and raise if the run must not be opened over it."""
+    try:
+        if seen.is_rebuilt and (asked := rebuild.begun(seen.moment)):
+            raise asked
+        rejected.turn_away(store, seen.moment, noticed, settling=settling)
+    except SatchelError as error:
+        report.add("wanted", rejected.said(error))
+        report.save(store)
+        raise
+    for said in rejected.set_aside(store, noticed):
+        report.add("done", said)
+
+
+def _taken(store: Store, mine: Owned, report: Report, noticed: Noticed) -> Workspace:
+    """The workspace as this owner has it, before anything is recorded."""
+    seen = mine.seen
+    if seen.is_rebuilt:  # a crash in the next moments must find what the new journal begins after
+        seen.checkpoint = checkpoint.write(store, seen.moment, seen.messages_at).path
+    archive.put_away(store, seen.moment)
+    workspace = Workspace(store, seen.definition, seen.moment, report)
+    workspace.owned = mine
+    workspace.due, workspace.has_edits = _due(store, seen), bool(noticed.edits)
+    workspace.definition_version = seen.definition_version
+    _restore_messages(workspace, seen)
+    workspace.write_to(mine.journal(store))
+    workspace.was_finished = seen.moment.is_finished and not noticed.reopens and not inbox.has_work(store, seen.moment)
+    return workspace
 
 
 def _due(store: Store, seen: Look) -> Due:

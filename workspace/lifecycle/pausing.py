@@ -21,7 +21,7 @@ from ..views import PATIENCE, folder_of, read_back, remove, replace, until_settl
 from . import finished_pause
 
 if TYPE_CHECKING:
-    from .opening import Workspace
+    from .workspace import Workspace
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ from satchel.workspace.inspect.load import look as look_at
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal.records import PauseRequested, TaskTaken
 from satchel.workspace.lifecycle import pausing
-from satchel.workspace.lifecycle.opening import Why, Workspace, opened
+from satchel.workspace.lifecycle.opening import Why, opened
+from satchel.workspace.lifecycle.workspace import Workspace
 from satchel.workspace.people.edits.origin import sha
 from satchel.workspace.people.inbox import forward, inbox
 from satchel.workspace.store import DiskStore, Store

@@ -16,7 +16,8 @@ from satchel.workspace.base.errors import StorageFailed
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal.records import PlanChanged, ScopeBegun, StepCompleted
-from satchel.workspace.lifecycle.opening import Workspace, opened
+from satchel.workspace.lifecycle.opening import opened
+from satchel.workspace.lifecycle.workspace import Workspace
 from satchel.workspace.store import DiskStore, Store, Version, open_store
 from satchel.workspace.todo import Splice
 from satchel.workspace.views import projection
