@@ -9,8 +9,9 @@ import os
 import sys
 import typing
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, overload
+
+from msgspec import Struct
 
 from ...workspace.base import UsageError
 from .migrations import Migration, chain
@@ -26,8 +27,7 @@ AgentFunction = Callable[..., Awaitable[Any]]
 Durability = Literal["strict", "pipelined"]
 
 
-@dataclass(frozen=True, slots=True)
-class Agent:
+class Agent(Struct, frozen=True):
     """A user's `async def agent(run)` with the type of its state and its declarations."""
 
     function: AgentFunction

@@ -14,7 +14,8 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 _SHORT = 12
 """How many hexadecimal digits of a hash are kept."""
@@ -23,8 +24,7 @@ _DEEPEST = 1000
 _TRIES = 10
 
 
-@dataclass(slots=True)
-class Code:
+class Code(Struct):
     """The agent's modules by path (relative to their import folder), with the start of their SHA-256."""
 
     modules: dict[str, str] = field(default_factory=dict)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+from msgspec import Struct
 
 from ...workspace.base import NotSerializable, Refused, UsageError
 from ..steps import Codec, encode
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from ...workspace.journal.records import Patch
 
 
-@dataclass(frozen=True, slots=True)
-class Migration:
+class Migration(Struct, frozen=True):
     """A function that converts data of the version before to version `to`."""
 
     to: int

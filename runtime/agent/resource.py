@@ -13,9 +13,10 @@ import time
 from asyncio import tasks
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
 from functools import partial as bind
 from typing import Any, Literal, NamedTuple
+
+from msgspec import Struct
 
 from ...workspace.base import UsageError
 from .daemon_thread import Apart
@@ -29,8 +30,7 @@ _GRACE = 1.0
 """Seconds that a cancelled task gets to end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resource:
+class Resource(Struct, frozen=True):
     """Something that an agent needs while it runs. It is opened before the agent is called and released after it.
 
     `factory` is called without arguments, or with the run. It returns a context manager, sync or async, or an object,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ...workspace.base import InvalidFile, LeaseHeld, UsageError, arguments
 from ...workspace.formats import jsontext, yamltext
@@ -44,8 +45,7 @@ _TIMES = 5
 _NOTE = 200  # characters
 
 
-@dataclass(frozen=True, slots=True)
-class Answering:
+class Answering(Struct, frozen=True):
     """What came of an answer.
 
     `is_recorded`: it is in the journal, as `answer`, and can't be changed any more. Otherwise it is in `file`, for the

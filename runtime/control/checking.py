@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
+from msgspec import Struct, field
 
 from ... import schemas
 from ...schemas import Where, dotted
@@ -36,8 +36,7 @@ _TOLD = 500  # records
 Progress = Callable[[int, int], None]
 
 
-@dataclass(slots=True)
-class Checked:
+class Checked(Struct):
     """What was found in a workspace. Without `problems` it is in order, and the run can be continued.
 
     `problems`: what is wrong, each with its file, the place in it, what was found and expected, and a remedy.
@@ -63,8 +62,7 @@ class Checked:
         return self.seen.moment if self.seen else None
 
 
-@dataclass(frozen=True, slots=True)
-class Tried:
+class Tried(Struct, frozen=True):
     """What a storage states it can do, and what of that was tried, and was so: empty, nothing."""
 
     url: str

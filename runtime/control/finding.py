@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ...schemas import Problem
 from ...workspace.base import InvalidFile, SatchelError, visible
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """What is wrong with a file, and what to do: in words, not yet in a sentence. `str` of it is one, and safe to
     print."""
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from ...schemas import nearest
 from ...workspace import journal
@@ -30,8 +31,7 @@ class Row(NamedTuple):
     line: Line
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(Struct, frozen=True):
     """What a run has come to, as it is on record: whether it is at rest or not.
 
     `status` and, if it has stopped, the `reason`; `state`, the data of state.json, as JSON values; `outputs` by their

@@ -6,8 +6,9 @@ import os
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from ...workspace.base import DEFINITION, SatchelError, UsageError, arguments, check_path, slug, urls
 from ...workspace.formats import definition, yamltext
@@ -17,8 +18,7 @@ from .opening import reach
 from .template import File
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
+class Made(Struct, frozen=True):
     """A new workspace: the `folder` or URL where it lies, its `run_id` and `settings`, and the name of its
     `template`."""
 

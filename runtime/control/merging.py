@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any, get_args
+
+from msgspec import Struct
 
 from ...workspace.base import SatchelError, UsageError
 from ...workspace.inspect import Remark, Report, lease, look
@@ -21,8 +22,7 @@ Files = str | os.PathLike[str] | Collection[str | os.PathLike[str]]
 _LOOKS = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Merging:
+class Merging(Struct, frozen=True):
     """What edits of files come to.
 
     `conflicts`: files that contradict the run, each with `path`, the `places` in words, and both versions, `ours` (the

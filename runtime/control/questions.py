@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from ...workspace.base import SatchelError
 from ...workspace.people.approvals import Question, Reply, open_questions, read, read_form
@@ -10,8 +10,7 @@ from ...workspace.state import Moment
 from .place import Place
 
 
-@dataclass(frozen=True, slots=True)
-class OpenQuestion:
+class OpenQuestion(Struct, frozen=True):
     """A question to a person, and what its file says by now.
 
     `reply` is what a person has typed into the file and no start has taken yet, None if nothing; `mistake` says why

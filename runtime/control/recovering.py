@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from ...workspace.inspect import Remark, Report, look
 from ...workspace.lifecycle import Cut, opened, truncate
@@ -17,8 +17,7 @@ _NAMED = 10
 """So many effects are named."""
 
 
-@dataclass(frozen=True, slots=True)
-class Recovered:
+class Recovered(Struct, frozen=True):
     """What a workspace is after it was repaired: `status` of the run, and whether it `has_begun`; `questions` that are
     open; `report`: what was found and done."""
 

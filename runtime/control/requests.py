@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal
+
+from msgspec import Struct
 
 from ...workspace.base import LeaseHeld, SatchelError, UsageError, time_text, times
 from ...workspace.formats import pause_file
@@ -23,8 +24,7 @@ _MARGIN = 20.0
 """Seconds that a supervisor has for noticing a pause.yaml, and for closing what it has killed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stopping:
+class Stopping(Struct, frozen=True):
     """What came of asking a run to stop.
 
     `status`: "requested" while a process runs it and has not stopped yet; "interrupted" if that process has died on

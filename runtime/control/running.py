@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
 from typing import NamedTuple
+
+from msgspec import field
+from msgspec.structs import fields
 
 from ...workspace.base import AgentError, UsageError
 from ...workspace.inspect import Look, look
@@ -36,7 +38,6 @@ class Wish(NamedTuple):
     adopt: bool
 
 
-@dataclass(slots=True)
 class Ended(Outcome):
     """How a run stopped, what this call has added to it, and what is on record now.
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
+
+from msgspec import Struct
 
 from ...workspace.base import UsageError, arguments, decode
 from ...workspace.formats import yamltext
@@ -17,8 +18,7 @@ from .requests import in_force
 _DATA = (".yaml", ".yml", ".json")
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(Struct, frozen=True):
     """What was put into the inbox. `file` is its path in the workspace. It is on the disk, and not yet taken."""
 
     file: str

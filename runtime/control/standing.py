@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from msgspec import Struct, field
 
 from ...workspace.base import SatchelError, read_markdown
 from ...workspace.formats import Definition
@@ -55,8 +56,7 @@ class Scheduled(NamedTuple):
     next: str
 
 
-@dataclass(slots=True)
-class Standing:
+class Standing(Struct):
     """Where a run stands. What could not be found out is None or empty, and `problem` says why.
 
     Made by `Handle.status` and `ls`. Text in it may be a stranger's: it is not safe for a terminal as it is. Not

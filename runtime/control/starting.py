@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ...workspace.base import UsageError, arguments
 from ..engine import release
@@ -16,8 +18,7 @@ _SHOWN = ("--json", "--quiet", "-q", "--traceback")
 """The options that say what the other process prints. All the rest are arguments."""
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(Struct, frozen=True):
     """How a run is to be started in another process. See `Handle.supervise`. UsageError if it can't be: no process is
     started for what it would refuse."""
 
@@ -51,8 +52,7 @@ class Start:
         return [command, *self.shown, *(flag for flag, is_on in flags.items() if is_on), *patience, *named]
 
 
-@dataclass(frozen=True, slots=True)
-class Supervised:
+class Supervised(Struct, frozen=True):
     """How a run ended in its process. `code` is the exit code: those of docs/commands.md. `why`: what that process
     could not say itself, since it was killed or given up; may be empty."""
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from typing import Any
 
 import msgspec
+from msgspec.structs import asdict
 
 from ... import schemas
 from ...schemas import Where, dotted

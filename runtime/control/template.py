@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from ...schemas import Where, nearest
 from ...workspace.base import DEFINITION, OF_A_RUN, InvalidFile, UsageError, stamp
@@ -36,8 +37,7 @@ class File(NamedTuple):
         return self.source if isinstance(self.source, bytes) else self.source.read_bytes()
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
+class Template(Struct, frozen=True):
     """Where it lies, and what it is called."""
 
     name: str

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+from msgspec import Struct, field
 
 from ...workspace.lifecycle import Workspace
 from ...workspace.views import Files
@@ -25,8 +26,7 @@ class Abandoned(Stopped):
     """Nothing waits for the agent any more."""
 
 
-@dataclass(slots=True)
-class Tally:
+class Tally(Struct):
     """What the outcome of this process tells and the journal does not."""
 
     answered: int = 0  # calls answered from the record

@@ -11,8 +11,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 _PATIENCE = 0.01
 """Seconds for an agent to go on by itself: from its last step to its commit, or to a call that stops it."""
@@ -21,8 +22,7 @@ _UNWINDING = 5.0
 """Seconds for an agent that has been told, to clean up."""
 
 
-@dataclass(slots=True, eq=False)
-class _Work:
+class _Work(Struct, eq=False):
     """A part of the agent's code that comes to its end before the run stops."""
 
     what: str

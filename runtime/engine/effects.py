@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
 from functools import partial as bind
 from typing import Any, Literal, TypeVar
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from ...workspace.base import NotDone, SatchelError, StorageFailed, UsageError
 from ...workspace.journal.records import NOTHING, Key, StepCompleted, StepStarted
@@ -36,8 +35,7 @@ _ARGUMENTS_KEPT = 4096
 """Bytes of arguments that the intent carries for a person who is asked about it; longer ones are left out."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
+class _Answer(Struct, frozen=True):
     """What is known to have happened: the effect's result."""
 
     result: Any

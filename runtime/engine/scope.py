@@ -7,12 +7,11 @@ import time
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial as bind
 from typing import Any, NoReturn
 
-from msgspec import Raw
+from msgspec import Raw, Struct, field
 
 from ...workspace.base import AgentError, UsageError, time_text
 from ...workspace.journal.records import Key, Message, Output, StepCompleted, StepFailed, StepProgress
@@ -35,8 +34,7 @@ current_call: ContextVar[Call | None] = ContextVar("current_call", default=None)
 """The call whose function is running here."""
 
 
-@dataclass(slots=True, eq=False)
-class Call:
+class Call(Struct, eq=False):
     """One call of a step or effect that is not answered from the record."""
 
     scope: ScopeRun

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from ...workspace.base import SIGNAL, SatchelError
 from ...workspace.journal.records import Failure, Forced, PauseRequested
@@ -34,8 +35,7 @@ class Suspended(Stopped):
     """The run can't go on now."""
 
 
-@dataclass(frozen=True, slots=True)
-class Suspension:
+class Suspension(Struct, frozen=True):
     """Why a run stops before its end, and how it is left. For what was `edited` it is entered again at once."""
 
     status: Literal["waiting", "paused", "sleeping", "edited"]

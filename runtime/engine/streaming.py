@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from functools import partial as bind
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from ...workspace.journal.records import Key, now
 from ...workspace.state import Scope
@@ -17,8 +18,7 @@ from .context import AgentContext, Context
 from .stopping import Suspended
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(Struct, frozen=True):
     """What an earlier attempt has left is the result."""
 
     text: str

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ...workspace.base import DEFINITION, SIGNAL, SatchelError, StorageFailed
 from ...workspace.formats import pause_file as pausefile
@@ -30,8 +32,7 @@ _GIVE_UP = 5.0
 """Seconds that an agent has to notice that it was cancelled, once it is not waited for any more."""
 
 
-@dataclass(slots=True)
-class Ended:
+class Ended(Struct):
     """How it came to its stop."""
 
     context: Context

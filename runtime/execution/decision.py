@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
+
+from msgspec import Struct
 
 from ...workspace.base import Refused
 from ...workspace.inspect import Look, Report
@@ -19,28 +20,24 @@ from . import preflight
 from .start import Start
 
 
-@dataclass(frozen=True, slots=True)
-class Leave:
+class Leave(Struct, frozen=True):
     """The run stays as it is."""
 
     refused: Report | None = None  # it waits for answers; why those that were given were not taken
 
 
-@dataclass(frozen=True, slots=True)
-class Stay:
+class Stay(Struct, frozen=True):
     """The run is paused, or is to be: what the files do not say of that yet, they do then."""
 
     wanted: Wish
     request: PauseRequested | None = None  # a wish that is not in the files
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(Struct, frozen=True):
     """The run has completed, and an opening would find nothing to do and nothing to repair."""
 
 
-@dataclass(frozen=True, slots=True)
-class Go:
+class Go(Struct, frozen=True):
     """The agent is called, unless the opening finds that nothing is left to do."""
 
     wanted: Wish | None  # the pause that is over with this start

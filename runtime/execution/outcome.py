@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from ...workspace.inspect import Report
 from ...workspace.journal.records import ApprovalAsked, Doubt, EndStatus
 
 
-@dataclass(slots=True)
-class Outcome:
+class Outcome(Struct):
     """How a run stopped, and what it did not have to do again."""
 
     status: EndStatus

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from ...workspace.base import DEFINITION
 from ...workspace.inspect import Look, Report
@@ -23,8 +24,7 @@ Stop = Literal["", "pause", "unclean"]
 """How the run has stopped last: no pause, or one that is over with this start; a clean one, or by force."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """What there is to say before a run goes on."""
 
     drift: tuple[str, ...]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import suppress
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from ...workspace.base import Conflicting, InvalidFile, LeaseHeld, Refused
 from ...workspace.inspect import look

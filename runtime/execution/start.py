@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ...workspace.base import UsageError, arguments
 from ...workspace.store import Store
@@ -11,8 +12,7 @@ from ..agent import Agent
 from ..engine import Interruption, Watch
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(Struct, frozen=True):
     """What a run is started with. UsageError if a field can't be what it is."""
 
     store: Store

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from ...workspace.base import DEFINITION, Refused, UsageError
 from ...workspace.formats import Budget
@@ -21,8 +22,7 @@ NEARLY = 0.8
 Kind = Literal["steps", "tokens", "usd", "time"]
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(Struct, frozen=True):
     """How much of one limit is used. `time` in seconds."""
 
     kind: Kind

@@ -12,9 +12,10 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import unquote
+
+from msgspec import Struct, field
 
 Event = Literal["paused", "waiting", "failed", "completed", "cancelled", "window", "budget"]
 
@@ -33,8 +34,7 @@ _THREAD = "satchel-notice"
 _WORD = re.compile(r"[^/:@?&=,;#\s]+")
 
 
-@dataclass(slots=True, eq=False)
-class _Sending:
+class _Sending(Struct, eq=False):
     thread: threading.Thread
     place: str  # what may be said of the address
     until: float

@@ -9,8 +9,9 @@ cron.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+
+from msgspec import Struct
 
 from ...schemas import Problem
 from ...workspace.base import DEFINITION, InvalidFile, decode
@@ -26,8 +27,7 @@ _SKEW = timedelta(minutes=1)
 _CRON = "minute, hour, day, month and weekday, as in a crontab"
 
 
-@dataclass(frozen=True, slots=True)
-class Open:
+class Open(Struct, frozen=True):
     """A window that is open, or will be. Times in UTC."""
 
     window: Window

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, NoReturn
+
+from msgspec import Struct
 
 from ...workspace.base import UsageError
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Answer:
+class Answer(Struct, frozen=True):
     """A person's answer. `decision` is the choice, the text, or the value that fits the schema.
 
     `answer == "approve"` compares the decision. If the question had choices, a comparison with another text raises
@@ -33,6 +33,9 @@ class Answer:
                 remedy="compare it with one of them",
             )  # fmt: skip
         return bool(self.decision == other)
+
+    def __ne__(self, other: object) -> bool:  # a Struct's own would compare its fields
+        return not self == other
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -6,12 +6,11 @@ import asyncio
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from ...schemas import against
 from ...workspace.base import InvalidFile, UsageError, decoder, time_text
@@ -31,8 +30,7 @@ _LONGEST = 64 << 10
 """Bytes of a context, because a person has to read it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asking:
+class Asking(Struct, frozen=True):
     """A question as the agent gave it."""
 
     question: str

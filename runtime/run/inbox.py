@@ -10,11 +10,11 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 from typing import Any, Literal
 from weakref import WeakSet
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from ...workspace.base import AgentError, InvalidFile
@@ -31,8 +31,7 @@ _LONGEST = 60.0
 """How many seconds the end of the inbox is delayed for files that a program has open for writing."""
 
 
-@dataclass(frozen=True, slots=True)
-class InboxTask:
+class InboxTask(Struct, frozen=True):
     """A file from `inbox/`. `text` is the content of a `.md`, `data` that of a `.yaml`. A message has a `text`. The
     `data` of a `schedule` has its name and the due time: `{"schedule": "1", "due": "2026-11-23T07:30:00Z"}`."""
 
@@ -43,8 +42,7 @@ class InboxTask:
     data: Any = None
 
 
-@dataclass(slots=True)
-class Offer:
+class Offer(Struct):
     """What the inbox has offered to the root agent since the agent was entered."""
 
     files: Offered

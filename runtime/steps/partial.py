@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
+
+from msgspec.structs import replace
 
 from ...workspace.base import AgentError, NotSerializable
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
+
+from msgspec import Struct
 
 from ...workspace.base import AgentError, DoesNotFit, NotSerializable, StorageFailed, UsageError
 
@@ -21,8 +22,7 @@ _MISTAKES = (
 _PASSING_STATUS = (408, 409, 425, 429)
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(Struct, frozen=True):
     """Exponential backoff with jitter. Obeys a server's `Retry-After` when it asks for more.
 
     `attempts` in total; `first` and `longest` wait in seconds. If a server asks for more than `longest`, the run sleeps

@@ -455,7 +455,7 @@ HEAD = PartialHead(run_id="run-1", scope="1", no=1, step="s", args="0" * 16, n=0
     ids=lambda value: repr(value[:9]),
 )
 def test_a_crafted_partial_is_kept_aside_or_harmless(target: Target, field: str, word: str) -> None:
-    from dataclasses import asdict
+    from msgspec.structs import asdict
 
     target.journal(*GOOD)
     head = asdict(HEAD) | {field: word}
@@ -469,7 +469,7 @@ def test_a_crafted_partial_is_kept_aside_or_harmless(target: Target, field: str,
     thirds(itertools.product(["no", "n", "attempt", "characters", "format"], [-1, 0, 10**9, 10**19, HUGE])),
 )
 def test_a_partial_with_hostile_numbers_is_kept_aside_or_harmless(target: Target, field: str, number: int) -> None:
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     target.journal(*GOOD)
     target.put("partials/1-a/01-s.md", partial_files.encode_partial(replace(HEAD, **{field: number}), "text"))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from msgspec import Struct, field
 
 from ...schemas import Problem, Where, dotted, problems, short
 from ..base import DEFINITION, InvalidFile, NewerFormat, UsageError, times
@@ -21,8 +22,7 @@ _LENGTH = ("a length of time of at most 100 years", "Write a number of seconds, 
 _EDITOR = "# yaml-language-server: $schema=.satchel/schemas/workspace.json"
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(Struct, frozen=True):
     """A time in which the run pauses by itself. Durations in seconds."""
 
     cron: str
@@ -32,8 +32,7 @@ class Window:
     notify_before: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(Struct, frozen=True):
     """A time at which `serve` puts a task into the run's inbox. With `keep` also while an earlier one of that `name`
     still waits there."""
 
@@ -43,8 +42,7 @@ class Start:
     keep: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
+class Budget(Struct, frozen=True):
     """What the run may use in all; None: as much as it likes. `time` in seconds at work."""
 
     steps: int | None = None
@@ -53,8 +51,7 @@ class Budget:
     time: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoints:
+class Checkpoints(Struct, frozen=True):
     """When checkpoints are written, and how long they are kept. A number for `every`: so many seconds."""
 
     every: Literal["growth", "item", "milestone"] | float = 600.0
@@ -62,8 +59,7 @@ class Checkpoints:
     keep_for: float = 0.0  # ... and all that are younger than so many seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Definition:
+class Definition(Struct, frozen=True):
     """What workspace.yaml says. `agent` is `FILE.py:NAME`, or `PACKAGE.MODULE:NAME`; it is not imported here."""
 
     run_id: str
@@ -82,7 +78,7 @@ class Definition:
     notify: tuple[str, ...] = ()
     redirect_to: str = ""
     format: int = FORMAT
-    said: dict[str, Any] = field(default_factory=dict, compare=False)  # all keys but the run's identity
+    said: dict[str, Any] = field(default_factory=dict)  # all keys but the run's identity
 
     @property
     def recorded(self) -> dict[str, Any]:

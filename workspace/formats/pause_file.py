@@ -6,9 +6,10 @@ A person's comments, order and own keys survive whatever the runtime fills in.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from ...schemas import Problem, problems, short
 from ..base import InvalidFile, Mode, Resume, UsageError, textfile, time_text, times
@@ -24,8 +25,7 @@ _HEAD = """\
 """
 
 
-@dataclass(frozen=True, slots=True)
-class PauseFile:
+class PauseFile(Struct, frozen=True):
     """What the file says; None and empty where it says nothing."""
 
     status: Literal["requested", "draining", "paused", "resume"] | None = None

@@ -8,9 +8,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from .. import journal
 from ..base import DEFINITION, Damaged, InvalidFile, NewerFormat, SatchelError
@@ -33,8 +34,7 @@ class Signature(NamedTuple):
     files: tuple[Entry, ...]
 
 
-@dataclass(slots=True)
-class Look:
+class Look(Struct):
     """A workspace as it lies there."""
 
     definition: Definition

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
 import msgspec
+from msgspec import Struct, field
 
 from ..base import SatchelError, decoder
 from ..journal.records import now
@@ -24,8 +24,7 @@ class Remark(msgspec.Struct, frozen=True):
     text: str
 
 
-@dataclass(slots=True)
-class Report:
+class Report(Struct):
     """Grows while a workspace is opened and run."""
 
     remarks: list[Remark] = field(default_factory=list)

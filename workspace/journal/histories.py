@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 import msgspec
+from msgspec import Struct, field
 
 from ..base import Damaged, SatchelError, decoder
 from ..store import Store
@@ -27,8 +27,7 @@ Place = tuple[int, str]
 """What tells a record from any other: its seq and its crc."""
 
 
-@dataclass(slots=True)
-class History:
+class History(Struct):
     """What one copy of the run did, as far as it is there."""
 
     crcs: dict[int, str]  # of its records, by seq
@@ -57,8 +56,7 @@ class _Checkpoint(msgspec.Struct):
 _checkpoint = decoder(_Checkpoint)
 
 
-@dataclass(slots=True)
-class _Pieces:
+class _Pieces(Struct):
     """All that lies there."""
 
     lines: dict[Place, Line] = field(default_factory=dict)

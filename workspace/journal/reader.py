@@ -12,7 +12,8 @@ roll-up leaves the last segment where it is; among older ones it is known by thi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ..base import Damaged
 from ..store import Store
@@ -25,8 +26,7 @@ from .segment import Misfit
 _TRIES = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Tail:
+class Tail(Struct, frozen=True):
     """What the journal holds after some position."""
 
     lines: Sequence[Line]

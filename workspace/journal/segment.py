@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ..base import Damaged
 from .naming import FOLDER
@@ -15,8 +16,7 @@ class Misfit(Damaged):
     """Pieces that were read do not belong together: records are missing, or are of another history."""
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(Struct, frozen=True):
     path: str
     rows: Sequence[bytes]  # its whole lines
     lines: Sequence[Line]  # those that are needed

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from msgspec import Struct
 
 from ..base import AgentError, DoesNotFit, SatchelError, StorageFailed
 from ..store import Store
@@ -34,8 +35,7 @@ class Segments(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Flight:
+class _Flight(Struct, frozen=True):
     """A group that is being written in another thread."""
 
     done: Future[None]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from .. import journal
@@ -20,8 +20,7 @@ from . import heartbeat
 from .heartbeat import Heartbeat
 
 
-@dataclass(slots=True)
-class Owned:
+class Owned(Struct):
     """A workspace that this process has."""
 
     seen: Look  # as it is now

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from ..formats import Checkpoints
 from ..journal.records import Occasion
@@ -18,8 +19,7 @@ _RARELY = 16
 _SHARE = 20
 
 
-@dataclass(slots=True)
-class Due:
+class Due(Struct):
     """What the last checkpoint does not tell. Of one opening.
 
     A checkpoint is due when the journal since the last one outgrows it, in a bucket half of it: their cost stays in
@@ -32,7 +32,7 @@ class Due:
     age: float = 0.0  # seconds for which these have been there
     clock: Callable[[], float] = time.monotonic
     _written: int = 0  # what the journal's writer had written at the last one
-    _at: float = field(init=False)
+    _at: float = 0.0
     _rests_until: float = 0.0
 
     def __post_init__(self) -> None:

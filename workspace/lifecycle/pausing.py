@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from ..base import SIGNAL, Damaged, InvalidFile, Mode, Refused, SatchelError, UsageError
 from ..formats import PauseFile, pause_file
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
     from .workspace import Workspace
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(Struct, frozen=True):
     """What pause.yaml and the journal say of a pause, before a start. Neither: there is none."""
 
     recorded: Pause | None = None

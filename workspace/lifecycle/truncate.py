@@ -7,8 +7,9 @@ are done again, and so are the effects, which are named before.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
+
+from msgspec import Struct
 
 from .. import journal
 from ..base import Damaged, Refused, UsageError, read_json, read_markdown
@@ -25,8 +26,7 @@ KEPT = "cut-off"
 _READ_LIMIT = 1 << 30
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(Struct, frozen=True):
     """What is to be done. `segments` are those that change, with what stays of each."""
 
     seq: int

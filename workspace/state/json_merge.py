@@ -5,9 +5,10 @@ Pure. What is returned may share parts with what was given; nothing that was giv
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Literal, NamedTuple
+
+from msgspec import Struct
 
 from ...schemas import dotted, short
 from .json_patch import same
@@ -28,8 +29,7 @@ ABSENT: Final = Absent.ABSENT
 """No value at all; null is one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Conflict:
+class Conflict(Struct, frozen=True):
     """A value that can't be merged: both sides changed it, or it is gone and no base tells whether on purpose.
 
     `str()` is one line for people.

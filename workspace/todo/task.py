@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import astuple
 
 from ..base import ID, UsageError
 from .splice import BOM, BREAK, body
@@ -29,8 +31,7 @@ _MISTYPED = re.compile(
 """What a person may take for such a line. Any other word behind it is text."""
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(Struct, frozen=True):
     """A task-list item as it was when it was read. Later edits of the plan don't change it.
 
     `index` counts tasks, `line` counts lines, both from 0 in the order of the text; `parent` and `children` are
@@ -45,8 +46,18 @@ class Task:
     text: str
     parent: int | None
     children: tuple[int, ...]
-    revision: int = field(compare=False, repr=False)
+    revision: int
     """Which reading of which text it comes from: without an id, an index means nothing in another one."""
+
+    def __eq__(self, other: object) -> bool:
+        """The same place and words, whichever reading they come from."""
+        return isinstance(other, Task) and astuple(self)[:-1] == astuple(other)[:-1]
+
+    def __ne__(self, other: object) -> bool:  # a Struct's own would compare all fields
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(astuple(self)[:-1])
 
     @property
     def is_leaf(self) -> bool:

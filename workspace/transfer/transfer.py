@@ -10,7 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from .. import journal
 from ..base import DEFINITION, LeaseHeld, NewerFormat, SatchelError, UsageError, shown, version
@@ -26,8 +27,7 @@ from .copy_files import Sent, Tell, differs, hashes, proves, transfer
 from .preconditions import finished
 
 
-@dataclass(slots=True)
-class Journey:
+class Journey(Struct):
     """What came of it."""
 
     kind: Kind

@@ -10,7 +10,8 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ..base import InvalidFile
 from ..store import FileChanged, Store, Version
@@ -23,8 +24,7 @@ _KEPT_FILES = 4096
 _KEPT_BYTES = 64 << 20
 
 
-@dataclass(slots=True, eq=False)
-class _Displaced:
+class _Displaced(Struct, eq=False):
     path: str
     file: str  # where it is now
     version: Version | None  # as it was when the run had written it, or had taken what was put back of it

@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import zlib
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import asdict, fields
 
 from ..base import NewerFormat
 from ..journal.records import Key, PartialPromoted
@@ -24,8 +26,7 @@ _NUMBERS = 10**9
 _Head = TypeVar("_Head", "PartialHead", "RecoveredHead")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartialHead:
+class PartialHead(Struct, frozen=True, kw_only=True):
     """Which call is streaming, in which attempt, and how much of it is in the file."""
 
     run_id: str
@@ -47,8 +48,7 @@ class PartialHead:
         return self.step, self.args, self.n
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecoveredHead:
+class RecoveredHead(Struct, frozen=True, kw_only=True):
     """The same, with what is known about the cut."""
 
     kind: str = "recovered"
@@ -68,8 +68,7 @@ class RecoveredHead:
     format: int = FORMAT
 
 
-@dataclass(frozen=True, slots=True)
-class Marker:
+class Marker(Struct, frozen=True):
     """Says that a text was recovered and is not finished. `str()` of it is meant for a prompt."""
 
     step: str
@@ -170,7 +169,7 @@ def _split(data: bytes, kind: type[_Head]) -> tuple[_Head, bytes] | None:
             raise NewerFormat(f"a partial of format {facts['format']}", remedy="upgrade Satchel; nothing was touched")
         wanted = {field.name: field.type for field in fields(kind)}
         known = {name: value for name, value in facts.items() if name in wanted}
-        if any(type(value).__name__ != wanted[name] for name, value in known.items()):
+        if any(type(value) is not wanted[name] for name, value in known.items()):
             return None
         if any(not 0 <= value < _NUMBERS for value in known.values() if type(value) is int):
             return None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
 
 import click
+from msgspec.structs import asdict
 
 from ....workspace.inspect import duplicates
 from ....workspace.store import Abilities

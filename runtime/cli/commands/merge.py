@@ -5,11 +5,11 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Literal
 
 import click
 import msgspec
+from msgspec.structs import asdict
 
 from ....workspace.people.edits import Question
 from ...control import Handle, Merging, of_error

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import click
+from msgspec import Struct
 
 from ....workspace.base import Resume, SatchelError, times
 from ...control import Handle, Stopping
@@ -53,8 +53,7 @@ def command(
     ctx.exit(code)
 
 
-@dataclass(slots=True)
-class _Told:
+class _Told(Struct):
     """What came of one workspace."""
 
     typed: str

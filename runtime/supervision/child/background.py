@@ -7,8 +7,9 @@ import os
 import subprocess
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import IO
+
+from msgspec import Struct
 
 from ....workspace.base import UsageError, slug
 from ....workspace.inspect import lease
@@ -23,8 +24,7 @@ _REMOTE_LOOK = 1.0
 _TOLD = 20  # lines
 
 
-@dataclass(frozen=True, slots=True)
-class Background:
+class Background(Struct, frozen=True):
     """What became of it. `code` is None while it runs."""
 
     pid: int

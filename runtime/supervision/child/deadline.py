@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
 
 from ....workspace.base import DEFINITION, SatchelError
 from ....workspace.formats import Definition, pause_file

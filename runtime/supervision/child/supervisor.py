@@ -11,8 +11,9 @@ import signal
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Literal
+
+from msgspec import Struct
 
 from ....workspace.base import SIGNAL, SatchelError, StorageFailed
 from ....workspace.formats import pause_file
@@ -35,8 +36,7 @@ _GLANCE = 0.5  # seconds between two glances at what may ask for a stop
 _ONE_PRESS = 0.2  # seconds in which two SIGINTs are one: some tools send it to a process and to its group
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(Struct, frozen=True):
     """How a crash is answered. Seconds."""
 
     first_delay: float = 1.0  # doubled after each early death
@@ -48,8 +48,7 @@ class Policy:
     silent: float = 30.0  # who was not heard for so long is named
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(Struct, frozen=True):
     """What to run. `words` are those of the command line; a restart is a `run`, since what `resume` was told counts
     once."""
 

@@ -12,8 +12,9 @@ import time
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from ....workspace.base import InvalidFile, LeaseHeld, SatchelError, UsageError
 from ....workspace.formats import pause_file
@@ -33,8 +34,7 @@ _AT_ONCE = 16  # workspaces
 How = Literal["stopped", "idle", "elsewhere", "failed"]
 
 
-@dataclass(frozen=True, slots=True)
-class Stopped:
+class Stopped(Struct, frozen=True):
     """What became of one workspace. `how`: processes were killed, or saw pause.yaml first; there were none; they are
     another machine's, which will see pause.yaml; or something stands in the way."""
 
@@ -110,8 +110,7 @@ def _write(store: Store, reason: str, by: str) -> None:
     store.replace(pause_file.PATH, data, if_version=found.version)
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(Struct, frozen=True):
     """Whom the lease names, and what was done about them."""
 
     lease: Lease | None

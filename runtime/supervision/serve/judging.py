@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass, field, replace
 from datetime import datetime
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ....workspace.base import DEFINITION, SIGNAL, InvalidFile
 from ....workspace.inspect import Lease, Look, glance, lease
@@ -17,8 +19,7 @@ from ....workspace.views import BRIEF, Unsettled
 from ...limits import windows
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """Whether it may be started, at once or from `at` on; if not, only what is changed in its files could."""
 
     starts: bool
@@ -27,8 +28,8 @@ class Verdict:
     passing: bool = False  # it may be otherwise in a moment, though no file has changed
     is_open: bool = False  # likewise, and until then nobody knows what it was when `serve` began
     by_clock: bool = False  # its schedule says so, whatever came of the last start
-    run_id: str = field(default="", compare=False)  # unless a process has it
-    rested: datetime | None = field(default=None, compare=False)  # since when no process has had it
+    run_id: str = ""  # unless a process has it
+    rested: datetime | None = None  # since when no process has had it
 
 
 NEVER = Verdict(False)

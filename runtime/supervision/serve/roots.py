@@ -6,8 +6,9 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from ....workspace.inspect import below, below_store, lease, read_by_glance
 from ....workspace.people.approvals import FOLDER as APPROVALS
@@ -169,8 +170,7 @@ def _folders(place: str, part: str) -> list[str]:
     return []
 
 
-@dataclass(slots=True)
-class _Watched:
+class _Watched(Struct):
     """A lease. Times are of time.monotonic."""
 
     version: Version | None

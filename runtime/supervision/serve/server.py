@@ -10,10 +10,12 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ....workspace.base import DEFINITION, SatchelError, StorageFailed
 from ....workspace.inspect import duplicates, glance, lease
@@ -43,8 +45,7 @@ _OUTCOMES: dict[int, Kind] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Struct, frozen=True):
     """What happened to a workspace. Its folder is as it was found below the root."""
 
     kind: Kind
@@ -52,8 +53,7 @@ class Event:
     text: str = ""
 
 
-@dataclass(slots=True, eq=False)
-class _Known:
+class _Known(Struct, eq=False):
     """A workspace that was found."""
 
     folder: str

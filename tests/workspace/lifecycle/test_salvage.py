@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from msgspec import Raw
+from msgspec.structs import replace
 
 from satchel.workspace.base.errors import StorageFailed
 from satchel.workspace.journal import records as record

@@ -157,6 +157,14 @@ def test_the_next_leaf_is_below_nothing_finished() -> None:
     assert plan.progress == (2, 4)
 
 
+def test_the_tasks_of_two_readings_differ_though_their_text_is_the_same() -> None:
+    before, after = (Plan("- [ ] a\n").tasks[0] for _ in range(2))
+    assert before.revision != after.revision
+    assert before == after and (before != after) is False and hash(before) == hash(after)
+    done = Plan("- [x] a\n").tasks[0]
+    assert before != done
+
+
 def test_a_leaf_that_is_reopened_comes_again() -> None:
     plan = Plan("- [ ] a\n- [ ] b\n")
     first = plan.tasks[0]

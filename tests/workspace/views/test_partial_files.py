@@ -33,7 +33,7 @@ HEAD = PartialHead(
 
 @given(texts, texts)
 def test_any_text_and_any_head_come_back(text: str, call: str) -> None:
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     found = partial_files.parse_partial(partial_files.encode_partial(replace(HEAD, call=call, scope=f"_{call}"), text))
     assert found is not None

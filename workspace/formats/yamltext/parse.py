@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn
 
 import yaml
+from msgspec import Struct, field
 from yaml.error import MarkedYAMLError
 
 from ....schemas import Problem, Where, dotted, short
@@ -24,8 +24,7 @@ _UNREADABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ufffe
 _HASH = re.compile(r"[ ]+(#[^\s#!][^\r\n]*)")
 
 
-@dataclass(slots=True)
-class Node:
+class Node(Struct):
     """A value and its place: offsets into the text, counted in characters. `end` may lie behind what follows it."""
 
     kind: Literal["scalar", "mapping", "sequence"]
@@ -41,8 +40,7 @@ class Node:
         return self.mark.offset
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(Struct, frozen=True):
     """What a YAML file says. `root` is None if it says nothing."""
 
     value: Any

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+from msgspec import Struct, field
 
 from ....schemas import short
 from ...journal.records import ApprovalAsked, Doubt, Key
@@ -15,8 +15,7 @@ from ...state import Moment, Scope, Verdict, verdicts
 FOLDER = "approvals"
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """One open question. `choices` empty and no `schema`: any text is an answer."""
 
     id: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from types import MappingProxyType
+
+from msgspec.structs import replace
 
 from ...base import DEFINITION, InvalidFile, Refused, read_json, read_markdown
 from ...formats import Definition

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
+
+from msgspec import Struct, field
 
 from ...base import SatchelError
 from ...inspect import is_unchanged
@@ -23,8 +24,7 @@ CheckData = Callable[[str, Any], None]
 """Called with an agent's path and its edited data; raises UsageError if its state type does not take them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
+class Edit(Struct, frozen=True):
     """One file's edit, as it will be recorded."""
 
     record: Edited
@@ -32,8 +32,7 @@ class Edit:
     doubts: tuple[Doubt, ...] = ()  # without ids: effects of which nobody knows, in items that won't be entered again
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     """A file that can't be honoured. It is kept aside, if `data` is given; else it is left where it is."""
 
     path: str
@@ -41,8 +40,7 @@ class Refusal:
     data: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """A file that contradicts the run, or may have lost something: a person has to say what holds."""
 
     path: str
@@ -75,8 +73,7 @@ class Finding(NamedTuple):
         return f"{self.path} {self.text}"
 
 
-@dataclass(slots=True)
-class Noticed:
+class Noticed(Struct):
     """What looking has found. The lists are in the order of the files."""
 
     versions: dict[str, Version] = field(default_factory=dict)  # of every file that was looked at
@@ -123,8 +120,7 @@ class StillMoving(Exception):
     """A file is being saved at this moment, or was removed; the next look will tell."""
 
 
-@dataclass(slots=True)
-class Looking:
+class Looking(Struct):
     """What the looks at the single files share."""
 
     store: Store

@@ -6,7 +6,8 @@ import codecs
 import hashlib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ...base import InvalidFile, Refused, Stamped, decode, stamp
 from ...journal.records import Doubt, Edited, OfCall, StepCompleted
@@ -83,8 +84,7 @@ def _before_the_agent(looking: Looking, agent: AgentMoment, path: str, stamped: 
     looking.noticed.plans[agent.path] = text
 
 
-@dataclass(frozen=True, slots=True)
-class _Saved:
+class _Saved(Struct, frozen=True):
     """A person's version of the plan, and the one that it was made from, if that is known."""
 
     path: str

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from ....schemas import short
 from ..task import Mark
@@ -13,8 +14,7 @@ Side = Literal["ours", "theirs"]
 Why = Literal["mark", "text", "prose", "untick_without_base", "removal_without_base", "everything_removed"]
 
 
-@dataclass(frozen=True, slots=True)
-class PlanConflict:
+class PlanConflict(Struct, frozen=True):
     """`line` counts from 1 in theirs; 0 for what is not there. `text` is that of the item or of the prose line.
 
     `ours` and `theirs` are the marks, where those are at stake. `str()` is one line for people.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import astuple
 
 from ..plan import Plan
 from ..splice import BOM, body
@@ -19,8 +21,7 @@ class Pair(NamedTuple):
     after: Task
 
 
-@dataclass(frozen=True, slots=True)
-class Changes:
+class Changes(Struct, frozen=True):
     """Items are the same by id, or by text if one of the two has none. Each list is in the order of the text.
 
     An item that was only begun is in none of them. Parents stand beside their leaves if their marks changed too.
@@ -44,7 +45,7 @@ class Changes:
     """Whether anything but the items was changed; blank lines and indentation don't count."""
 
     def __bool__(self) -> bool:
-        return any(getattr(self, name) for name in self.__slots__)
+        return any(astuple(self))
 
 
 def changes(before: Plan, after: Plan) -> Changes:

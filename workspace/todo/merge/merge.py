@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ..plan import Plan
 from ..splice import Splice, body
@@ -14,8 +15,7 @@ from .marks import settle, unsettled
 from .match import Version, Versions, versions
 
 
-@dataclass(frozen=True, slots=True)
-class MergedPlan:
+class MergedPlan(Struct, frozen=True):
     """A plan of its own, and what could not be joined in it. With conflicts it is a copy of ours."""
 
     plan: Plan
