@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Iterable
 
-from ...workspace.base import DEFINITION, UsageError
+from ...workspace.base import DEFINITION, SatchelError, UsageError, arguments
 from ...workspace.formats import pause_file
+from ...workspace.inspect import lease, moved_file
 from ..supervision.emergency import Stopped, stop
 from .place import Place, myself
 
@@ -16,15 +19,44 @@ def stop_all(places: Place | Iterable[Place], *, reason: str = "emergency", by: 
     One handle does for a list of one. UsageError if one of them is not a workspace, or pause.yaml can't have the
     `reason` or `by`: then none is stopped. Those that `open_all` has found count as workspaces.
     """
+    arguments.no_loop("stop_all", "call `await asyncio.to_thread(satchel.stop_all, ...)` there")
     by = by or myself()
     given = [places] if isinstance(places, str | bytes) or not isinstance(places, Iterable) else [*places]
     if wrong := [each for each in given if not isinstance(each, Place)]:
         raise UsageError(f"{wrong[0]!r} is no handle", remedy="give what `satchel.open` or `satchel.open_all` returns")
     for place in given:
         if not place.was_found and place.store.version(DEFINITION) is None:
+            moved_file.refuse(place.store, None)
             raise UsageError("is not a workspace", path=place.url, remedy="`satchel ls` finds those under a folder")
         pause_file.check_wish(place.url, reason=reason, by=by)
     elsewhere = next((place for place in given if place.store.abilities.remote), None)
     if elsewhere:
         elsewhere.tell("writing pause.yaml, and waiting for whoever runs them elsewhere: some seconds")
-    return stop([place.store for place in given], reason, by)
+    mine = {place.url for place in given if _is_mine(place)}
+    stopped = iter(stop([place.store for place in given if place.url not in mine], reason, by))
+    return [_drain(place, reason, by) if place.url in mine else next(stopped) for place in given]
+
+
+def _is_mine(place: Place) -> bool:
+    """Whether this process runs or supervises it, and would kill itself."""
+    try:
+        held = lease.holder(place.store)
+    except (SatchelError, OSError):
+        return False  # the stop says what is wrong
+    if held is None or held.host != socket.gethostname() or held.url != place.url:
+        return False
+    return os.getpid() in (held.pid, held.supervisor.pid if held.supervisor else 0)
+
+
+def _drain(place: Place, reason: str, by: str) -> Stopped:
+    from ...workspace.journal.records import PauseRequested  # slow: the kill of the others must not wait for it
+    from .requests import ask
+    from .waiting import at_once
+
+    try:
+        asked = at_once(ask(place, PauseRequested(reason=reason, by=by), wait=False))
+    except SatchelError as error:  # it has just completed, say
+        return Stopped(place.url, "failed", said=str(error))
+    if asked.is_over:
+        return Stopped(place.url, "idle", said=asked.said)
+    return Stopped(place.url, "draining", said="this process runs it, and stops it at its next safe point")

@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from ...workspace.base import arguments
 from .looking import Look
 from .place import myself
-from .waiting import Steps, finish, finish_async
+from .waiting import Steps, at_once, finish, finish_async
 
 if TYPE_CHECKING:
     from ...workspace.base import Mode, Resume
@@ -37,7 +38,8 @@ class Handle(Look):
     method looks at the files again. Every method raises a SatchelError with the way out in its text: UsageError for
     what can't mean anything, InvalidFile, NewerFormat or Damaged for a workspace that can't be used as it is, LeaseHeld
     where another process has it, StorageFailed if the storage fails. Methods whose name ends in `_async` do the same
-    without blocking the event loop. Not guaranteed: that two calls from several threads see one moment.
+    without blocking the event loop; where one runs, the others refuse to wait (UsageError). Not guaranteed: that two
+    calls from several threads see one moment.
     """
 
     # Running it
@@ -105,6 +107,7 @@ class Handle(Look):
         """
         from . import starting
 
+        arguments.no_loop("supervise", "call `await run_async(...)` there, or `await detach_async(...)`")
         start = starting.Start(resume, accept_drift, drain_timeout, from_checkpoint, take_over, adopt, options)
         return starting.supervise(self, start, tell)
 
@@ -118,8 +121,21 @@ class Handle(Look):
         """
         from . import starting
 
+        arguments.no_loop("detach")
         start = starting.Start(resume, accept_drift, drain_timeout, from_checkpoint, take_over, adopt, options)
         return starting.detach(self, start)
+
+    async def detach_async(
+        self, *, resume: bool = False, accept_drift: bool = False, drain_timeout: float | None = None,
+        from_checkpoint: bool = False, take_over: bool = False, adopt: bool = False, options: Sequence[str] = (),
+    ) -> Background:  # fmt: skip
+        """`detach`, without blocking the event loop."""
+        import asyncio
+
+        return await asyncio.to_thread(
+            self.detach, resume=resume, accept_drift=accept_drift, drain_timeout=drain_timeout,
+            from_checkpoint=from_checkpoint, take_over=take_over, adopt=adopt, options=options,
+        )  # fmt: skip
 
     # Stopping it
 
@@ -134,7 +150,8 @@ class Handle(Look):
         Returns at once, with the status "requested" while a process runs it. With `wait` it returns when the run has
         stopped, or has not in the time in which it would have been killed.
         """
-        return finish(self._request(reason, by, wait, until=until, resume=resume))
+        asked = self._request(reason, by, wait, until=until, resume=resume)
+        return finish("pause", asked) if wait else at_once(asked)
 
     async def pause_async(
         self, *, reason: str = "manual", until: str | datetime | timedelta | None = None, resume: Resume = "continue",
@@ -146,7 +163,8 @@ class Handle(Look):
     def cancel(self, *, reason: str = "cancelled", by: str | None = None, wait: bool = False) -> Stopping:
         """End the run for good at its next safe point. Its agent's `on_cancel`, if it has one, undoes what must not
         stay half done; if no process runs it, that is done by the next `run`. What the run has made stays."""
-        return finish(self._request(reason, by, wait, mode="cancel"))
+        asked = self._request(reason, by, wait, mode="cancel")
+        return finish("cancel", asked) if wait else at_once(asked)
 
     async def cancel_async(self, *, reason: str = "cancelled", by: str | None = None, wait: bool = False) -> Stopping:
         """`cancel`, without blocking the event loop."""
@@ -157,7 +175,7 @@ class Handle(Look):
         not stopped in the time in which it would have been killed."""
         from . import requests
 
-        return finish(requests.stopped(self))
+        return finish("wait", requests.stopped(self))
 
     async def wait_async(self) -> Stopping:
         """`wait`, without blocking the event loop."""
@@ -170,11 +188,14 @@ class Handle(Look):
         itself; `resume` continues, and verifies more than usual, since what was under way may be in doubt.
 
         A pause.yaml is durable before the first process is killed. `how` of the result: "stopped"; "idle", nothing was
-        running; "elsewhere", another machine's process runs it, and obeys within one poll; "failed", `said` says why.
+        running; "elsewhere", another machine's process runs it, and obeys within one poll; "draining", this very
+        process runs or supervises it, and is not killed: it stops at its next safe point, as after `pause`; "failed",
+        `said` says why.
         The storage failing is in the result, too. `stop_all` stops several at once.
         """
         from .emergency import stop_all
 
+        arguments.no_loop("stop")
         (stopped,) = stop_all([self], reason=reason, by=by)
         return stopped
 
@@ -207,7 +228,7 @@ class Handle(Look):
         returned, or the record's number. What is cut off is kept in `cut-off/`. In a bucket this waits for the process
         that had the workspace to show whether it lives, unless `take_over` is given. `adopt` as in `run`.
         """
-        return finish(self._recover(truncate_at, take_over, adopt))
+        return finish("recover", self._recover(truncate_at, take_over, adopt))
 
     async def recover_async(
         self, *, truncate_at: int | Cut | None = None, take_over: bool = False, adopt: bool = False
@@ -229,7 +250,7 @@ class Handle(Look):
         """
         from . import merging
 
-        return finish(merging.merge(self, use, files))
+        return finish("merge", merging.merge(self, use, files))
 
     async def merge_async(self, use: Side | None = None, *, files: Files = ()) -> Merging:
         """`merge`, without blocking the event loop."""
@@ -253,6 +274,7 @@ class Handle(Look):
         """
         from .carrying import carry
 
+        arguments.no_loop("move")
         return carry(self, "move", to, by=by, progress=progress, storage_options=storage_options)
 
     async def move_async(
@@ -273,6 +295,7 @@ class Handle(Look):
         copy asks for `adopt` while the original is there."""
         from .carrying import carry
 
+        arguments.no_loop("copy")
         return carry(self, "copy", to, by=by, progress=progress, storage_options=storage_options)
 
     async def copy_async(
@@ -309,7 +332,7 @@ class Handle(Look):
         UsageError if it is not a valid answer, or another one is on record. Runs nothing of the agent; `resume`
         continues. While a process runs the workspace this waits some seconds for it to take the answer.
         """
-        return finish(self._answer(decision, question, result, by, note, typed))
+        return finish("answer", self._answer(decision, question, result, by, note, typed))
 
     async def answer_async(
         self, decision: Any, question: str = "", *, result: Any = None, by: str | None = None, note: str = "",

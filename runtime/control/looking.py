@@ -38,7 +38,7 @@ class Look(Place):
         """
         from . import checking
 
-        return finish(checking.check(self, progress))
+        return finish("check", checking.check(self, progress))
 
     async def check_async(self, *, progress: Callable[[int, int], None] | None = None) -> Checked:
         """`check`, without blocking the event loop; `progress` is called in a thread."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from msgspec import field
 from msgspec.structs import fields
 
-from ...workspace.base import AgentError, UsageError
+from ...workspace.base import AgentError, UsageError, arguments
 from ...workspace.inspect import Look, look
 from ...workspace.journal.records import Failure, Output
 from ...workspace.people.edits import not_settled
@@ -63,6 +63,7 @@ class Ended(Outcome):
 
 def run(place: Place, wish: Wish) -> Ended:
     """Run it until it stops."""
+    arguments.no_loop("resume" if wish.wake else "run")
     store = place.store_of_a_run()
     seen = _looked_at(place, store, wish)
     began = time.monotonic()

@@ -28,6 +28,7 @@ def serve(
     drain_timeout = arguments.seconds("drain_timeout", drain_timeout)
     arguments.function("tell", tell)
     typed = arguments.place("root", root)
+    arguments.no_loop("serve", "start `satchel serve` as a process of its own")
     check_main_thread("serve()", "start `satchel serve` as a process of its own")
     store = root_of(typed, storage_options)
     server = Server(

@@ -7,7 +7,7 @@ from collections.abc import Generator
 from time import sleep
 from typing import TypeVar
 
-from ...workspace.base import UsageError
+from ...workspace.base import UsageError, arguments
 
 T = TypeVar("T")
 Steps = Generator[float, None, T]
@@ -24,8 +24,14 @@ def check_main_thread(call: str, instead: str) -> None:
         )  # fmt: skip
 
 
-def finish(steps: Steps[T]) -> T:
-    """Run all steps in this thread."""
+def finish(method: str, steps: Steps[T]) -> T:
+    """Run all steps in this thread. UsageError where an event loop is running, with the name of the `method`."""
+    arguments.no_loop(method)
+    return at_once(steps)
+
+
+def at_once(steps: Steps[T]) -> T:
+    """The same of steps that don't wait."""
     while True:
         try:
             pause = next(steps)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import suppress
+from typing import cast
 
 from msgspec.structs import replace
 
-from ...workspace.base import Conflicting, InvalidFile, LeaseHeld, Refused
+from ...workspace.base import Conflicting, InvalidFile, LeaseHeld, Refused, arguments
 from ...workspace.inspect import look
 from ...workspace.store import Store, open_store
 from ..agent import Agent
@@ -18,7 +19,7 @@ from .decision import Done, Go, Leave, Stay, decide
 from .execute import execute
 from .idling import resumes
 from .outcome import Outcome
-from .start import Start, check_no_loop
+from .start import Start
 from .waiting import is_free, until_saved
 
 
@@ -40,7 +41,7 @@ def run(
     `take_over` is given. With `adopt` it goes on although it may be a copy of a run that lives elsewhere.
     """
 
-    check_no_loop()
+    arguments.no_loop("run")
 
     async def with_signals() -> Outcome:
         interruption = Interruption()
@@ -69,7 +70,8 @@ async def run_async(
 
 
 def _store(workspace: str | os.PathLike[str] | Store) -> Store:
-    return open_store(os.fspath(workspace)) if isinstance(workspace, str | os.PathLike) else workspace
+    is_store = hasattr(workspace, "abilities")
+    return cast(Store, workspace) if is_store else open_store(arguments.place("workspace", workspace))
 
 
 async def _run(start: Start) -> Outcome:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from msgspec import Struct
 
 from ...workspace.base import UsageError, arguments
@@ -43,15 +41,3 @@ _WATCHED = tuple(name for name in vars(Watch) if not name.startswith("_"))
 
 def _has(watch: Watch, name: str) -> bool:
     return callable(getattr(watch, name, None))
-
-
-def check_no_loop() -> None:
-    """UsageError where an event loop is running: it would stand still until the run ends."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return
-    raise UsageError(
-        "run() can't be called where an event loop is running", why="the loop would stand still until the run ends",
-        remedy="call `await run_async(...)` there, with the same arguments",
-    )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -54,6 +55,24 @@ def function(name: str, value: Any) -> None:
     """Something to call, or None."""
     if value is not None and not callable(value):
         raise _wrong(name, value, "give a function, or None")
+
+
+def no_loop(method: str, instead: str = "") -> None:
+    """UsageError where an event loop is running: a method that waits would let it stand still. `instead`: what to call
+    there, if that is not the method's own version for a loop."""
+    if "asyncio" not in sys.modules:  # it is slow to import, and then no loop runs
+        return
+    import asyncio
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise UsageError(
+        f"{method}() can't be called where an event loop is running",
+        why="the loop would stand still until it returns",
+        remedy=instead or f"call `await {method}_async(...)` there, with the same arguments",
+    )
 
 
 def mapping(name: str, value: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from ..render.output import print_json
 from ..render.words import listed, visible
 
 _WORDS = {"stopped": ("stopped", "red"), "idle": ("idle", "green"), "elsewhere": ("elsewhere", "yellow"),
+          "draining": ("draining", "yellow"),
           "failed": ("not stopped", "red")}  # fmt: skip
 
 _EXAMPLES = """\b
@@ -54,7 +55,7 @@ def command(ctx: click.Context, workspaces: tuple[str, ...], root: str | None, r
             click.echo(_line(each))
         if not found:
             click.echo(f"no workspaces below {visible(root or '')}", err=True)
-    ctx.exit(1 if any(each.how in ("failed", "elsewhere") for each in found) else 0)
+    ctx.exit(1 if any(each.how not in ("stopped", "idle") for each in found) else 0)
 
 
 def _line(stopped: Stopped) -> str:

@@ -31,12 +31,13 @@ _HEARTBEAT = 12.0
 """Seconds within which a process elsewhere obeys, or renews its lease at least once."""
 _AT_ONCE = 16  # workspaces
 
-How = Literal["stopped", "idle", "elsewhere", "failed"]
+How = Literal["stopped", "idle", "elsewhere", "draining", "failed"]
 
 
 class Stopped(Struct, frozen=True):
     """What became of one workspace. `how`: processes were killed, or saw pause.yaml first; there were none; they are
-    another machine's, which will see pause.yaml; or something stands in the way."""
+    another machine's, which will see pause.yaml; the caller's own, which is not killed; or something stands in the
+    way."""
 
     url: str
     how: How
