@@ -1,4 +1,4 @@
-"""Answers a question of a run, whether or not a process runs the workspace."""
+"""Answer a question of a run, whether or not a process runs the workspace."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from .waiting import Steps
 from .words import one_line, since
 
 _PATIENCE = 5.0
-"""Seconds to wait for the process that runs it to take the answer."""
+"""Seconds to wait until the process that runs the workspace has taken the answer."""
 _REMOTE_PATIENCE = 12.0
 """The same where that process looks only every few seconds."""
 _LOOK_AGAIN = 0.1
@@ -46,12 +46,11 @@ _NOTE = 200  # characters
 
 
 class Answering(Struct, frozen=True):
-    """What came of an answer.
+    """The outcome of an answer.
 
-    `is_recorded`: it is in the journal, as `answer`, and can't be changed any more. Otherwise it is in `file`, for the
-    process that runs the workspace, `waits_for` in words, which takes it at the latest when the run stops.
-    `was_before`: the same answer had been given before. `open_questions` are those that are left. `report`: what
-    recording it has found and done.
+    `is_recorded`: it is in the journal, as `answer`, and can't be changed. Otherwise it is in `file`, and the process
+    that runs the workspace (`waits_for`, in words) takes it at the latest when the run stops. `was_before`: the same
+    answer was given earlier. `open_questions` are those that are left. `report`: what recording it has found and done.
     """
 
     id: str
@@ -65,7 +64,7 @@ class Answering(Struct, frozen=True):
 
 
 class Saying(NamedTuple):
-    """What is to be answered. `is_typed`: decision and result are texts from a command line."""
+    """The answer as it was given. `is_typed`: decision and result are texts from a command line."""
 
     id: str  # empty: the one open question
     decision: Any
@@ -76,13 +75,14 @@ class Saying(NamedTuple):
 
     @property
     def readings(self) -> list[Any]:
-        """What the decision may mean, as JSON."""
+        """The possible meanings of the decision, as JSON."""
         text = [self.decision.strip()] if isinstance(self.decision, str) else [self.decision]
         return [*text, *([_value(self.decision)] if self.is_typed else [])]
 
 
 def answer(place: Place, said: Saying) -> Steps[Answering]:
-    """Record it; or, while a process runs the workspace, write it into the file and wait until that process has it."""
+    """Record the answer. If a process runs the workspace, write it into the file and wait until that process has taken
+    it."""
     for name, value in (("question", said.id), ("by", said.by), ("note", said.note)):
         arguments.text(name, value)
     if said.is_typed:
@@ -132,7 +132,7 @@ def _record(said: Saying, place: Place) -> Answering:
         if question is not None:
             workspace.desk.record(workspace.journal, question, _reply(said, question), "command")
         workspace.close()
-    if question is None:  # answered in another way in this moment, in the file say
+    if question is None:  # somebody has answered at the same moment, for example in the file
         settled = _settled(said, moment, place)
         if settled is None:
             raise _unknown(moment, said.id, place)
@@ -141,7 +141,7 @@ def _record(said: Saying, place: Place) -> Answering:
 
 
 def _write(question: Question, reply: Reply, run_id: str, place: Place) -> None:
-    """As a person would, into the file as it is now or, if that can't be, into a new one."""
+    """Write it like a person: into the current file or, if that is not possible, into a new one."""
     store, path = place.store, question.path
     values: dict[str, Any] = {"decision": reply.decision, "by": reply.by, "note": reply.note}
     if len(reply.result):
@@ -155,7 +155,7 @@ def _write(question: Question, reply: Reply, run_id: str, place: Place) -> None:
             data = fill_in(there, values)
         except (FileNotFoundError, InvalidFile, UsageError):
             before, data = None, fill_in(form, values)
-        if before is not None:  # another answer was faster, and it is about to be taken
+        if before is not None:  # another answer came first and is about to be taken
             if before.decision == reply.decision:
                 return
             raise UsageError(
@@ -172,7 +172,7 @@ def _write(question: Question, reply: Reply, run_id: str, place: Place) -> None:
 
 
 def _settled(said: Saying, moment: Moment, place: Place) -> Answering | None:
-    """If it is answered: fine if it says the same, and else too late."""
+    """If the question is already answered: return that answer if it is the same, else raise UsageError."""
     answer = moment.answered.get(said.id)
     if answer is None:
         return None
@@ -186,7 +186,7 @@ def _settled(said: Saying, moment: Moment, place: Place) -> Answering | None:
 
 
 def _reply(said: Saying, question: Question) -> Reply:
-    """What was said, if it is an answer."""
+    """The given answer, if it is valid."""
     value = said.decision
     if said.is_typed and not question.choices and question.schema is not None:
         value = _value(said.decision)
@@ -215,7 +215,7 @@ def _value(typed: str) -> Any:
 
 
 def _result(value: Any, is_typed: bool) -> msgspec.Raw:
-    """JSON on one line, as the journal holds it. What was typed and is not JSON is a text."""
+    """JSON on one line, as in the journal. Typed text that is not JSON is a text."""
     if is_typed:
         with suppress(InvalidFile):
             value = jsontext.load(value, "--result")
@@ -233,7 +233,7 @@ def _only_one(moment: Moment, place: Place) -> str:
 
 
 def _unknown(moment: Moment, id: str, place: Place) -> UsageError:
-    """There is no such open question."""
+    """The error that no such question is open."""
     return _unclear(f"there is no open question {id!r}", open_questions(moment), place)
 
 
@@ -245,7 +245,7 @@ def _unclear(what: str, found: list[Question], place: Place) -> UsageError:
 
 
 def say_what(place: Place, id: str) -> UsageError:
-    """An answer is missing: to the question `id`, or to any if that is empty."""
+    """The error that no answer was given: to the question `id`, or to any if that is empty."""
     moment = look_beside(place.store).moment
     question = find(moment, id)
     if id and question is None:

@@ -1,4 +1,4 @@
-"""Lets a run live at another place, or makes a second copy of it."""
+"""Move a run to another place, or make a second copy of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a workspace sound, and what would an opening do to it? And what can its storage be trusted with?"""
+"""Check whether a workspace is sound, what an opening would do to it, and what its storage guarantees."""
 
 from __future__ import annotations
 
@@ -30,20 +30,19 @@ from .waiting import Steps
 from .words import counted
 
 _READ_LIMIT = 1 << 30
-_LOOKS = 3  # at a workspace that is running, whose files change under the look
+_LOOKS = 3  # a running workspace, whose files change meanwhile
 _TOLD = 500  # records
 
 Progress = Callable[[int, int], None]
 
 
 class Checked(Struct):
-    """What was found in a workspace. Without `problems` it is in order, and the run can be continued.
+    """The findings of a check. Without `problems` the workspace is sound, and the run can continue.
 
-    `problems`: what is wrong, each with its file, the place in it, what was found and expected, and a remedy.
-    `planned`: what the next opening would do, in words. `questions` that are open. `same_run_id`: folders next to it
-    with the same run_id. `abilities` of the storage; `locks_fail`: a lock was tried there, and refused. `is_running`: a
-    process has it, so a problem may be a file that was caught while it changed. `moment`: what is on record; None if it
-    can't be read.
+    `problems`: each has its file, the place in it, what was found, what was expected, and a remedy. `planned`: what the
+    next opening would do, in words. `questions` that are open. `same_run_id`: folders next to it with the same run_id.
+    `abilities` of the storage. `locks_fail`: the storage refused a lock. `is_running`: a process has the workspace, so
+    a problem may be a file that was read while it changed. `moment`: the recorded state; None if it can't be read.
     """
 
     url: str
@@ -55,7 +54,7 @@ class Checked(Struct):
     locks_fail: bool = False
     is_running: bool = False
     seen: Look | None = None
-    handled: set[str] = field(default_factory=set)  # files of which `planned` and `problems` say all there is to say
+    handled: set[str] = field(default_factory=set)  # files that `planned` and `problems` already cover
 
     @property
     def moment(self) -> Moment | None:
@@ -63,7 +62,7 @@ class Checked(Struct):
 
 
 class Tried(Struct, frozen=True):
-    """What a storage states it can do, and what of that was tried, and was so: empty, nothing."""
+    """What a storage declares, and which of it was tried and is true. Empty: nothing was tried."""
 
     url: str
     abilities: Abilities
@@ -71,7 +70,7 @@ class Tried(Struct, frozen=True):
 
 
 def check(place: Place, progress: Progress | None) -> Steps[Checked]:
-    """Look at every file; again, if something is wrong that a process may just be writing."""
+    """Check every file. If something is wrong that a process may just be writing, check again."""
     arguments.function("progress", progress)
     for number in range(_LOOKS):
         if number:
@@ -87,7 +86,7 @@ def check(place: Place, progress: Progress | None) -> Steps[Checked]:
 
 
 def try_storage(store: Store) -> Tried:
-    """UsageError or StorageFailed if it does not keep what it states."""
+    """UsageError or StorageFailed if the storage does not do what it declares."""
     can = store.abilities
     if can.lock:
         check_lock(store)
@@ -137,7 +136,7 @@ def _checked(store: Store, progress: Progress) -> Checked:
 
 
 def _foresee(store: Store, seen: Look, checked: Checked) -> None:
-    """Steps 3 to 5 of an opening, without doing them."""
+    """Steps 3 to 5 of an opening, without executing them."""
     moment = seen.moment
     checked.planned += seen.complaints
     noticed = notice(store, moment, seen.definition, is_rebuilt=seen.is_rebuilt, patience=BRIEF)
@@ -163,16 +162,16 @@ def _foresee(store: Store, seen: Look, checked: Checked) -> None:
 
 
 def _histories(store: Store) -> Iterator[Finding]:
-    """Copies of the run that were put together, also where no opening would look."""
+    """Copies of the run in one folder, also where an opening would not look."""
     try:
         error = journal.woven(store)
     except SatchelError:
-        return  # what can't be read is told by whoever reads it next
+        return  # the next reader of the file reports the error
     yield from of_error(error) if error else ()
 
 
 def _journal(store: Store, seen: Look | None, progress: Progress) -> Iterator[Finding]:
-    """Every record against its schema. What a crash has torn off is not a finding."""
+    """Every record against its schema. A torn end after a crash is not a finding."""
     paths = [journal.segment_path(first) for first in journal.segments(store)]
     torn = seen.tail.last_segment if seen and seen.tail.torn else None
     total = seen.tail.next_seq - 1 if seen else 0
@@ -206,7 +205,7 @@ def _record(path: str, number: int, row: bytes) -> Iterator[Finding]:
 
     try:
         value = msgspec.json.decode(row)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:  # in a result, which nothing has read
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:  # in a result that no code has read
         yield Finding(
             path, f"line {number}", f"a value that can't be read ({error})", "", "Take the file from a backup"
         )

@@ -14,10 +14,10 @@ from .place import Place, myself
 
 
 def stop_all(places: Place | Iterable[Place], *, reason: str = "emergency", by: str | None = None) -> list[Stopped]:
-    """Kill what runs these workspaces, all at once; see `Handle.stop`. Returns what became of each, in order.
+    """Kill what runs these workspaces, all at once; see `Handle.stop`. Returns the outcome of each, in order.
 
-    One handle does for a list of one. UsageError if one of them is not a workspace, or pause.yaml can't have the
-    `reason` or `by`: then none is stopped. Those that `open_all` has found count as workspaces.
+    UsageError if one of them is not a workspace, or if pause.yaml can't contain the `reason` or `by`; then none is
+    stopped. Workspaces that `open_all` has found are accepted.
     """
     arguments.no_loop("stop_all", "call `await asyncio.to_thread(satchel.stop_all, ...)` there")
     by = by or myself()

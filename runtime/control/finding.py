@@ -1,4 +1,4 @@
-"""What `satchel check` finds wrong: which file, where in it, what is there, what should be, and what to do."""
+"""A finding of `satchel check`: which file, where, what was found, what was expected, and what to do."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from ...workspace.base import InvalidFile, SatchelError, visible
 
 
 class Finding(Struct, frozen=True):
-    """What is wrong with a file, and what to do: in words, not yet in a sentence. `str` of it is one, and safe to
-    print."""
+    """What is wrong with a file, and what to do, as separate texts. `str` of it is one sentence, safe to print."""
 
     file: str
     place: str
@@ -33,7 +32,7 @@ def of_problem(file: str, problem: Problem) -> Finding:
 
 
 def of_error(error: SatchelError, file: str = "the workspace") -> Iterator[Finding]:
-    """An error as findings; `file` if it does not say which."""
+    """An error as findings. `file` is used if the error names none."""
     path = error.path or file
     if isinstance(error, InvalidFile):
         yield from (of_problem(path, problem) for problem in error.problems)

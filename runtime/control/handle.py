@@ -1,5 +1,5 @@
-"""What can be done with a run from outside. Each method imports what it needs when it is called: a look must not wait
-for what only a run needs."""
+"""`Handle`: what programs can do with a run from outside. Each method imports what it needs when it is called, so that
+reading does not load what only a run needs."""
 
 from __future__ import annotations
 
@@ -32,14 +32,13 @@ if TYPE_CHECKING:
 
 
 class Handle(Look):
-    """A workspace, from outside: nothing here needs that a process runs it, and all works while one does.
+    """A workspace, from outside. Works whether or not a process runs it.
 
-    Made by `satchel.open`. Holds no lock and no connection, so it need not be closed, and it is never out of date: each
-    method looks at the files again. Every method raises a SatchelError with the way out in its text: UsageError for
-    what can't mean anything, InvalidFile, NewerFormat or Damaged for a workspace that can't be used as it is, LeaseHeld
-    where another process has it, StorageFailed if the storage fails. Methods whose name ends in `_async` do the same
-    without blocking the event loop; where one runs, the others refuse to wait (UsageError). Not guaranteed: that two
-    calls from several threads see one moment.
+    Made by `satchel.open`. Holds no lock and no connection, so you need not close it. Each method reads the files
+    again, so it is always current. Every method raises a SatchelError that says what to do: UsageError for wrong
+    arguments, InvalidFile, NewerFormat or Damaged for a workspace that can't be used, LeaseHeld if another process has
+    it, StorageFailed if the storage fails. Methods that end in `_async` do the same without blocking the event loop.
+    Not guaranteed: that two calls from several threads see the same moment.
     """
 
     # Running it
@@ -50,11 +49,11 @@ class Handle(Look):
     ) -> Ended:  # fmt: skip
         """Run the agent in this process until it completes, fails or needs a person, as `satchel.run` does.
 
-        A run that was stopped continues where it was; one that is paused, waits or sleeps is left as it is. `agent`
-        takes the place of the one that workspace.yaml names. `watch` is told what happens. `drain_timeout`: seconds
-        that a stop waits for what is under way. `take_over`: in a bucket, don't wait for the process that had it.
-        `adopt`: continue although this may be a copy of a run that lives elsewhere. Errors of the agent are in the
-        result. Where an event loop runs, call `run_async`.
+        A stopped run continues where it was. A run that is paused, waits or sleeps stays as it is. `agent` replaces the
+        one that workspace.yaml names. `watch` is called with what happens. `drain_timeout`: seconds that a stop waits
+        for running work. `take_over`: in a bucket, don't wait for the process that had it. `adopt`: continue although
+        this may be a copy of a run that lives elsewhere. Errors of the agent are in the result. In a running event loop
+        call `run_async`.
         """
         from . import running
 
@@ -65,7 +64,7 @@ class Handle(Look):
         self, agent: Agent | None = None, *, watch: Watch | None = None, accept_drift: bool = False,
         drain_timeout: float | None = None, take_over: bool = False, adopt: bool = False,
     ) -> Ended:  # fmt: skip
-        """`run`, in a loop that is running. If the task is cancelled, the run is left paused, with all written."""
+        """`run` in a running event loop. If the task is cancelled, the run is paused, with everything written."""
         from . import running
 
         wish = running.Wish(agent, watch, False, accept_drift, drain_timeout, False, take_over, adopt)
@@ -75,9 +74,8 @@ class Handle(Look):
         self, agent: Agent | None = None, *, watch: Watch | None = None, accept_drift: bool = False,
         drain_timeout: float | None = None, from_checkpoint: bool = False, take_over: bool = False, adopt: bool = False,
     ) -> Ended:  # fmt: skip
-        """`run`, but it lifts a pause, whatever its reason, and ends a sleep before its time. UsageError if the run was
-        never started. `from_checkpoint`: go back to the last known-good checkpoint first; effects and answers since
-        then are kept."""
+        """`run`, which also ends a pause, whatever its reason, and a sleep. UsageError if the run was never started.
+        `from_checkpoint`: first return to the last known-good checkpoint; later effects and answers are kept."""
         from . import running
 
         wish = running.Wish(agent, watch, True, accept_drift, drain_timeout, from_checkpoint, take_over, adopt)
@@ -87,7 +85,7 @@ class Handle(Look):
         self, agent: Agent | None = None, *, watch: Watch | None = None, accept_drift: bool = False,
         drain_timeout: float | None = None, from_checkpoint: bool = False, take_over: bool = False, adopt: bool = False,
     ) -> Ended:  # fmt: skip
-        """`resume`, in a loop that is running."""
+        """`resume` in a running event loop."""
         from . import running
 
         wish = running.Wish(agent, watch, True, accept_drift, drain_timeout, from_checkpoint, take_over, adopt)
@@ -98,12 +96,12 @@ class Handle(Look):
         from_checkpoint: bool = False, take_over: bool = False, adopt: bool = False, options: Sequence[str] = (),
         tell: Callable[[str], None] | None = None,
     ) -> Supervised:  # fmt: skip
-        """Run the agent in a process of its own, as `satchel run` does, and look after it from this one: it is started
-        again after a crash, and killed if it does not stop in time. Returns when the run has stopped.
+        """Run the agent in another process, as `satchel run` does, and supervise it from this one: restart it after a
+        crash, and kill it if it does not stop in time. Returns when the run has stopped.
 
-        In the main thread: SIGINT and SIGTERM are passed on meanwhile. The process prints what `satchel run` prints;
-        `options` say what of it: "--quiet", "--json", "--traceback". `tell` is told what becomes of it. `resume`: as
-        `resume` does; the other arguments are those of `run` and `resume`.
+        Call it in the main thread; SIGINT and SIGTERM are passed on. The process prints what `satchel run` prints;
+        `options` are such as "--quiet" and "--json". `tell` is called with events of the process. `resume`: as `resume`
+        does; the other arguments are those of `run` and `resume`.
         """
         from . import starting
 
@@ -115,10 +113,9 @@ class Handle(Look):
         self, *, resume: bool = False, accept_drift: bool = False, drain_timeout: float | None = None,
         from_checkpoint: bool = False, take_over: bool = False, adopt: bool = False, options: Sequence[str] = (),
     ) -> Background:  # fmt: skip
-        """Run the agent in the background, with a process that looks after it as `supervise` does, and outlives this
-        one. Returns once it is running: with the number of that process and its log, which gets what it prints. If it
-        ended at once, `code` is its exit code and `said` the end of what it printed.
-        """
+        """Run the agent in the background, with a supervisor that outlives this process. Returns when the run is
+        active, with the number of the process and its log, which gets its output. If it ended at once, `code` is its
+        exit code and `said` the end of its output."""
         from . import starting
 
         arguments.no_loop("detach")
@@ -143,12 +140,12 @@ class Handle(Look):
         self, *, reason: str = "manual", until: str | datetime | timedelta | None = None, resume: Resume = "continue",
         by: str | None = None, wait: bool = False,
     ) -> Stopping:  # fmt: skip
-        """Let the run stop at its next safe point, between two steps. What is under way is finished.
+        """Pause the run at its next safe point, between two steps. Running work finishes.
 
-        `until`: when it may continue by itself: a time, a length of time, or a text as `22:30` or `45m`. `resume`: how
-        it is to continue: "continue", "restart_step" or "await_instructions". `by` is `user@host` if it is None.
-        Returns at once, with the status "requested" while a process runs it. With `wait` it returns when the run has
-        stopped, or has not in the time in which it would have been killed.
+        `until`: when it may continue by itself: a time, a length of time, or a text such as `22:30` or `45m`. `resume`:
+        how it resumes: "continue", "restart_step" or "await_instructions". `by` is `user@host` if it is None. Returns
+        at once, with the status "requested" if a process runs it. With `wait` it returns when the run has stopped, or
+        after the time in which it would have been killed.
         """
         asked = self._request(reason, by, wait, until=until, resume=resume)
         return finish("pause", asked) if wait else at_once(asked)
@@ -161,8 +158,8 @@ class Handle(Look):
         return await finish_async(self._request(reason, by, wait, until=until, resume=resume))
 
     def cancel(self, *, reason: str = "cancelled", by: str | None = None, wait: bool = False) -> Stopping:
-        """End the run for good at its next safe point. Its agent's `on_cancel`, if it has one, undoes what must not
-        stay half done; if no process runs it, that is done by the next `run`. What the run has made stays."""
+        """End the run for good at its next safe point. The agent's `on_cancel`, if it has one, undoes what must not
+        stay half done; if no process runs it, the next `run` does that. All files of the run stay."""
         asked = self._request(reason, by, wait, mode="cancel")
         return finish("cancel", asked) if wait else at_once(asked)
 
@@ -171,8 +168,8 @@ class Handle(Look):
         return await finish_async(self._request(reason, by, wait, mode="cancel"))
 
     def wait(self) -> Stopping:
-        """Wait until no process runs it, after `pause` or `cancel` was called. The status stays "requested" if it has
-        not stopped in the time in which it would have been killed."""
+        """Wait until no process runs it, after `pause` or `cancel`. The status stays "requested" if it has not stopped
+        in the time in which it would have been killed."""
         from . import requests
 
         return finish("wait", requests.stopped(self))
@@ -184,14 +181,12 @@ class Handle(Look):
         return await finish_async(requests.stopped(self))
 
     def stop(self, *, reason: str = "emergency", by: str | None = None) -> Stopped:
-        """The emergency stop: kill what runs it, in mid-step, with all that it has started. It does not come back by
-        itself; `resume` continues, and verifies more than usual, since what was under way may be in doubt.
+        """The emergency stop: kill what runs it, in the middle of a step, with all processes that it started. Only a
+        person can start it again. `resume` continues and verifies more than usual, since running work may be in doubt.
 
         A pause.yaml is durable before the first process is killed. `how` of the result: "stopped"; "idle", nothing was
-        running; "elsewhere", another machine's process runs it, and obeys within one poll; "draining", this very
-        process runs or supervises it, and is not killed: it stops at its next safe point, as after `pause`; "failed",
-        `said` says why.
-        The storage failing is in the result, too. `stop_all` stops several at once.
+        running; "elsewhere", a process on another machine runs it, and obeys within one poll; "failed", `said` says
+        why. A storage failure is in the result, too. `stop_all` stops several at once.
         """
         from .emergency import stop_all
 
@@ -221,12 +216,12 @@ class Handle(Look):
     def recover(
         self, *, truncate_at: int | Cut | None = None, take_over: bool = False, adopt: bool = False
     ) -> Recovered:  # fmt: skip
-        """Bring all files to one moment and rescue half-finished output, without running the agent. `run` does the same
-        by itself; this is for looking at the files first.
+        """Bring all files to the same moment and rescue unfinished output, without running the agent. `run` does this
+        by itself; use `recover` to look at the files first.
 
-        `truncate_at`: cut a damaged journal off behind this record, and forget what came after it; what `plan_cut` has
-        returned, or the record's number. What is cut off is kept in `cut-off/`. In a bucket this waits for the process
-        that had the workspace to show whether it lives, unless `take_over` is given. `adopt` as in `run`.
+        `truncate_at`: remove all records of a damaged journal after this one; the result of `plan_cut`, or the record's
+        number. The removed part is kept in `cut-off/`. In a bucket this waits to see whether the process that had the
+        workspace is alive, unless `take_over` is given. `adopt` as in `run`.
         """
         return finish("recover", self._recover(truncate_at, take_over, adopt))
 
@@ -242,11 +237,11 @@ class Handle(Look):
         return recovering.recover(self, truncate_at, take_over=take_over, adopt=adopt)
 
     def merge(self, use: Side | None = None, *, files: Files = ()) -> Merging:
-        """What edited files and the run contradict each other in, and, with `use`, who is right.
+        """The conflicts between edited files and the run. With `use`, resolve them.
 
-        `use`: "ours", the run; "theirs", the file; "edited", the file as it is now, in every respect. What is not taken
-        is kept as NAME.rejected.EXT. `files`: only these, or this one, by their paths in the workspace or by where they
-        lie. Without `use` nothing is changed. UsageError for a file about which nothing is asked, and another `use`.
+        `use`: "ours", the run's version; "theirs", the file's; "edited", the file exactly as it is now. The other
+        version is kept as NAME.rejected.EXT. `files`: only these, or this one, by their paths in the workspace or on
+        the disk. Without `use` nothing changes. UsageError for a file without a conflict, and for another `use`.
         """
         from . import merging
 
@@ -258,19 +253,19 @@ class Handle(Look):
 
         return await finish_async(merging.merge(self, use, files))
 
-    # Bringing it elsewhere
+    # Moving it
 
     def move(
         self, to: str | os.PathLike[str], *, by: str | None = None, progress: Tell | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> Journey:  # fmt: skip
-        """Let the run live at `to`, a folder or URL where nothing is yet. What stays here is moved.yaml, which says
-        where it went; open it there.
+        """Move the run to `to`, a folder or URL that is empty or missing. moved.yaml stays here and names the new
+        place; open the run there.
 
-        Every file is compared by its hash before anything is removed, and never are both places a workspace. If it is
-        cut off, the same call continues. `progress` is called with a phase ("copying", ...), how much is done and of
-        how much: bytes, or files while it is "clearing". `storage_options` are for the storage of `to`. LeaseHeld while
-        a process runs it, UsageError if something is there.
+        Every file is compared by its hash before anything is removed, and never are both places a workspace. After an
+        interruption the same call continues. `progress` is called with a phase ("copying", ...), the amount done and
+        the total: bytes, or files in the phase "clearing". `storage_options` are for the storage of `to`. LeaseHeld
+        while a process runs it, UsageError if `to` is not empty.
         """
         from .carrying import carry
 
@@ -281,8 +276,8 @@ class Handle(Look):
         self, to: str | os.PathLike[str], *, by: str | None = None, progress: Tell | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> Journey:  # fmt: skip
-        """`move`, without blocking the event loop; `progress` is called in a thread. It can't be cancelled: it goes on
-        in its thread."""
+        """`move`, without blocking the event loop. `progress` is called in a thread. A cancellation does not stop it;
+        it continues in its thread."""
         import asyncio
 
         return await asyncio.to_thread(self.move, to, by=by, progress=progress, storage_options=storage_options)
@@ -291,8 +286,8 @@ class Handle(Look):
         self, to: str | os.PathLike[str], *, by: str | None = None, progress: Tell | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> Journey:  # fmt: skip
-        """Make a second copy of the run at `to`; see `move`. Two of one run would both act, so the first `run` of the
-        copy asks for `adopt` while the original is there."""
+        """Make a second copy of the run at `to`; see `move`. Two active copies would both act, so the first `run` of
+        the copy needs `adopt` while the original exists."""
         from .carrying import carry
 
         arguments.no_loop("copy")
@@ -307,11 +302,11 @@ class Handle(Look):
 
         return await asyncio.to_thread(self.copy, to, by=by, progress=progress, storage_options=storage_options)
 
-    # Telling it something
+    # Tasks and answers
 
     def send(self, *contents: Any, message: bool = False) -> list[Sent]:
-        """Put tasks into the run's inbox, each durably: a text is a task, a path (`pathlib.Path`) is the file to send,
-        everything else is data, as JSON has it. `message`: each is a message to the agent, not a task of its own.
+        """Put tasks into the run's inbox, each durably: a text is a task, a path (`pathlib.Path`) is a file to send,
+        everything else is JSON data. `message`: each is a message to the agent, not a task.
 
         Nothing is sent if one of them can't be a task (InvalidFile, UsageError), or if the run was cancelled. Returns
         what was sent, in order. Not guaranteed: that an agent takes it.
@@ -324,13 +319,14 @@ class Handle(Look):
         self, decision: Any, question: str = "", *, result: Any = None, by: str | None = None, note: str = "",
         typed: bool = False,
     ) -> Answering:  # fmt: skip
-        """Answer what an agent asks (`a1`), or whether an effect in doubt has happened (`d1`: "done" or "redo").
+        """Answer a question of the agent (`a1`), or say whether an effect in doubt has happened (`d1`: "done" or
+        "redo").
 
-        `decision` is one of the choices, a text, or the JSON value that the question's schema asks for. `question` may
-        be left out if one is open. `result`: of an effect that has happened, what it returned. `by` is `user@host` if
-        it is None. `typed`: decision and result are texts as on a command line: YAML, where a schema asks for a value.
-        UsageError if it is not a valid answer, or another one is on record. Runs nothing of the agent; `resume`
-        continues. While a process runs the workspace this waits some seconds for it to take the answer.
+        `decision` is one of the choices, a text, or the JSON value that the question's schema describes. `question` may
+        be left out if only one is open. `result`: the result of an effect that has happened. `by` is `user@host` if it
+        is None. `typed`: decision and result are texts from a command line: YAML, if a schema needs a value. UsageError
+        if it is not a valid answer, or another answer is on record. Runs nothing of the agent; `resume` continues. If a
+        process runs the workspace, this waits some seconds until it has taken the answer.
         """
         return finish("answer", self._answer(decision, question, result, by, note, typed))
 

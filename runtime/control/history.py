@@ -1,4 +1,4 @@
-"""What happened in a run, record by record, and what it has come to."""
+"""What happened in a run, record by record, and its current result."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ RECORD_TYPES = tuple(kind.__struct_config__.tag for kind in records.AnyRecord.__
 
 
 class Row(NamedTuple):
-    """A record: its bytes as they are in the journal, and what they say (`seq`, `at` in UTC, `epoch`, `record`)."""
+    """A record: its bytes as in the journal, and its content (`seq`, `at` in UTC, `epoch`, `record`)."""
 
     data: bytes
     line: Line
 
 
 class Result(Struct, frozen=True):
-    """What a run has come to, as it is on record: whether it is at rest or not.
+    """The recorded result of a run, active or stopped.
 
-    `status` and, if it has stopped, the `reason`; `state`, the data of state.json, as JSON values; `outputs` by their
-    paths, each with its size and hash; `items` of the plan, settled and all; `failure`, the agent's error if it has
-    failed. Not on record is the value that the agent has returned: only the `run` that it ended has that.
+    `status` and, if it has stopped, the `reason`; `state`, the data of state.json, as JSON values; `outputs` by path,
+    each with size and hash; `items` of the plan, finished and total; `failure`, the agent's error if it has failed. The
+    return value of the agent is not on record; only the `run` call that completed it has that.
     """
 
     url: str
@@ -60,7 +60,7 @@ def result(place: Place) -> Result:
 
 
 def log(place: Place, last: int | None, item: str | None, type: str | None) -> Iterator[Row]:
-    """All records that can be read and are wanted, oldest first; then the error, if there is one."""
+    """All readable records that match, oldest first; then raise the error, if there is one."""
     last = arguments.count("last", last, least=0)
     item = item if item is None else arguments.text("item", item)
     if type is not None and type not in RECORD_TYPES:
@@ -93,7 +93,7 @@ def _log(place: Place, last: int | None, item: str | None, type: str | None) -> 
 
 
 class _Rows:
-    """All records that can be read. `is_broken` afterwards: something between or behind them could not."""
+    """All readable records. `is_broken` is set afterwards if some were not readable."""
 
     def __init__(self, store: Store):
         self.is_broken = False

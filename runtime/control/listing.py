@@ -1,4 +1,4 @@
-"""The workspaces below a folder or URL, and where each stands."""
+"""The workspaces below a folder or URL, with the status of each."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ def ls(
     root: str | os.PathLike[str] = ".", *, storage_options: Mapping[str, Any] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Standing]:  # fmt: skip
-    """Where each workspace below `root`, a folder or URL, stands, by name; those, too, that a run has moved away from.
+    """The status of each workspace below `root`, a folder or URL, by name. Includes places that a run has moved away
+    from.
 
-    A brief look: as `Handle.status(brief=True)`. Of one that can't be read, `problem` says why. `folder` is where the
-    search has found it, and `same_run_id` names the others that have its run_id. `progress` is called with how many of
-    how many were looked at. UsageError if `root` is no folder. Not guaranteed: that all are of one moment.
+    The status is brief, as from `Handle.status(brief=True)`. If a workspace can't be read, `problem` says why. `folder`
+    is where it was found, and `same_run_id` names the others with its run_id. `progress` is called with the number of
+    workspaces read, and the total. UsageError if `root` is no folder. Not guaranteed: that all are of the same moment.
     """
     arguments.function("progress", progress)
     typed = arguments.place("root", root)
@@ -35,7 +36,7 @@ def ls(
     found: list[Standing] = []
     with ExitStack() as stack:
         looks: Iterator[Standing] = map(_look, there)
-        if store is not None and store.abilities.remote:  # while one answer is waited for, others can be
+        if store is not None and store.abilities.remote:  # requests run at the same time
             looks = stack.enter_context(ThreadPoolExecutor(AT_ONCE, "satchel-ls")).map(_look, there)
         for standing in looks:
             found.append(standing)
@@ -55,7 +56,7 @@ def _look(found: Store | str) -> Standing:
         standing = status(Place(open_store(found) if isinstance(found, str) else found, folder), brief=True)
     except SatchelError as error:
         standing = Standing(_url(folder), problem=error)
-    except Exception as error:  # whatever is wrong with this one, the others are to be listed
+    except Exception as error:  # an error in one must not hide the others
         what = f"can't be read ({type(error).__name__}: {error})"
         standing = Standing(_url(folder), problem=SatchelError(what, path=folder))
     standing.folder = folder

@@ -1,4 +1,4 @@
-"""What can be seen of a run from outside. Nothing here changes the workspace or runs code."""
+"""What programs can read about a run from outside. Nothing here changes the workspace or runs code."""
 
 from __future__ import annotations
 
@@ -17,24 +17,23 @@ if TYPE_CHECKING:
 
 
 class Look(Place):
-    """The part of a `Handle` that only looks."""
+    """The part of a `Handle` that only reads."""
 
     def status(self, *, brief: bool = False) -> Standing:
-        """Where the run stands: what is done, what is under way, what is wanted from a person, what to do next.
+        """Where the run is: what is done, what runs, what it needs from a person, what to do next.
 
-        Only looks, and raises nothing: what is wrong with the workspace is in the result, as `problem`.
-        `brief`: without what takes reading more files: what people have edited, streams, the last report, budget and
-        schedule.
+        Only reads, and raises nothing: errors of the workspace are in `problem` of the result. `brief`: without the
+        parts that need more files: edits, streams, the last report, budget and schedule.
         """
         from . import standing
 
         return standing.status(self, brief=brief)
 
     def check(self, *, progress: Callable[[int, int], None] | None = None) -> Checked:
-        """Check every file against its schema and against what is on record, and tell what the next opening would do.
-        Changes nothing, and runs no code. What is wrong is in the result; UsageError if there is no workspace.
+        """Check every file against its schema and the record, and say what the next opening would do. Changes nothing,
+        and runs no code. Errors are in the result; UsageError if there is no workspace.
 
-        `progress` is called with how many records of how many were read.
+        `progress` is called with the number of records read, and the total.
         """
         from . import checking
 
@@ -47,19 +46,19 @@ class Look(Place):
         return await finish_async(checking.check(self, progress))
 
     def try_storage(self) -> Tried:
-        """What the storage can be trusted with, be there a workspace or not yet: a lock is tried on a disk; in a bucket
-        conditional writes, with a small file that is removed again. UsageError or StorageFailed if it does not keep
-        what it states."""
+        """What the storage guarantees, also where no workspace is yet. On a disk it tries a lock; in a bucket it tries
+        conditional writes with a small file, and removes it. UsageError or StorageFailed if the storage does not do
+        what it declares."""
         from . import checking
 
         return checking.try_storage(self.store)
 
     def log(self, *, last: int | None = None, item: str | None = None, type: str | None = None) -> Iterator[Row]:
-        """The records of the journal, oldest first, as they are read.
+        """The records of the journal, oldest first.
 
         `last`: only so many, the newest; `item`: only those of an item (`3`, `^3`) or a named scope (`_NAME`); `type`:
-        only those of a type (`step.completed`). Of a damaged journal all that can be read comes first, and then the
-        error is raised: Damaged, InvalidFile. The torn end that a crash leaves is no error.
+        only those of a type (`step.completed`). For a damaged journal it yields all readable records first, and then
+        raises Damaged or InvalidFile. The torn end that a crash leaves is no error.
         """
         from . import history
 
@@ -67,8 +66,8 @@ class Look(Place):
 
     @property
     def result(self) -> Result:
-        """What the run has come to, as it is on record now: its state, outputs and items. The value that the agent has
-        returned is not on record; the `run` that it ended has it."""
+        """What is on record now: state, outputs and items. The return value of the agent is not on record; the `run`
+        call that completed it has it."""
         from . import history
 
         return history.result(self)
@@ -81,15 +80,15 @@ class Look(Place):
         return questions_of(look_beside(self.store).moment, self)
 
     def plan_cut(self, truncate_at: int) -> Cut:
-        """What cutting the journal off behind a record would forget: `records`, and `effects` that would be done again.
-        Changes nothing. Damaged if not all up to there is good; Refused in a bucket."""
+        """What would be forgotten if the journal were cut after a record: `records`, and `effects` that would be done
+        again. Changes nothing. Damaged if the part before is not sound; Refused in a bucket."""
         from ...workspace.lifecycle import truncate
 
         return truncate.plan(self.store, truncate_at)
 
     def holder(self) -> str:
-        """In a bucket, the process that a take-over would take the run from, in words; empty if none has it. If it
-        still works, it stops before its next effect. UsageError on a disk, where a lock tells."""
+        """In a bucket: the process that would lose the run in a take-over, in words; empty if none has it. If it is
+        alive, it stops before its next effect. UsageError on a disk, where a lock tells."""
         from . import takeover
 
         return takeover.holder(self)

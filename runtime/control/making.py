@@ -1,4 +1,4 @@
-"""Makes a workspace from a sample, or from the definition and code of another one."""
+"""Make a workspace from a sample, or from the definition and code of another one."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from .template import File
 
 
 class Made(Struct, frozen=True):
-    """A new workspace: the `folder` or URL where it lies, its `run_id` and `settings`, and the name of its
-    `template`."""
+    """A new workspace: its `folder` or URL, its `run_id` and `settings`, and the name of its `template`."""
 
     folder: str
     run_id: str
@@ -32,12 +31,12 @@ def new(
     source: str | os.PathLike[str], to: str | os.PathLike[str], *, settings: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Made:  # fmt: skip
-    """Make the workspace `to`, a folder or URL where nothing is yet, from `source`: the name of a sample, or a folder
-    with a workspace.yaml.
+    """Make the workspace `to`, a folder or URL that is empty or missing, from `source`: the name of a sample, or a
+    folder with a workspace.yaml.
 
-    Definition, code and documents are copied, never the state of a run; the new run gets a name of its own. `settings`
-    replace those of workspace.yaml, by name, or by names joined by dots. workspace.yaml is written last, so what is not
-    whole is not a workspace; a failure leaves nothing behind. UsageError for what can't mean anything or is not free.
+    Copies definition, code and documents, never the state of a run. The new run gets its own name. `settings` replace
+    those of workspace.yaml, by name, or by names joined by dots. workspace.yaml is written last, so a half copy is not
+    a workspace; a failure leaves nothing behind. UsageError for wrong arguments, or if `to` is not free.
     """
     typed, folder = arguments.place("source", source), urls.checked(arguments.place("to", to))
     chosen = arguments.mapping("settings", settings)
@@ -58,7 +57,7 @@ def new(
 
 
 def _write(folder: str, files: list[File]) -> None:
-    """All files, workspace.yaml last: what is not whole is not a workspace. A failure leaves nothing behind."""
+    """Write all files, workspace.yaml last, so that a half copy is not a workspace. A failure leaves nothing behind."""
     if os.path.lexists(folder) and not os.path.isdir(folder):
         raise UsageError("is a file", path=folder, remedy="name a folder that does not exist yet")
     if os.path.isdir(folder) and os.listdir(folder):
@@ -75,10 +74,10 @@ def _write(folder: str, files: list[File]) -> None:
 
 
 def _upload(store: Store, files: list[File]) -> None:
-    """The same into a bucket. What somebody else makes there at the same moment is not overwritten."""
+    """The same into a bucket. Files that somebody else creates there at the same moment are not overwritten."""
     if next(store.list(""), None) is not None or next(store.folders(""), None) is not None:
         raise UsageError("is not empty", path=store.url, remedy="name a place where nothing is yet")
-    for file in files:  # nothing is sent that would not arrive
+    for file in files:  # send nothing that would not arrive
         check_path(file.path)
     made: list[str] = []
     try:
@@ -97,7 +96,7 @@ def _upload(store: Store, files: list[File]) -> None:
 
 @contextmanager
 def _undone_on_failure() -> Iterator[list[str]]:
-    """Files and folders that the body has made, in that order; removed again if it fails."""
+    """Yields a list for files and folders that the body makes; removes them if it fails."""
     made: list[str] = []
     try:
         yield made

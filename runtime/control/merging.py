@@ -1,4 +1,4 @@
-"""What the files and the run contradict each other in, and who is right."""
+"""Conflicts between files and the run, and their resolution."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from .place import Place
 from .waiting import Steps
 
 Files = str | os.PathLike[str] | Collection[str | os.PathLike[str]]
-"""One file, or several: by their paths in the workspace, or by where they lie."""
+"""One file, or several: by their paths in the workspace or on the disk."""
 
 _LOOKS = 5
 
 
 class Merging(Struct, frozen=True):
-    """What edits of files come to.
+    """The result of merging edited files.
 
-    `conflicts`: files that contradict the run, each with `path`, the `places` in words, and both versions, `ours` (the
-    run's) and `theirs` (the file's), in bytes. `merged`: what the next opening takes over from files, in words.
-    `refused`: why a file can't be taken at all. `settled`: the paths of conflicts that this call has settled, and
+    `conflicts`: files that conflict with the run, each with `path`, the `places` in words, and both versions, `ours`
+    (the run's) and `theirs` (the file's), in bytes. `merged`: what the next opening takes from files, in words.
+    `refused`: why a file can't be taken at all. `settled`: the paths of conflicts that this call has resolved, and
     `report` what it did.
     """
 
@@ -39,12 +39,12 @@ class Merging(Struct, frozen=True):
 
     @property
     def open(self) -> list[Question]:
-        """The conflicts that are not settled."""
+        """The unresolved conflicts."""
         return [each for each in self.conflicts if each.path not in self.settled]
 
 
 def merge(place: Place, side: Side | None, files: Files) -> Steps[Merging]:
-    """Settle conflicts: all, or those of `files`. Without a `side` nothing is changed."""
+    """Resolve conflicts: all, or those of `files`. Without a `side` nothing changes."""
     if side is not None and side not in get_args(Side):
         raise UsageError(f"{side!r} can't settle anything", path=place.url, remedy="write ours, theirs or edited")
     given = [files] if isinstance(files, str | bytes | os.PathLike) or not isinstance(files, Collection) else files
@@ -83,5 +83,5 @@ def _notice(place: Place) -> Steps[Noticed]:
         noticed = notice(store, seen.moment, seen.definition, is_rebuilt=seen.is_rebuilt)
         if not noticed.refusals or lease.holder(store) is None:
             break
-        yield from place.look_again(0.1)  # its files may have gone on since the journal was looked at
+        yield from place.look_again(0.1)  # its files may have changed since the journal was read
     return noticed

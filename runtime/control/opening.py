@@ -1,4 +1,4 @@
-"""Finds the workspace that a person or a program has named."""
+"""Find the workspace that a person or a program has named."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from . import storage
 from .handle import Handle
 
 PATIENCE = 12.0
-"""Seconds for which a request to a bucket is tried again, by all but a run."""
+"""Seconds during which a request to a bucket is repeated, except in a run."""
 
 
 def open(
     url: str | os.PathLike[str] | None = None, *, storage_options: Mapping[str, Any] | None = None,
     tell: Callable[[str], None] | None = None, patience: float | None = PATIENCE,
 ) -> Handle:  # fmt: skip
-    """A handle on the workspace at `url`: a folder, or a URL as `s3://bucket/runs/my-run`; None is the current folder.
+    """A handle on the workspace at `url`: a folder, or a URL such as `s3://bucket/runs/my-run`; None is the current
+    folder.
 
-    Changes nothing, takes no lock and runs no code. A bucket is asked once, so that wrong credentials are told now.
-    `storage_options`: what the storage behind a URL needs to know, as fsspec calls it. They are merged into the
-    environment variable of its protocol (`FSSPEC_S3`), so they hold for this process and those it starts. `tell` is
-    called with a line of text for what a person should know while a method is at it: what it waits for, say.
-    `patience`: seconds for which a request to a bucket is tried again; None: as long as a run would, and then the
-    bucket is not asked yet.
+    Changes nothing, takes no lock and runs no code. Sends one request to a bucket, so that wrong credentials are
+    reported now. `storage_options`: options of the storage with the names of fsspec. They are merged into the
+    environment variable of the protocol (`FSSPEC_S3`), so they hold for this process and those it starts. `tell` is
+    called with a line of text for people while a method runs, such as what it waits for. `patience`: seconds during
+    which a request to a bucket is repeated; None: as long as a run would, and then no request is sent yet.
 
     Raises UsageError for what can't be a workspace, and StorageFailed if a bucket does not answer. Not guaranteed: that
-    there is a workspace. A folder without workspace.yaml is told by the first method that needs one.
+    there is a workspace. The first method that needs workspace.yaml reports that it is missing.
     """
     arguments.function("tell", tell)
     if url is None:
@@ -59,9 +59,9 @@ def open_all(
 ) -> list[Handle]:  # fmt: skip
     """Handles on the workspaces below `root`, a folder or URL, at any depth, by name. See `open` for the arguments.
 
-    Hidden folders are skipped, links are not followed, and what is inside a workspace is its own. A folder that may not
-    be read is one of them, since it may hold a run: the first method that is called says why. UsageError if `root` is
-    no folder. Not guaranteed: workspaces that come or go meanwhile.
+    Skips hidden folders, links, and folders inside a workspace. A folder that can't be read is included, since it may
+    hold a run; its first method call says why. UsageError if `root` is no folder. Not guaranteed: workspaces that are
+    made or removed meanwhile.
     """
     arguments.function("tell", tell)
     typed = arguments.place("root", root)
@@ -73,8 +73,7 @@ def open_all(
 
 
 def root_of(typed: str, storage_options: Mapping[str, Any] | None) -> Store | None:
-    """The store that holds workspaces at a URL; None of a folder. UsageError if it is neither. `typed` is as
-    `arguments.place` returns it."""
+    """The store that holds workspaces at a URL; None for a folder. UsageError if it is neither."""
     place = urls.checked(typed)
     if urls.is_remote(place):
         return reach(place, storage_options)
@@ -86,7 +85,7 @@ def root_of(typed: str, storage_options: Mapping[str, Any] | None) -> Store | No
 
 
 def reach(typed: str, storage_options: Mapping[str, Any] | None, patience: float | None = PATIENCE) -> Store:
-    """The store at a path or URL. What is wrong with the address or the credentials of a URL is told at once."""
+    """The store at a path or URL. Reports a wrong address or wrong credentials at once."""
     place = urls.checked(typed)
     storage.use(place, storage_options)
     if not urls.is_remote(place):

@@ -1,4 +1,4 @@
-"""A workspace as it was named, and what all that is done with it needs."""
+"""A workspace as a person named it."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ REMOTE_LOOK = 1.5
 
 
 class Place:
-    """The files of a workspace, and the words by which a person names it."""
+    """The files of a workspace, and the text by which a person named it."""
 
     def __init__(
         self, store: Store, typed: str, tell: Callable[[str], None] | None = None, *, is_patient: bool = False,
         was_found: bool = False,
     ):  # fmt: skip
-        """`typed` is empty for the current folder. `tell` gets a line of text for what a person should know before
-        the result is there: what is waited for, say. `is_patient`: the store tries requests as long as a run does.
-        `was_found`: a search has seen that it is a workspace."""
+        """`typed` is empty for the current folder. `tell` is called with a line of text for people before the result is
+        there, such as what it waits for. `is_patient`: the store repeats requests as long as a run does. `was_found`: a
+        search has found it to be a workspace."""
         self.store, self.typed = store, typed
         self.is_patient, self.was_found = is_patient, was_found
         self.tell = tell or (lambda line: None)
 
     @property
     def url(self) -> str:
-        """Where it lies: an absolute path, or a URL."""
+        """An absolute path, or a URL."""
         return self.store.url
 
     def command(self, name: str, *words: str) -> str:
-        """A command about this workspace, as the person who has named it can type it. Safe to print."""
+        """A command about this workspace that the same person can type. Safe to print."""
         return visible(shlex.join(["satchel", name, *([self.named] if self.named else []), *words]))
 
     @property
@@ -45,20 +45,19 @@ class Place:
         return self.typed if leads_there else self.url
 
     def store_of_a_run(self) -> Store:
-        """The store for a run, which bears with a storage that does not answer for a while, as a person at a terminal
-        does not."""
+        """The store for a run. It repeats requests longer than a store for a person at a terminal."""
         if self.is_patient or not self.store.abilities.remote:
             return self.store
         return open_store(urls.checked(self.typed))
 
     def look_again(self, seconds: float) -> Steps[None]:
-        """Wait before the next look at the files; longer where a look costs requests."""
+        """Wait before the next look at the files; longer if a look costs requests."""
         yield max(seconds, REMOTE_LOOK) if self.store.abilities.remote else seconds
         self.store.refresh()
 
 
 def myself() -> str:
-    """Who asks for something, if nothing else was said: `you@laptop`."""
+    """The default name of the one who asks: `you@laptop`."""
     import getpass  # slow, and few commands need it
     import socket
 

@@ -1,4 +1,4 @@
-"""The open questions of a run: what is asked, how it is answered, and what a person has typed into the file."""
+"""The open questions of a run: what is asked, how to answer, and what a person has typed into the file."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .place import Place
 
 
 class OpenQuestion(Struct, frozen=True):
-    """A question to a person, and what its file says by now.
+    """A question to a person, and the current content of its file.
 
-    `reply` is what a person has typed into the file and no start has taken yet, None if nothing; `mistake` says why
-    that is not a valid answer. `command` begins the command line that answers it.
+    `reply` is what a person has typed into the file and no start has taken yet, None if nothing; `mistake` says why it
+    is not a valid answer. `command` is the beginning of the command line that answers it.
     """
 
     question: Question
@@ -24,7 +24,7 @@ class OpenQuestion(Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """`a1` of what an agent asks, `d1` of an effect in doubt."""
+        """`a1` for a question of the agent, `d1` for an effect in doubt."""
         return self.question.id
 
     @property
@@ -34,12 +34,12 @@ class OpenQuestion(Struct, frozen=True):
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """What can be answered; empty: any text, or what `question.schema` says."""
+        """The possible answers. Empty: any text, or what `question.schema` describes."""
         return self.question.choices
 
 
 def questions_of(moment: Moment, place: Place | None) -> list[OpenQuestion]:
-    """All of them, in the order they were asked. Without a place their files are not looked at."""
+    """All of them, in the order they were asked. Without a place their files are not read."""
     found = open_questions(moment)
     return [_seen(each, moment, place) if place else OpenQuestion(each) for each in found]
 

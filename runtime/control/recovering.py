@@ -1,4 +1,4 @@
-"""Repairs what a crash has left, and cuts a damaged journal off, without running the agent."""
+"""Repair what a crash has left, and cut a damaged journal, without running the agent."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .waiting import Steps
 from .words import counted
 
 _NAMED = 10
-"""So many effects are named."""
+"""How many effects are named."""
 
 
 class Recovered(Struct, frozen=True):
-    """What a workspace is after it was repaired: `status` of the run, and whether it `has_begun`; `questions` that are
-    open; `report`: what was found and done."""
+    """A repaired workspace: `status` of the run, and whether it `has_begun`; `questions` that are open; `report`: what
+    was found and done."""
 
     url: str
     run_id: str
@@ -30,8 +30,8 @@ class Recovered(Struct, frozen=True):
 
 
 def recover(place: Place, cut: Cut | int | None, *, take_over: bool, adopt: bool) -> Steps[Recovered]:
-    """Bring all files to one moment; after `cut`, the end of a damaged journal, or the number of the last good
-    record."""
+    """Bring all files to the same moment, if `cut` is given after the end of a damaged journal was removed: everything
+    after that record."""
     if take_over:
         takeover.holder(place)
     else:
@@ -47,7 +47,7 @@ def recover(place: Place, cut: Cut | int | None, *, take_over: bool, adopt: bool
 
 
 def forgotten(cut: Cut) -> str:
-    """What a cut forgets, for people; may be empty."""
+    """What a cut forgets, in words; may be empty."""
     more = [f"{len(cut.effects) - _NAMED} more"] if len(cut.effects) > _NAMED else []
     effects = ", ".join([*cut.effects[:_NAMED], *more])
     return f"these effects are forgotten, and will be done again: {effects}" if effects else ""

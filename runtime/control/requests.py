@@ -1,4 +1,4 @@
-"""Lets a run stop at its next safe point: for a while, or for good."""
+"""Ask a run to stop at its next safe point: for a while, or for good."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from .waiting import Steps
 
 _POLL = 0.1
 _MARGIN = 20.0
-"""Seconds that a supervisor has for noticing a pause.yaml, and for closing what it has killed."""
+"""Seconds that a supervisor has to notice a pause.yaml, and to close what it has killed."""
 
 
 class Stopping(Struct, frozen=True):
-    """What came of asking a run to stop.
+    """The outcome of asking a run to stop.
 
-    `status`: "requested" while a process runs it and has not stopped yet; "interrupted" if that process has died on
-    its way; else how the run is at rest: "paused", "cancelled", "completed", ... `said` tells it in a line. Not
-    guaranteed: that it still is so, since another person may resume the run at any time.
+    `status`: "requested" while a process runs it and has not stopped yet; "interrupted" if that process has died on its
+    way; else the status of the stopped run: "paused", "cancelled", "completed", ... `said` is one line for people. Not
+    guaranteed: that it is still so, since another person may resume the run at any time.
     """
 
     status: Status | Literal["requested", "interrupted"]
@@ -42,7 +42,7 @@ class Stopping(Struct, frozen=True):
 
 
 def until_text(until: str | datetime | timedelta | None) -> str:
-    """A time as records have it. UsageError if a text is none."""
+    """A time in the form of records. UsageError for a text that is no time."""
     if until is None:
         return ""
     now = datetime.now(UTC)
@@ -77,7 +77,7 @@ def _ask(place: Place, request: PauseRequested) -> Stopping:
     holder = lease.holder(store)
     if moment.pause is not None and moment.pause.paused_at and moment.clean:
         wanted = pausing.wish(store, moment)
-        # A process that has it waits for the end of a short pause, and takes no other.
+        # The process that has it waits for the end of a short pause and takes no other request.
         if wanted is not None and (pausing.suffices(wanted, request) or (holder and request.mode == "drain")):
             return Stopping(moment.status, f"paused already ({pausing.said(moment.pause)})")
     pausing.ask(store, request, moment)
@@ -92,7 +92,7 @@ def _ask(place: Place, request: PauseRequested) -> Stopping:
 
 
 def _settle(seen: Look, place: Place, request: PauseRequested) -> Stopping:
-    """No process runs it: it is at rest, and only has to be said."""
+    """No process runs it, so only record the request."""
     from ...workspace.lifecycle import opened  # `status` needs a word of this module, and opens nothing
 
     store, moment = place.store, seen.moment
@@ -108,7 +108,7 @@ def _settle(seen: Look, place: Place, request: PauseRequested) -> Stopping:
 
 
 def _cancel(place: Place) -> Stopping:
-    """What the agent may have to undo only running it can tell; without that, it ends here."""
+    """Only a run can tell what the agent has to undo. Without that, the run ends here."""
     from ...workspace.lifecycle import opened
 
     store = place.store
@@ -127,8 +127,8 @@ def _cancel(place: Place) -> Stopping:
 
 
 def stopped(place: Place) -> Steps[Stopping]:
-    """Wait until no process has it any more and it is closed. Gives up, with the status "requested", after the time in
-    which a supervisor would have killed it."""
+    """Wait until no process has it and it is closed. Gives up, with the status "requested", after the time in which a
+    supervisor would have killed it."""
     store = place.store
     definition = look_beside(store).definition
     limit = definition.drain_timeout + FORCE_AFTER + _MARGIN if definition.drain_then == "force" else float("inf")
@@ -149,5 +149,5 @@ def stopped(place: Place) -> Steps[Stopping]:
 
 
 def in_force(mistake: SatchelError) -> str:
-    """What to say of a mistake in workspace.yaml of a run that a process runs."""
+    """What to say about a mistake in workspace.yaml while a process runs the workspace."""
     return f"{mistake}; the run goes on with what it said before"

@@ -1,4 +1,4 @@
-"""Runs the agent of a workspace in this process, and tells what came of it."""
+"""Run the agent of a workspace in this process, and return the outcome."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .questions import OpenQuestion, questions_of
 
 
 class Wish(NamedTuple):
-    """How a run is to be run. See `Handle.run` and `Handle.resume`."""
+    """The options of a run. See `Handle.run` and `Handle.resume`."""
 
     agent: Agent | None
     watch: Watch | None
@@ -41,10 +41,10 @@ class Wish(NamedTuple):
 class Ended(Outcome):
     """How a run stopped, what this call has added to it, and what is on record now.
 
-    In addition to an `Outcome`: `steps` that this call has kept, in `seconds`; `items` of the plan, settled and all;
-    `outputs` by their paths; `failure`, what is on record of the agent's error; `reason` and `pause`, why it stopped;
-    `questions`, those that are open; `waiting`, files in the inbox of a run that had completed before; `wants_merge`:
-    a file and the run contradict each other, and a person has to settle that before it can continue.
+    In addition to an `Outcome`: `steps` that this call has recorded, in `seconds`; `items` of the plan, finished and
+    total; `outputs` by path; `failure`, the recorded error of the agent; `reason` and `pause`, why it stopped;
+    `questions`, those that are open; `waiting`, files in the inbox of a run that had completed before; `wants_merge`: a
+    file and the run conflict, and a person must resolve that before it can continue.
     """
 
     url: str = ""

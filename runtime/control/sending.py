@@ -32,7 +32,7 @@ class _Parcel(NamedTuple):
 
 
 def send(place: Place, contents: Iterable[Any], *, as_message: bool) -> list[Sent]:
-    """All are looked at before the first is sent."""
+    """Checks all of them before it sends the first."""
     seen = look_beside(place.store)
     if seen.moment.status == "cancelled":
         raise UsageError(

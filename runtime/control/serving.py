@@ -1,4 +1,4 @@
-"""Keeps the workspaces below a folder or URL running."""
+"""Keep the workspaces below a folder or URL running."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def serve(
     root: str | os.PathLike[str], *, at_most: int | None = None, once: bool = False, drain_timeout: float | None = None,
     tell: Callable[[Event], None] | None = None, storage_options: Mapping[str, Any] | None = None,
 ) -> None:  # fmt: skip
-    """Start what is new or was interrupted below `root`, and continue what was answered, is let go, or has slept, each
-    in a process of its own, until SIGINT or SIGTERM comes and all have stopped. In the main thread.
+    """Start all new and interrupted runs below `root`, and resume those that were answered, released or have slept,
+    each in its own process. Ends when SIGINT or SIGTERM comes and all have stopped. Call it in the main thread.
 
     `at_most` runs at a time; None: one for each core, and at least 2. `once`: until nothing runs and nothing is due.
-    `drain_timeout`: seconds that a stop waits for what is under way. `tell` is called with what becomes of each run.
-    UsageError if `root` is no folder.
+    `drain_timeout`: seconds that a stop waits for running work. `tell` is called with events of each run. UsageError if
+    `root` is no folder.
     """
     at_most = arguments.count("at_most", at_most, least=1) or max(2, cores.usable())
     drain_timeout = arguments.seconds("drain_timeout", drain_timeout)

@@ -1,4 +1,4 @@
-"""Where a run stands, as far as files tell: for `status` and `ls`. Changes nothing, takes no lock, runs no code."""
+"""Where a run is, as far as files tell: for `status` and `ls`. Changes nothing, takes no lock, runs no code."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ State = Literal[
 
 
 class Scheduled(NamedTuple):
-    """A time of `schedule:`: what was taken of it last, and when it comes next (UTC, ISO 8601; empty: never)."""
+    """A time of `schedule:`: the last one that was taken, and the next one (UTC, ISO 8601; empty: never)."""
 
     name: str
     last: Fired | None
@@ -57,10 +57,10 @@ class Scheduled(NamedTuple):
 
 
 class Standing(Struct):
-    """Where a run stands. What could not be found out is None or empty, and `problem` says why.
+    """Where a run is. A field is None or empty if it could not be read, and `problem` says why.
 
-    Made by `Handle.status` and `ls`. Text in it may be a stranger's: it is not safe for a terminal as it is. Not
-    guaranteed: that all of it is of one moment while a process runs the workspace.
+    Made by `Handle.status` and `ls`. Its text may come from a stranger, so it is not safe for a terminal. Not
+    guaranteed: that all of it is of the same moment while a process runs the workspace.
     """
 
     url: str
@@ -68,25 +68,25 @@ class Standing(Struct):
     definition: Definition | None = None
     moment: Moment | None = None
     holder: Lease | None = None  # the process that runs it
-    heard: str = ""  # when that said so last, where it has to
-    last: Lease | None = None  # the process that ended without closing it, if it left word
+    heard: str = ""  # its last heartbeat, where it needs one
+    last: Lease | None = None  # the process that ended without closing it, if it left a lease
     at: str = ""  # of the last record
     plan: Plan | None = None
     complaints: list[str] = field(default_factory=list)
     noticed: Noticed | None = None  # what an opening would make of the readable files, of a run that is not running
     pause_problem: SatchelError | None = None  # pause.yaml can't be understood
     wish: records.PauseRequested | None = None  # what it asks for, if that is not on record yet
-    waiting_edits: tuple[str, ...] = ()  # files that were saved while it is running, and are not taken yet
+    waiting_edits: tuple[str, ...] = ()  # files saved during the run that are not taken yet
     refused: list[str] = field(default_factory=list)  # files with the reasons of edits that were not taken
     being_saved: tuple[str, ...] = ()  # files that a program has open for writing
     begun: SatchelError | None = None  # what is asked because the journal is gone
     waiting: int = 0  # files in the inbox that nobody has taken
-    has_conflict: bool = False  # a file and the run contradict each other, and nobody has settled that
-    has_tasks: bool = False  # it has completed, and the inbox has something to do for it
+    has_conflict: bool = False  # an unresolved conflict of a file and the run
+    has_tasks: bool = False  # it has completed, and the inbox has new tasks
     problem: SatchelError | None = None
-    mistake: SatchelError | None = None  # in workspace.yaml, and a process runs by what it said before
+    mistake: SatchelError | None = None  # a mistake in workspace.yaml, while a process runs with the earlier values
     moved: Tombstone | None = None  # it lives elsewhere
-    next: str = ""  # what a person would type next
+    next: str = ""  # the next command to type
     questions: list[OpenQuestion] = field(default_factory=list)  # those that are open
     folder: str = ""  # of `ls`: where the search has found it
     same_run_id: list[str] = field(default_factory=list)  # of `ls`: the other folders with this run_id
@@ -99,12 +99,12 @@ class Standing(Struct):
 
     @property
     def at_work(self) -> Task | None:
-        """The item that is begun, or the one that is next."""
+        """The item that has begun, or the next one."""
         return self.plan.next_leaf() if self.plan else None
 
     @property
     def wants_merge(self) -> bool:
-        """It can't go on before somebody has settled what a file and the run contradict each other in."""
+        """A person must first resolve a conflict between a file and the run."""
         return self.has_conflict and self.state not in ("running", "draining", "cancelled", "damaged", "moved")
 
     @property
@@ -115,7 +115,7 @@ class Standing(Struct):
 
 
 def status(place: Place, *, brief: bool) -> Standing:
-    """Where it stands. `brief`: only what `ls` tells."""
+    """The status of a run. `brief`: only what `ls` shows."""
     standing = stand(place.store, with_edits=not brief)
     moment = standing.moment
     if moment is not None:
@@ -136,7 +136,7 @@ def status(place: Place, *, brief: bool) -> Standing:
 
 
 def _changed(store: Store, standing: Standing, moment: Moment) -> list[str]:
-    """Which outputs are not what the run had made. Not while it runs: it may be writing them."""
+    """The outputs that differ from what the run had made. Not while it runs: it may be writing them."""
     if standing.holder is not None:
         return []
     from ..engine import reverify
@@ -145,8 +145,8 @@ def _changed(store: Store, standing: Standing, moment: Moment) -> list[str]:
 
 
 def _limits(store: Store, standing: Standing, moment: Moment, definition: Definition) -> None:
-    """What is used of each limit, and the times of the schedule. A process that has ended took as long as its records
-    tell."""
+    """What is used of each limit, and the times of the schedule. The time of an ended process is taken from its
+    records."""
     from ..limits import budget, windows
 
     now = datetime.now(UTC)
@@ -193,8 +193,8 @@ def _next(place: Place, standing: Standing) -> str:
 
 
 def stand(store: Store, *, with_edits: bool = False) -> Standing:
-    """Never raises for what is wrong with the workspace, except that there is none. `with_edits` looks for what people
-    have changed in the files, too."""
+    """Raises only if there is no workspace; other errors are in the result. `with_edits` also looks for edits in the
+    files."""
     standing = Standing(store.url)
     seen: Look | None = None
     try:
@@ -229,7 +229,7 @@ def stand(store: Store, *, with_edits: bool = False) -> Standing:
         standing.has_tasks = standing.state == "completed" and inbox.has_work(store, seen.moment)
     except SatchelError as error:
         standing.problem = error
-    if standing.state not in ("running", "draining") and with_edits:  # else the files go on meanwhile
+    if standing.state not in ("running", "draining") and with_edits:  # else the files change meanwhile
         try:
             standing.noticed = notice(
                 store, seen.moment, seen.definition, is_rebuilt=seen.is_rebuilt, patience=BRIEF,
@@ -248,13 +248,13 @@ def stand(store: Store, *, with_edits: bool = False) -> Standing:
 
 
 def _refused(store: Store, moment: Moment) -> list[str]:
-    """The reasons of edits that were not taken, as long as nobody has deleted them."""
+    """The reasons of refused edits, as long as their files exist."""
     folders = [archive.FOLDER, *(agent.folder.rstrip("/") for agent in moment.agents.values())]
     return [entry.path for folder in folders for entry in store.list(folder) if _REASONS.search(entry.path)]
 
 
 def _read_definition(store: Store, standing: Standing) -> None:
-    """What can be told of a workspace that can't be looked at."""
+    """What can be said of a workspace that can't be read."""
     try:
         standing.definition = define(store)
     except SatchelError as error:
@@ -271,7 +271,7 @@ def _moved(store: Store) -> Tombstone | None:
 
 
 def _is_stopped(standing: Standing, store: Store, moment: Moment) -> bool:
-    """Whether a pause is wanted or in force. A file that can't be understood is a wish, too."""
+    """Whether a pause is requested or in force. A file that can't be understood is a request, too."""
     if moment.status == "cancelled":
         return False
     try:
@@ -298,7 +298,7 @@ def _state(standing: Standing, moment: Moment, is_stopped: bool) -> State:
 
 
 def _read_plan(store: Store, standing: Standing) -> None:
-    """A plan that a person has written for a run that has not begun."""
+    """The plan that a person has written for a run that has not begun."""
     try:
         found = read_markdown(store.read(TODO).data)
         standing.plan = Plan(found.body.decode())

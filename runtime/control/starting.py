@@ -1,4 +1,4 @@
-"""Starts a run in a process of its own: with this process to look after it, or in the background."""
+"""Start a run in another process: supervised by this one, or in the background."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ _SHOWN = ("--json", "--quiet", "-q", "--traceback")
 
 
 class Start(Struct, frozen=True):
-    """How a run is to be started in another process. See `Handle.supervise`. UsageError if it can't be: no process is
-    started for what it would refuse."""
+    """How to start a run in another process. See `Handle.supervise`."""
 
     resume: bool = False
     accept_drift: bool = False
@@ -41,7 +40,7 @@ class Start(Struct, frozen=True):
             )  # fmt: skip
 
     def words(self, place: Place) -> list[str]:
-        """The command line."""
+        """The command line. `shown`: the options that say what is printed."""
         flags = {
             "--accept-drift": self.accept_drift, "--from-checkpoint": self.from_checkpoint and self.resume,
             "--take-over": self.take_over, "--adopt": self.adopt,
@@ -53,20 +52,20 @@ class Start(Struct, frozen=True):
 
 
 class Supervised(Struct, frozen=True):
-    """How a run ended in its process. `code` is the exit code: those of docs/commands.md. `why`: what that process
-    could not say itself, since it was killed or given up; may be empty."""
+    """How a run ended in its process. `code` is the exit code; docs/commands.md lists them. `why`: what that process
+    could not say itself, because it was killed or given up; may be empty."""
 
     code: int
     why: str
 
     @property
     def status(self) -> str:
-        """How the run has stopped, by the exit code; "failed" if that is of no run."""
+        """How the run has stopped, by the exit code; "failed" for any other code."""
         return next((status for status, code in EXIT_CODES.items() if code == self.code), "failed")
 
 
 def supervise(place: Place, start: Start, tell: Callable[[str], None] | None) -> Supervised:
-    """Look after the run until it has stopped, or is given up."""
+    """Supervise the run until it has stopped, or is given up."""
     arguments.function("tell", tell)
     check_main_thread("supervise()", "call `detach()`, which returns once the run is going in the background")
     restart = replace(start, resume=False, take_over=False, adopt=False)
@@ -77,6 +76,6 @@ def supervise(place: Place, start: Start, tell: Callable[[str], None] | None) ->
 
 
 def detach(place: Place, start: Start) -> Background:
-    """Start it in the background, and return once it is running, or over."""
+    """Start it in the background, and return when it is active or has ended."""
     release()  # nothing of this process has to be stopped in order
     return background.detach(place.store_of_a_run(), start.words(place))

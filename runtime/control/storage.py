@@ -1,7 +1,7 @@
-"""What the storage behind a URL needs to know, as fsspec calls it.
+"""Options of the storage behind a URL, with the names of fsspec.
 
-It goes into the environment, as fsspec reads it there: so it holds for the processes that are started, too, and no
-secret stands in their command lines.
+They go into the environment, where fsspec reads them. So started processes have them too, and their command lines
+contain no secret.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...workspace.base import UsageError, arguments, urls
 
 
 def use(place: str, storage_options: Mapping[str, Any] | None) -> None:
-    """Let options count for the storage of `place`, from now on. UsageError for a path, and for what is no option."""
+    """Apply options to the storage of `place`, from now on. UsageError for a path."""
     options = arguments.mapping("storage_options", storage_options)
     if not options:
         return
@@ -28,7 +28,7 @@ def use(place: str, storage_options: Mapping[str, Any] | None) -> None:
 
 
 def _put(scheme: str, options: Mapping[str, Any]) -> None:
-    """Merge options into what the environment says for a protocol. They win over it."""
+    """Merge options into the environment variable of a protocol. They replace its values."""
     name = f"FSSPEC_{scheme.upper()}"
     try:
         merged = json.dumps({**_said(name), **options})

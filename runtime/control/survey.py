@@ -1,6 +1,6 @@
-"""Every file of a workspace against its schema and against what is recorded of it, for `satchel check`.
+"""Check every file of a workspace against its schema and its record, for `satchel check`.
 
-Changes nothing. One function a kind of file; each gives what it finds wrong and never stops the others.
+Changes nothing. There is one function for each kind of file; each yields its findings and never stops the others.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _BACKUP = "Take the file from a backup"
 
 
 def files(store: Store, moment: Moment | None) -> Iterator[Finding]:
-    """What is wrong with the files, the journal aside. Without a moment, what can be said without one."""
+    """The findings in all files except the journal. Without a moment, only those that need none."""
     yield from _guarded(_checkpoints, store)
     yield from _guarded(_lease, store)
     yield from _guarded(_pause, store)
@@ -49,7 +49,7 @@ def files(store: Store, moment: Moment | None) -> Iterator[Finding]:
 
 
 def _guarded(look: Callable[..., Iterator[Finding]], *args: Any) -> Iterator[Finding]:
-    """A file that can't even be read must not hide what is wrong with the next."""
+    """A file that can't be read must not hide findings in the next one."""
     try:
         yield from look(*args)
     except SatchelError as error:
@@ -75,7 +75,7 @@ def json_file(
 
 
 def _state(store: Store, folder: str, has_data: bool) -> Iterator[Finding]:
-    """`has_data`: the agent has a state of its own, so that `data` must be what its type says, and not null."""
+    """`has_data`: the agent has its own state, so `data` must fit its type and not be null."""
     path = f"{SCHEMAS}/{folder}data.json"
     try:
         text = jsontext.decode(store.read(path).data, path)
@@ -130,7 +130,7 @@ def _pause(store: Store) -> Iterator[Finding]:
 
 
 def _approvals(store: Store) -> Iterator[Finding]:
-    """Whether an answer fits its question the next opening tells, in the file itself."""
+    """The next opening checks whether an answer fits its question, and writes that into the file."""
     for entry in store.list(FOLDER):
         if entry.path.endswith(".yaml"):
             document = yamltext.load(yamltext.decode(store.read(entry.path).data, entry.path), entry.path)
@@ -188,7 +188,7 @@ def _messages(store: Store, folder: str) -> Iterator[Finding]:
 
 
 def _outputs(store: Store, moment: Moment) -> Iterator[Finding]:
-    # One that is at work may have written the file and not have committed yet.
+    # A running agent may have written the file without a commit yet.
     at_work = any(len(agent.scopes) > 1 for agent in moment.agents.values())
     for path, output in moment.outputs.items():
         try:

@@ -1,4 +1,4 @@
-"""Waits until a workspace may be taken: a person may be saving a file, or its holder may be where no lock tells."""
+"""Wait until a workspace may be taken: a person may be saving a file, or its holder may be on another machine."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from .words import since
 
 
 def holder(place: Place) -> str:
-    """The process from which a workspace in a bucket would be taken, in words; empty if none has it. UsageError on a
-    disk."""
+    """The process that would lose a workspace in a bucket, in words; empty if none has it. UsageError on a disk."""
     store = place.store
     if store.abilities.lock:
         raise UsageError(
@@ -28,14 +27,14 @@ def holder(place: Place) -> str:
 
 
 def check_free(store: Store) -> None:
-    """LeaseHeld, without waiting, if the holder was heard of lately. A lock tells by itself."""
+    """LeaseHeld, without waiting, if the holder's last heartbeat is recent. On a disk the lock tells."""
     if not store.abilities.lock and (held := lease.holder(store)) is not None:
         raise LeaseHeld("another process is running this workspace", path=store.url, why=described(store, held))
 
 
 def wait(place: Place) -> Steps[None]:
-    """Until the workspace may be taken, and no program is saving one of its files; LeaseHeld if its holder lives. Tells
-    what is waited for."""
+    """Wait until the workspace may be taken and no program is saving one of its files. LeaseHeld if its holder is
+    alive. Calls `tell` with what it waits for."""
     store = place.store
     told: set[str] = set()
     for pause, path in saving.until_saved(store):
@@ -52,7 +51,7 @@ def wait(place: Place) -> Steps[None]:
 
 
 def described(store: Store, held: Lease) -> str:
-    """Which process has it, since when, and when it last said so."""
+    """Which process has it, since when, and its last heartbeat."""
     beaten = store.trace(lease.PATH).at
     last = f", last heard of at {since(beaten)}" if held.ttl and beaten else ""
     return visible(f"{held.process} has it since {since(held.since)}{last}")

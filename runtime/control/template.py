@@ -1,4 +1,4 @@
-"""What a new workspace is made from: a sample of the installed package, or any workspace's definition and code."""
+"""The source of a new workspace: a sample of the installed package, or the definition and code of any workspace."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class File(NamedTuple):
 
 
 class Template(Struct, frozen=True):
-    """Where it lies, and what it is called."""
+    """The folder and name of a source."""
 
     name: str
     root: Traversable
@@ -54,7 +54,7 @@ class Template(Struct, frozen=True):
         return text
 
     def files(self) -> list[File]:
-        """All that a new workspace gets besides workspace.yaml. Links are left out: who knows where they lead."""
+        """All files for a new workspace except workspace.yaml. Links are left out, because they may lead anywhere."""
         return list(_collect(self.root, ""))
 
     def about(self) -> str:
@@ -65,13 +65,13 @@ class Template(Struct, frozen=True):
 
 
 def samples() -> list[Template]:
-    """The ones that come with Satchel, by name."""
+    """The samples that come with Satchel, by name."""
     found = [Template(entry.name, entry) for entry in files(_SAMPLES).iterdir() if _is_workspace(entry)]
     return sorted(found, key=lambda template: template.name)
 
 
 def find(name: str) -> Template:
-    """A folder that has a workspace.yaml, or a sample. UsageError lists what there is."""
+    """A folder with a workspace.yaml, or a sample. UsageError lists the samples."""
     folder = Path(name)
     if _is_workspace(folder):
         return Template(folder.resolve().name, folder)
@@ -109,7 +109,8 @@ def _collect(folder: Traversable, above: str) -> Iterator[File]:
 
 
 def _is_of_a_run(path: str) -> bool:
-    """Its state, its sub-agents', or what was sent to it. Code may lie in agents/, too."""
+    """Whether a file belongs to a run: its state, its sub-agents' state, or its inbox. agents/ may also contain
+    code."""
     if path in (DEFINITION, moved_file.PATH, archive.FOLDER) or path in OF_A_RUN:
         return True
     return path.startswith(_AGENTS) and path.rpartition("/")[2] in OF_A_RUN
@@ -119,7 +120,7 @@ def _is_of_a_run(path: str) -> bool:
 
 
 def with_settings(text: str, chosen: Mapping[str, Any]) -> str:
-    """workspace.yaml with other values of settings; only of those that it has."""
+    """workspace.yaml with other values for its settings."""
     for key, value in chosen.items():
         settings = definition.parse(text).settings
         text = yamltext.set_value(text, ("settings", *_known(key, settings)), value)
@@ -127,7 +128,7 @@ def with_settings(text: str, chosen: Mapping[str, Any]) -> str:
 
 
 def typed_settings(words: Iterable[str]) -> dict[str, Any]:
-    """Settings as they are typed: `key=value`."""
+    """Settings from the command line: `key=value`."""
     found: dict[str, Any] = {}
     for word in words:
         key, equals, value = word.partition("=")
@@ -138,7 +139,7 @@ def typed_settings(words: Iterable[str]) -> dict[str, Any]:
 
 
 def _known(key: str, settings: dict[str, Any]) -> Where:
-    """The way to a setting: its name, or names joined by dots."""
+    """The path to a setting: its name, or names joined by dots."""
     if key in settings:
         return (key,)
     path, value = key.split("."), settings
@@ -158,7 +159,7 @@ def _known(key: str, settings: dict[str, Any]) -> Where:
 
 
 def value_of(text: str) -> Any:
-    """What was typed, as YAML in one line: a number, true, null, [a, b], {a: 1}; everything else is text as it is."""
+    """A typed value as YAML in one line: a number, true, null, [a, b], {a: 1}; everything else is text."""
     try:
         root = yamltext.load(text, "--set").root
     except InvalidFile:

@@ -1,4 +1,4 @@
-"""What waits is written once, as steps that yield how long to wait, and is run with or without an event loop."""
+"""Code that waits is written once, as steps that yield the time to wait. It runs with or without an event loop."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def at_once(steps: Steps[T]) -> T:
 
 async def finish_async(steps: Steps[T]) -> T:
     """The same without blocking the event loop: each step runs in a thread. A cancellation takes effect between two
-    steps; what the step that runs has begun is finished in its thread."""
+    steps; a running step finishes in its thread."""
     import asyncio  # most callers have no loop
 
     results: list[T] = []

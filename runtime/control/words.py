@@ -1,4 +1,4 @@
-"""How facts are put for people: counts, sizes, times; and text of strangers made safe for a terminal."""
+"""Facts as text for people: counts, sizes, times. Text of strangers made safe for a terminal."""
 
 from __future__ import annotations
 

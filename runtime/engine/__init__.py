@@ -1,4 +1,4 @@
-"""Scopes while they run: answers calls from the record, runs the others, records and commits."""
+"""Run scopes: return recorded results, run other calls, record and commit."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Which recorded effects of a scope an attempt at it has called again. One that was not may be a new call's."""
+"""The recorded effects of a scope that an attempt has not called again. A new call may be one of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ...workspace.state import Scope
 
 
 class Claims:
-    """Of one attempt. Effects that a person has settled are not among them."""
+    """The claims of one attempt. Effects that a person has resolved are not included."""
 
     def __init__(self, recorded: Scope):
         self._outstanding: dict[str, dict[Key, None]] = {}  # by name, in the order they were recorded

@@ -23,11 +23,11 @@ _THREADS = 32
 
 
 class Abandoned(Stopped):
-    """Nothing waits for the agent any more."""
+    """The agent's caller no longer waits for it."""
 
 
 class Tally(Struct):
-    """What the outcome of this process tells and the journal does not."""
+    """What the outcome of this process reports and the journal does not."""
 
     answered: int = 0  # calls answered from the record
     recovered: int = 0  # characters of streamed answers that were not paid for again
@@ -35,7 +35,7 @@ class Tally(Struct):
 
 
 class Agents:
-    """The agents of the tree that are at work."""
+    """The running agents of the tree."""
 
     def __init__(self) -> None:
         self.running: dict[str, AgentContext] = {}  # by path
@@ -43,17 +43,17 @@ class Agents:
         self.calls = 0  # of all of them, under way, that may commit
 
     def begin(self, root: AgentContext) -> None:
-        """The root is entered, and nothing of an earlier time is at work."""
+        """The root is entered, and no earlier agent runs."""
         self.running = {"": root}
         self.names.clear()
 
     def stop_abandoned(self) -> None:
-        """Somebody's caller has failed: let those who wait for nothing of ours not wait for ever."""
+        """A caller has failed: stop its agents that wait for something other than Satchel."""
         for agent in list(self.running.values()):
             agent.stop_if_abandoned()
 
     async def stop_all(self) -> None:
-        """The root has come to its end: no sub-agent outlives it."""
+        """The root has ended: no sub-agent outlives it."""
         tasks = [agent.task for agent in self.running.values() if agent.task is not None]
         for task in tasks:
             task.cancel()
@@ -63,7 +63,7 @@ class Agents:
 
 
 class Context:
-    """What all agents of a run share, each part with a purpose of its own. Of one opening; used from one event loop."""
+    """What all agents of a run share, each part with its own purpose. For one opening; used from one event loop."""
 
     def __init__(
         self, workspace: Workspace, stopping: Stopping, doubts: Doubts, announcer: Announcer, watch: Watch | None
@@ -82,7 +82,7 @@ class Context:
         self.at_boundary: Callable[[], Any] = lambda: None  # called when a scope has ended
 
     def begin(self, root: AgentContext, main: asyncio.Task[Any]) -> None:
-        """The agent is entered, in the task `main`; again, if a pause in this process is over."""
+        """The agent is entered in the task `main`; again, if a pause in this process is over."""
         self.agents.begin(root)
         self.doubts.begin()
         self.stopping.begin(main)
@@ -118,25 +118,25 @@ class AgentContext:
         return self.context.workspace.files[self.path]
 
     def refresh(self) -> None:
-        """The record has changed under it: state and plan are to be those of the record. Only between two scopes."""
+        """The record has changed: take state and plan from it. Only between two scopes."""
 
     @property
     def is_alone(self) -> bool:
-        """Whether no agent is at work besides this one and those that wait for it."""
+        """Whether only this agent runs, and those that wait for it."""
         return len(self.context.agents.running) == self._depth
 
     def check_going_on(self) -> None:
-        """As that of `Stopping`; and an agent whose caller has failed stops at its next call."""
+        """Like that of `Stopping`. In addition, an agent whose caller has failed stops at its next call."""
         self.context.stopping.check_going_on()
         if self.caller is not None and self.is_abandoned and not self.context.stopping.drain.is_held_here:
             raise Abandoned
 
     def stopped(self) -> Stopped:
-        """What unwinds a caller that has made something of its own of having been stopped."""
+        """The exception that unwinds a caller that has caught an earlier stop."""
         return Suspended() if self.context.stopping.suspension else Abandoned()
 
     def check_may_commit(self) -> None:
-        """As that of `Stopping`, and an agent whose caller has failed commits nothing any more."""
+        """Like that of `Stopping`. In addition, an agent whose caller has failed commits nothing."""
         self.context.stopping.check_may_commit()
         if self.caller is not None and self.is_abandoned:
             self.check_going_on()
@@ -149,7 +149,7 @@ class AgentContext:
 
     @contextmanager
     def busy(self) -> Iterator[None]:
-        """The body comes to its end even if the agent is abandoned."""
+        """The body finishes even if the agent is abandoned."""
         self._under_way += 1
         try:
             yield
@@ -159,12 +159,12 @@ class AgentContext:
                 self.stop_if_abandoned()
 
     def abandon(self) -> None:
-        """What is under way in it, and in those it has spawned, comes to its end; nothing more is begun."""
+        """Running work of this agent and its sub-agents finishes; nothing more begins."""
         self.abandoned = True
         self.context.agents.stop_abandoned()
 
     def stop_if_abandoned(self) -> None:
-        """At its next call it would stop; but it may be waiting for something that never comes."""
+        """It would stop at its next call, but it may wait for something that never comes."""
         if self.task and self.is_abandoned and not self._under_way and not self._is_cancelled:
             self._is_cancelled = True
             self.task.cancel()

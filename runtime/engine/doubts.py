@@ -1,4 +1,4 @@
-"""The effects that earlier processes have left behind, and what people are asked about effects."""
+"""Effects that earlier processes left in doubt, and questions about effects."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .stopping import Stopping, Suspension
 
 
 class Doubts:
-    """Of one opening. `rechecks` are the effects on record as done that are to be verified again, `cut_off_by` is what
-    is told of one that had begun and not ended."""
+    """For one opening. `rechecks` are the effects to verify again, `cut_off_by` says why an effect began and did not
+    end."""
 
     def __init__(
         self, workspace: Workspace, stopping: Stopping, rechecks: Rechecks | None = None, cut_off_by: str = "a crash"
@@ -38,8 +38,8 @@ class Doubts:
         self, identity: dict[str, Any], why: Literal["unknown_outcome", "unclaimed", "unreached"],
         cause: str = "", others: tuple[Key, ...] = (), needs_person: bool = False,
     ) -> None:  # fmt: skip
-        """Put a question about an effect on record, unless it is there already. From now on every call unwinds: a
-        person is needed."""
+        """Ask about a recorded effect, unless the question is already there. From now on every call unwinds: a person
+        is needed."""
         doubt = Doubt(**identity, id="", why=why, cause=cause, others=others, needs_person=needs_person)
         self._stopping.has_asked = True
         open_ones = self._workspace.moment.doubts.items()
@@ -53,8 +53,8 @@ class Doubts:
         self._stopping.suspend(Suspension("waiting", "a person is asked"))
 
     def _is_same_question(self, doubt: Doubt, asked: Doubt) -> bool:
-        """Of the unclaimed calls of one effect one at a time is asked about: the answer may settle the others, too. A
-        question that this attempt does not ask is over."""
+        """Ask about one unclaimed call of an effect at a time, because the answer may resolve the others. A question
+        that this attempt does not ask is over."""
         if (doubt.agent, doubt.scope, doubt.step) != (asked.agent, asked.scope, asked.step):
             return False
         if doubt.why == asked.why == "unclaimed":
@@ -63,7 +63,7 @@ class Doubts:
 
 
 def put_question(workspace: Workspace, id: str) -> None:
-    """Let people see a question that is on record."""
+    """Write the file of a recorded question."""
     question = find(workspace.moment, id)
     assert question is not None
     workspace.desk.put(question)

@@ -1,7 +1,7 @@
-"""From the wish to stop to the moment at which nothing is at work.
+"""From the request to stop to the safe point.
 
-What is at work is known here: the functions of steps and effects, and what must not be interrupted. Once a stop is
-wanted and nothing of that is left, the run is between two steps: whatever it is waiting for then is cancelled.
+This module knows what is running: the functions of steps and effects, and uninterrupted blocks. When a stop is
+requested and none of these is left, the run is between two steps. Then whatever the agent waits for is cancelled.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any
 from msgspec import Struct
 
 _PATIENCE = 0.01
-"""Seconds for an agent to go on by itself: from its last step to its commit, or to a call that stops it."""
+"""Seconds for an agent to continue by itself: from its last step to its commit, or to a call that stops it."""
 
 _UNWINDING = 5.0
-"""Seconds for an agent that has been told, to clean up."""
+"""Seconds for a stopped agent to clean up."""
 
 
 class _Work(Struct, eq=False):
-    """A part of the agent's code that comes to its end before the run stops."""
+    """A part of the agent's code that finishes before the run stops."""
 
     what: str
     task: asyncio.Task[Any] | None
@@ -32,11 +32,11 @@ class _Work(Struct, eq=False):
 
 
 _held_here: ContextVar[_Work | None] = ContextVar("held_here", default=None)
-"""The innermost part that must not be interrupted. Tasks made in one inherit it, and may outlive it."""
+"""The innermost uninterrupted block. Tasks made in one inherit it and may outlive it."""
 
 
 class Drain:
-    """Of one run. Used from its loop."""
+    """For one run. Used from its loop."""
 
     def __init__(self) -> None:
         self.forced = False  # what is still at work is not waited for any more
@@ -49,7 +49,7 @@ class Drain:
 
     @property
     def is_held_here(self) -> bool:
-        """Whether the code that asks is within a part that must not be interrupted."""
+        """Whether the caller is in an uninterrupted block."""
         work = _held_here.get()
         while work is not None and work.ended:
             work = work.around
@@ -57,7 +57,7 @@ class Drain:
 
     @property
     def under_way(self) -> tuple[str, ...]:
-        """What is at work, in words, the oldest first."""
+        """The running work, in words, oldest first."""
         return tuple(work.what for work in self._at_work)
 
     @contextmanager
@@ -71,7 +71,7 @@ class Drain:
 
     @contextmanager
     def held(self, name: str) -> Iterator[None]:
-        """The body comes to its end before the run stops, all its steps included."""
+        """The body finishes before the run stops, with all its steps."""
         work = self._begin(_Work(name, asyncio.current_task(), _held_here.get()))
         token = _held_here.set(work)
         try:
@@ -81,22 +81,22 @@ class Drain:
             self._end(work)
 
     def watch(self, main: asyncio.Task[Any]) -> None:
-        """`main` is what a stop cancels, from here on."""
+        """From now on a stop cancels `main`."""
         self._main, self._told = main, 0.0
         self.forced = self.has_cancelled = self._wanted = False
 
     def want(self) -> None:
-        """Come to rest."""
+        """Request a stop."""
         self._wanted = True
         self._look_soon(_PATIENCE)
 
     def told(self) -> None:
-        """A call has just told its caller to stop; if that is the agent itself, it is unwinding."""
+        """A call has just told its caller to stop. If the caller is the agent itself, it is unwinding."""
         if self._main is not None and asyncio.current_task() is self._main and not self._told:
             self._told = time.monotonic()
 
     def force(self) -> tuple[str, ...]:
-        """Come to rest without waiting for what is at work. Returns what that was."""
+        """Stop without waiting for running work. Returns what that was."""
         cut_off = self.under_way
         self.forced = self.has_cancelled = self._wanted = True
         for work in self._at_work:

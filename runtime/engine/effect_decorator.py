@@ -1,4 +1,4 @@
-"""`@effect`: functions that change the outside world. How they are done just once is in effects.py."""
+"""`@effect`: functions that change the outside world. effects.py makes sure that they happen only once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ R = TypeVar("R")
 
 
 class Effect(Step[R]):
-    """A step that changes the outside world. Never done twice unknowingly: see `effect`."""
+    """A step that changes the outside world. It never happens twice without a person's knowledge: see `effect`."""
 
     is_effect = True
 
@@ -25,8 +25,8 @@ class Effect(Step[R]):
         self.not_done: tuple[type[BaseException], ...] = (NotDone, *not_done)
 
     def plain(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function itself, and record nothing: it may be done twice. For what is no part of a run, while one
-        is going in this process: a web handler, a test."""
+        """Call the function itself, and record nothing: it may happen twice. For code outside the run in a process with
+        an active run, such as a web handler or a test."""
         return self.function(*args, **kwargs)
 
     def outside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -41,8 +41,8 @@ class Effect(Step[R]):
         return self.function(*args, **kwargs)
 
     def named(self, name: str) -> Callable[..., Coroutine[Any, Any, R]]:
-        """This effect under a name of its own: equal by that name, whatever the arguments. For loops, and for
-        arguments that are computed anew at every attempt."""
+        """This effect under its own name: calls with that name are equal, whatever the arguments. For loops, and for
+        arguments that are computed again at every attempt."""
         if not isinstance(name, str) or not name:
             raise UsageError(f"{self.name}.named() takes a name", why=f"got {name!r}")
 
@@ -54,20 +54,20 @@ class Effect(Step[R]):
 
     async def perform(self, call: Any) -> Any:
         """Do it once, or find out that it was done."""
-        from . import effects  # an agent's file declares effects, and needs nothing of a run for that
+        from . import effects  # an agent's file declares effects, which needs nothing of a run
 
         return await effects.perform(call)
 
     async def recheck(self, call: Any, done: Any) -> None:
-        """Verify one that is on record as done. A person is asked if it has not happened; one that can't be verified is
-        believed, unless a person is being asked about it already."""
+        """Verify a finished effect again. If it has not happened, ask a person. If it can't be verified, believe the
+        record, unless a person is being asked already."""
         from . import effects
 
         with call.scope.busy():
             await effects.recheck(call, done)
 
     def ask_again(self, call: Any, error: UsageError) -> None:
-        """A person's answer is not of the type it returns."""
+        """A person's answer does not have the effect's result type."""
         from . import effects
 
         effects.ask(call, "unknown_outcome", f"the answer can't be used: {error.why}")
@@ -87,15 +87,17 @@ def effect(
     name: str | None = None, retry: Retry | None = None, verify: Callable[..., Any] | None = None,
     not_done: tuple[type[BaseException], ...] = (), idempotent: bool = False,
 ) -> Any:  # fmt: skip
-    """Make a function an effect: a step that changes the outside world, and is never done twice unknowingly.
+    """Make a function an effect: a step that changes the outside world, and never happens twice without a person's
+    knowledge.
 
-    Its intent is durable before it starts. If it is then not known how it ended (a crash, an exception, a
-    cancellation), that is a doubt: `verify`, called with the same arguments (and with `key` and the run, if it has
-    parameters for them), returns the result or raises `NotDone`; an `idempotent` one is repeated under the same `key`;
-    otherwise the run stops and a person is asked. Exceptions of the types `not_done` say that it certainly has not
-    happened. A parameter of the type `Key`, or called `key`, receives the idempotency key, the same at every attempt.
-    Not guaranteed: that a request already under way in a frozen process is stopped; the receiver's use of the key does
-    that.
+    Its intent is durable before it starts. If the record does not tell how it ended (a crash, an exception, a
+    cancellation), it is in doubt. Then `verify` is called with the same arguments (and with `key` and the run, if it
+    has such parameters); it returns the result or raises `NotDone`. An `idempotent` effect is repeated under the same
+    `key`. Otherwise the run stops and asks a person.
+
+    Exceptions of the types `not_done` mean that it certainly has not happened. A parameter of the type `Key`, or named
+    `key`, receives the idempotency key, the same at every attempt. Not guaranteed: that a request is stopped which a
+    frozen process has already sent. Pass the key to the receiver, so that it can reject the request.
     """
 
     def make(function: Callable[..., Any]) -> Effect[Any]:

@@ -1,8 +1,8 @@
-"""Effects: never done twice unknowingly.
+"""Effects never happen twice without a person's knowledge.
 
-- claims: before an effect without a record starts, every recorded one of its name must have been called again
+- claims: before an effect without a record starts, the agent must have called every recorded effect of that name again
 - intent: `step.started` is durable before the function runs
-- doubt: one of which it is not known how it ended is verified, repeated under its key if idempotent, or asked about
+- doubt: an effect without a known end is verified, repeated under its key if it is idempotent, or asked about
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _FORGOTTEN = "the journal was lost, and with it whether this was done before"
 
 _TURNS = 20
 _ARGUMENTS_KEPT = 4096
-"""Bytes of arguments that the intent carries for a person who is asked about it; longer ones are left out."""
+"""Bytes of arguments that the intent keeps for a question to a person; longer ones are left out."""
 
 
 class _Answer(Struct, frozen=True):
-    """What is known to have happened: the effect's result."""
+    """A known result of the effect."""
 
     result: Any
 
@@ -59,8 +59,8 @@ async def perform(call: Call) -> Any:
 
 
 async def _as_answered(call: Call, answer: Answer) -> Any:
-    """Do what a person has said of just this call. An answer about another call is not taken: nothing tells whether
-    this one is meant."""
+    """Do what a person has said about this call. An answer about another call is not used, because it may not mean this
+    one."""
     scope = call.scope
     if answer.other is not None:
         scope.claims.claim(answer.other)
@@ -74,7 +74,7 @@ async def _as_answered(call: Call, answer: Answer) -> Any:
 
 
 def _answered_others(call: Call) -> str:
-    """Why answers that people have given before do not count for this call."""
+    """Why earlier answers of people do not count for this call."""
     given = [answer.call for key, answer in call.scope.recorded.answers.items() if key[0] == call.key[0]]
     if not given:
         return ""

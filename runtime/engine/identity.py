@@ -1,4 +1,4 @@
-"""What tells a call from the others of its scope: its name, its arguments, and how many equal ones came before it."""
+"""The identity of a call within its scope: its name, its arguments, and the number of equal calls before it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TRIES = 16
 
 
 def digest_of(identity: bytes, outer: Key | None) -> str:
-    """Of the arguments as JSON, or of the name of a named call; `outer` is the call that it is made in."""
+    """The digest of the arguments as JSON, or of the name of a named call. `outer` is the call that contains it."""
     within = b"" if outer is None else repr(outer).encode()
     return blake2b(identity + within, digest_size=8).hexdigest()
 
@@ -28,8 +28,9 @@ def digest_of(identity: bytes, outer: Key | None) -> str:
 def earlier(
     name: str, arguments: Mapping[str, Any], defaults: Mapping[str, Any], outers: Iterable[Key | None]
 ) -> Iterator[str]:
-    """The digests that this call may have been recorded under before its function, or one that calls it, got some of
-    its parameters: those that have their default. `outers` is the call that it is made in, first as it is known now."""
+    """The digests under which this call may have been recorded before its function, or one that calls it, got new
+    parameters: those with their default value. `outers` are the identities of the call that contains it, the current
+    one first."""
     has_default = [parameter for parameter in defaults if _is_equal(arguments[parameter], defaults[parameter])]
     subsets = islice(chain([()], _subsets(has_default)), 1 + _TRIES)
     for left_out, outer in islice(product(subsets, islice(outers, 1 + _TRIES)), 1, 1 + _TRIES):
@@ -44,8 +45,8 @@ class Names:
         self._codes: dict[tuple[str, str], object] = {}
 
     def check(self, name: str, code: object, outer: str, root: str) -> None:
-        """AgentError if another function has been called by that name, in the step `outer`: they would get each other's
-        results. `code` is what its functions have in common, `root` the workspace."""
+        """AgentError if another function was called by that name in the step `outer`, because the two would exchange
+        results. `code` is what the functions have in common, `root` the workspace."""
         known = self._codes.setdefault((name, outer), code)
         if known is code or known == code:
             return
@@ -59,7 +60,7 @@ class Names:
 
 
 def changed(arguments: Mapping[str, Any], encoded: bytes) -> str:
-    """The name of one of the arguments that is not what it was when they were encoded; empty if none is."""
+    """The name of an argument that differs from what was encoded; empty if none does."""
     was = msgspec.json.decode(encoded, type=dict[str, Raw])
     return next((name for name, value in arguments.items() if canonical(value, name) != bytes(was[name])), "")
 
@@ -72,7 +73,8 @@ def _is_equal(value: Any, default: Any) -> bool:
 
 
 def _subsets(parameters: list[str]) -> Iterator[tuple[str, ...]]:
-    """Not empty, the likeliest first: those at the end, of which there may be several; then any, the smallest first."""
+    """Not empty, the most likely first: those at the end, of which there may be several; then any, the smallest
+    first."""
     ends = [tuple(parameters[at:]) for at in range(len(parameters) - 1, -1, -1)]
     sizes = range(1, len(parameters) + 1)
     others = chain.from_iterable(combinations(parameters, size) for size in sizes)
@@ -80,7 +82,7 @@ def _subsets(parameters: list[str]) -> Iterator[tuple[str, ...]]:
 
 
 class Unclaimed:
-    """The recorded calls that an attempt at their scope has not made again."""
+    """The recorded calls that this attempt of the scope has not made again."""
 
     def __init__(self, recorded: Iterable[Key]):
         self._by_name: dict[str, set[Key]] = {}
@@ -88,7 +90,7 @@ class Unclaimed:
             self._by_name.setdefault(key[0], set()).add(key)
 
     def has(self, name: str) -> bool:
-        """One of this name."""
+        """Whether one has this name."""
         return bool(self._by_name.get(name))
 
     def __contains__(self, key: Key) -> bool:

@@ -1,5 +1,5 @@
-"""The state of one agent at work: an object of the user's own type, ahead of the record by what the scope at work has
-changed."""
+"""The state of one running agent: an object of the user's type. It also contains the uncommitted changes of the current
+scope."""
 
 from __future__ import annotations
 
@@ -17,21 +17,20 @@ _REMEMBERED = 4
 
 
 class Change(NamedTuple):
-    """What a commit does to the recorded data, and the state as JSON that it makes of them."""
+    """The change of the recorded data in a commit, and the resulting state as JSON."""
 
     patch: Patch
     state: bytes
 
 
 class _Said(NamedTuple):
-    """What an object said at some time: as JSON, and as what is quicker to compare, if there is that."""
+    """The content of an object at some time: as JSON, and in a form that is faster to compare, if there is one."""
 
     text: bytes
     mark: bytes | None
 
     def else_of(self, value: Any) -> bytes | None:
-        """What `value` says now, as JSON, if that is something else. NotSerializable if it is something else, and says
-        the same as JSON."""
+        """The JSON of `value` if it differs. NotSerializable if it differs and has the same JSON."""
         if self.mark is not None and fingerprint(value) == self.mark:
             return None
         text = unchecked(value, "run.state")
@@ -50,7 +49,7 @@ class LiveState:
         self._left: list[tuple[Any, _Said]] = []  # objects that were the state before
 
     def restore(self, data: Any, path: str) -> None:
-        """Begin again with the recorded `data`, in a new object. `path` is the file that shows them."""
+        """Start again with the recorded `data`, in a new object. `path` is the file that shows them."""
         self._leave()
         self._recorded = Known(unchecked(data, "the data"))
         try:
@@ -63,8 +62,8 @@ class LiveState:
         self._committed = _Said(encode_of_any_depth(self.value, "the state"), None)
 
     def _leave(self) -> None:
-        """The object is not the state any more. Whoever still holds it, or a part of it, would change what nobody
-        keeps, so what it says is remembered: of the first one, and of the last few."""
+        """The object is no longer the state. A change of it, by code that still holds it, would be lost. So its content
+        is remembered: of the first such object, and of the last few."""
         if self.value is None:
             return
         with suppress(UsageError, NotSerializable):  # what could not be kept can't be compared
@@ -74,7 +73,7 @@ class LiveState:
             del self._left[1 : 1 - _REMEMBERED]
 
     def _check_left(self) -> None:
-        """AgentError if one of them was changed."""
+        """AgentError if one of these objects was changed."""
         for value, said in self._left:
             now = said.else_of(value)
             if now is not None:
@@ -86,7 +85,7 @@ class LiveState:
                 )
 
     def change(self) -> Change:
-        """What a commit makes of the recorded data."""
+        """The change that a commit makes to the recorded data."""
         self._check_left()
         state = _of_object(unchecked(self.value, "run.state"), self.value, "run.state")
         _check_nulls(state, self.value)  # of all of it: where a null was on record, a NaN changes no byte
@@ -104,7 +103,7 @@ class LiveState:
             self._committed = _Said(change.state, None)
 
     def handed_over(self) -> None:
-        """Code of the agent runs now that may change it where it must not: let the next look at it cost less."""
+        """Code of the agent now runs that may change the state where it must not: make the next check cheap."""
         if self._committed.mark is None:
             self._committed = self._committed._replace(mark=fingerprint(self.value))
 
@@ -122,19 +121,19 @@ class LiveState:
 
 
 def _check_nulls(text: bytes, value: Any) -> None:
-    """NotSerializable if a null in the JSON of the state stands for a number that is not finite."""
+    """NotSerializable if a null in the JSON stands for a number that is not finite."""
     if b"null" in text:
         check_numbers(value, "run.state")
 
 
 def _changed(was: bytes, now: bytes) -> str:
-    """The first place in which they differ, as the agent's code names it."""
+    """The first place where the two differ, in the terms of the agent's code."""
     changes = Known(was).change_to(now)
     return str(changes[0]["path"]).replace("/", ".") if changes else ""
 
 
 def as_object(state: Any, what: str) -> bytes:
-    """The state as JSON. UsageError if that is anything but an object: neither editors nor migrations take it."""
+    """The state as JSON. UsageError if that is no object, because editors and migrations need one."""
     return _of_object(encode_of_any_depth(state, what), state, what)
 
 

@@ -1,4 +1,4 @@
-"""Migrates the data of an agent that is about to be entered, on the record."""
+"""Migrate the data of an agent before it is entered, and record that."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .stopping import Suspended
 
 
 def bring_up(agent: AgentContext, migrations: tuple[Migration, ...], codec: Codec) -> bool:
-    """Bring the recorded data to the newest version; whether there was anything to do. Durable when it returns. If
-    there is no way the run is paused, for nothing of it has failed, and Suspended is raised."""
+    """Convert the recorded data to the newest version. Returns whether there was anything to do; durable when it
+    returns. If there is no way, the run is paused (it has not failed), and Suspended is raised."""
     context, recorded = agent.context, agent.recorded
     was = recorded.data_version
     try:

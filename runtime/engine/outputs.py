@@ -1,4 +1,4 @@
-"""The outputs that the agents of one run write, and what is told of those that were not as the run had left them."""
+"""The outputs that the agents of one run write, and the reports on outputs that somebody has changed."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ...workspace.state import AgentMoment
 
 
 class Outputs:
-    """Of one opened workspace."""
+    """For one opened workspace."""
 
     def __init__(self, workspace: Workspace):
         self._workspace = workspace
         self._made: dict[str, Output] = {}  # since it was opened, by path; they are on record once their scope commits
 
     def write(self, agent: AgentMoment, name: str, path: str, data: bytes) -> Output:
-        """Write `outputs/NAME` of an agent, which lies at `path`. LeaseHeld if another process has the workspace."""
+        """Write `outputs/NAME` of an agent to `path`. LeaseHeld if another process has the workspace."""
         workspace = self._workspace
         last = self._made.get(path) or agent.outputs.get(name)
         check_owner = partial(workspace.owned.check_has_it, workspace.store)

@@ -1,4 +1,4 @@
-"""When what was recorded is made durable, if nobody waits for it, and when the readable files show it."""
+"""When records become durable that no code waits for, and when the readable files show them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...workspace.lifecycle import Workspace
 from ...workspace.views import Files
 
 ALONE_AFTER = 0.05
-"""Seconds that a commit waits for company."""
+"""Seconds after which a commit is written without other records."""
 
 _FLUSH_SHARE = 20
 _LONGEST_UNFLUSHED = 0.1
@@ -19,7 +19,7 @@ _UNFLUSHED_BYTES = 1 << 20
 
 
 class Pace:
-    """Of one run, on its loop. `failed` is told of what goes wrong when nobody is waiting."""
+    """For one run, on its loop. `failed` is called with errors that no code waits for."""
 
     def __init__(self, workspace: Workspace, failed: Callable[[SatchelError], None]):
         self._workspace, self._failed = workspace, failed
@@ -30,8 +30,8 @@ class Pace:
         self._flush_is_planned = False
 
     def begin(self) -> None:
-        """Let the projector have the loop's timer, for what it could not write at once, and let it write when what it
-        is to show is durable."""
+        """Give the projector the loop's timer for later writes, and let it write when the records that it shows are
+        durable."""
         loop = asyncio.get_running_loop()
 
         def wake(delay: float) -> None:
@@ -46,9 +46,9 @@ class Pace:
         self._projector.wake = self._journal.on_taken = None
 
     def flush_later(self) -> None:
-        """Let what was added travel with the next group, or go alone in a moment.
+        """Write the new records with the next group, or alone in a moment.
 
-        An agent that blocks the loop lets no timer run, so what has waited for that long already goes at once.
+        An agent that blocks the loop also blocks timers. So records that have waited that long are written at once.
         """
         if not self._journal.has_waiting:
             return
@@ -71,7 +71,7 @@ class Pace:
             self._quietly(self._journal.flush_soon)
 
     def _taken(self) -> None:
-        """All that was added is durable, or on its way."""
+        """All new records are durable or being written."""
         self._alone_at = 0.0
         self._quietly(self._projector.look)
 
@@ -86,9 +86,9 @@ class Pace:
             self._failed(error)
 
     def flush_soon(self, files: Files) -> None:
-        """Make what was added durable within the next moments, in as few syncs as take a twentieth of the time.
+        """Make the new records durable within the next moments, with as few syncs as take a twentieth of the time.
 
-        Looked at by every step, not only by a timer: steps that never wait would not let one run.
+        Every step calls this, not only a timer: steps that never wait would not let a timer run.
         """
         now = time.monotonic()
         if now >= self._flush_due or self._journal.waiting_bytes >= _UNFLUSHED_BYTES:
@@ -109,6 +109,6 @@ class Pace:
         self._quietly(lambda: self.step_is_done(files))
 
     def step_is_done(self, files: Files) -> None:
-        """Let its result be seen."""
+        """Show its result."""
         self._projector.mark(files.steps)
         self._workspace.checkpoint_if_due()

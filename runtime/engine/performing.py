@@ -1,4 +1,4 @@
-"""Does what a call of a step asks for: as often as its retries allow, by one model after the other."""
+"""Run a step with its retries and fallback models."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .stopping import Suspended
 
 _TURN = 0.2
 _SLACK = 0.1
-"""Seconds that a call which was cancelled waits longer than it did then, for the same timeout to come first."""
+"""A call that was cancelled waits so many seconds longer than it did then, so that the same timeout comes first."""
 
 
 class PerformingScope(streaming.StreamingScope, Protocol):
-    """What this needs of the scope at work (scope.py)."""
+    """What this needs of the current scope (scope.py)."""
 
     @property
     def is_stopping(self) -> bool: ...
@@ -40,8 +40,8 @@ class PerformedCall(streaming.StreamedCall, Protocol):
 
 
 async def perform(call: PerformedCall, before: StepFailed | None) -> Any:
-    """Run a step, and keep what it returns, or what it raises in the end. `before`: the agent has cancelled the call in
-    an earlier attempt at its scope."""
+    """Run a step, and record its result or its last exception. `before`: the agent has cancelled the call in an earlier
+    attempt of its scope."""
     scope, step = call.scope, call.step
     began = time.monotonic()
     try:
@@ -64,7 +64,8 @@ async def perform(call: PerformedCall, before: StepFailed | None) -> Any:
 
 
 async def _wait(call: PerformedCall, seconds: float) -> None:
-    """For the agent to cancel the call again: what it did after that is on record. A stop does not wait for this."""
+    """Wait for the agent to cancel the call again, because the record shows what it did after that. A stop does not
+    wait for this."""
     end = time.monotonic() + seconds + _SLACK
     while (left := end - time.monotonic()) > 0:
         await asyncio.sleep(min(left, _TURN))
@@ -72,8 +73,7 @@ async def _wait(call: PerformedCall, seconds: float) -> None:
 
 
 async def _tried(call: PerformedCall) -> Any:
-    """As often as the retries allow, by one model after the other. If one of them has only asked to come back much
-    later, the run sleeps until then."""
+    """Try with the retries of each model. If one of them has only asked for a long wait, the run sleeps until then."""
     scope, step = call.scope, call.step
     once: Callable[[Any], Awaitable[Any]] = _once if step.shape.partial is None else streaming.once
     models = ("", *step.fallback)

@@ -1,4 +1,4 @@
-"""The schemas of an agent's data and of its state.json, put where an editor finds them."""
+"""The schemas of an agent's data and of its state.json, for editors."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ..agent import Agent
 from ..steps import Codec
 
 _ELSEWHERE = re.compile(r'("\$ref": ")(?!data\.json)([a-z]+\.json)')
-"""A reference from one schema to another, the agent's own data apart."""
+"""A reference from one schema to another, except to the agent's own data."""
 
 
 def publish_schemas(store: Store, agent: Agent, recorded: AgentMoment, codec: Codec) -> None:
-    """The schema of the agent's own data, and of the state.json it stands in, where an editor finds them. Data of an
-    earlier version keep theirs until they are migrated."""
+    """Write the schema of the agent's data, and of the state.json that contains it, where an editor finds them. Data of
+    an earlier version keep their schema until they are migrated."""
     if recorded.has_data and recorded.data_version != agent.version:
         return
     schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "data.json", **codec.schema()}
@@ -31,7 +31,7 @@ def publish_schemas(store: Store, agent: Agent, recorded: AgentMoment, codec: Co
 
 
 def _of_sub_agent(schema: dict[str, Any], folder: str) -> dict[str, Any]:
-    """The same, a few folders further down: what it refers to beside the data is at the top."""
+    """The same some folders deeper: its references, except to the data, are relative to the top."""
     up = "../" * folder.count("/")
     text = _ELSEWHERE.sub(rf"\g<1>{up}\g<2>", json.dumps(schema))
     found: dict[str, Any] = json.loads(text)

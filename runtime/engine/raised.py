@@ -1,4 +1,4 @@
-"""Exceptions of calls: which call raised one, how it is kept, and how it is made again at a re-entry."""
+"""Exceptions of calls: which call raised one, how it is recorded, and how it is made again at a re-entry."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from ..steps import encode
 
 _MARK = "__satchel_calls__"
 _LONGEST = 16 << 10
-"""Bytes of the arguments of an exception that are kept, and of each attribute."""
+"""Bytes of the arguments of an exception, and of each attribute, that are kept."""
 
 _CALLS = 32
-"""So many calls are noted on one exception: those that it has passed through."""
+"""How many calls are noted on one exception: those that it has passed through."""
 
 _members = decoder(list[Failure])
 
 new_place = count(1).__next__
-"""A number for each place that calls are made in: an attempt at a scope, or a call whose function makes calls."""
+"""A number for each place that contains calls: an attempt at a scope, or a call whose function makes calls."""
 
 
 class RecordedError(Exception):
-    """What a call raised in an earlier process, if an exception of its own class can't be made. It is of the nearest
-    class above that one, too, and says the same."""
+    """The exception of a call in an earlier process, if one of its own class can't be made. It is also of the nearest
+    base class, and has the same text."""
 
     def __str__(self) -> str:
         return str(self.__dict__.get("said", ""))
@@ -46,15 +46,15 @@ class RecordedError(Exception):
 
 
 def mark(error: BaseException, place: int, key: Key, *, is_replayed: bool) -> None:
-    """Note on an exception which call has raised it. Plain values, so that it can still be pickled."""
+    """Note on an exception which call has raised it. Uses plain values, so that it can still be pickled."""
     known = error.__dict__.setdefault(_MARK, [])
     known.append((place, key, is_replayed))
     del known[:-_CALLS]  # it may be one object that is raised again and again
 
 
 def calls_of(error: BaseException, place: int) -> dict[Key, bool]:
-    """The calls made in `place` that an exception comes from, and whether they had raised it from the record: of its
-    members, and else of the first in the chain of its causes that one has raised."""
+    """The calls in `place` that an exception comes from, and whether they had raised it from the record. Looks at the
+    members of a group, else at the first exception in the chain of causes that a call has raised."""
     found: dict[Key, bool] = {}
     waiting, seen = [error], set()
     while waiting:
@@ -74,7 +74,7 @@ def calls_of(error: BaseException, place: int) -> dict[Key, bool]:
 
 
 def is_replayed(calls: dict[Key, bool]) -> bool:
-    """Whether what these have raised is only what the record says."""
+    """Whether these calls only raised what is on record."""
     return bool(calls) and all(calls.values())
 
 
@@ -82,13 +82,13 @@ def is_replayed(calls: dict[Key, bool]) -> bool:
 
 
 def is_kept(error: BaseException) -> bool:
-    """Satchel's own errors come again by themselves, or are the end of the run."""
+    """Satchel's own errors are not recorded: they occur again by themselves, or end the run."""
     is_own = isinstance(error, SatchelError) and not isinstance(error, NotDone)
     return isinstance(error, Exception) and not is_own and of_storage(error) is None
 
 
 def kept(error: Exception) -> Failure:
-    """All that can be kept of it."""
+    """The parts of an exception that can be recorded."""
     kinds = [kind for kind in type(error).__mro__ if issubclass(kind, Exception)]
     types = tuple(f"{kind.__module__}:{kind.__qualname__}" for kind in kinds)
     if isinstance(error, ExceptionGroup):
@@ -104,7 +104,7 @@ def kept(error: Exception) -> Failure:
 
 def again(failure: Failure) -> Exception:
     """The exception: of its own class if an equal one can be made, else a RecordedError of that class or the nearest
-    above it."""
+    base class."""
     kinds = [kind for kind in map(_known, failure.types) if kind is not None]
     ways = [bind(_made, kind) for kind in kinds[:1] if _known(failure.types[0]) is kind]
     for way in [*ways, *(bind(_recorded, kind) for kind in kinds)]:
@@ -143,14 +143,14 @@ def _give_attributes(error: Exception, failure: Failure) -> None:
 
 
 def _known(name: str) -> type[Exception] | None:
-    """A class by its name, if the agent's process has it already: nothing is imported for it."""
+    """A class by its name, if the process has already imported it."""
     module, _, path = name.partition(":")
     found = reduce(lambda of, part: getattr(of, part, None), path.split("."), sys.modules.get(module))
     return found if isinstance(found, type) and issubclass(found, Exception) else None
 
 
 def _is_json(value: Any) -> bool:
-    """Whether it comes back from JSON as what it is."""
+    """Whether the value is unchanged after a round trip through JSON."""
     try:
         data = encode(value, "")
     except NotSerializable:

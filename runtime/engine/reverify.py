@@ -1,5 +1,5 @@
-"""What is verified again, as the world may have changed: outputs by size, version and hash at every start, effects by
-`verify` after a pause. Within bounds: a start must not cost more than it is worth."""
+"""Verify recorded facts again, because the world may have changed: outputs at every start by size, version and hash;
+effects after a pause by `verify`. The time is limited, so that a start stays cheap."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ...workspace.state import Moment
 from ...workspace.store import Store
 
 EACH, IN_ALL = 10.0, 60.0
-"""Seconds that the verification of one effect may take, and that of all after one pause."""
+"""Seconds for the verification of one effect, and for all after one pause."""
 
 BRIEF = 2.0
-"""Seconds for reading outputs where nothing says that they have changed: at a start without a pause, in `status`."""
+"""Seconds for reading outputs that probably have not changed: at a start without a pause, and in `status`."""
 
 ALL = "~"
 """After every time."""
@@ -29,8 +29,8 @@ _LIMIT = 1 << 32
 
 
 def at_rest(moment: Moment) -> dict[str, Output]:
-    """The outputs, by path, of the agents that are in no scope: one that is may have written its own again, and not
-    have committed that."""
+    """The outputs, by path, of the agents without an open scope. In an open scope an agent may have written them again
+    without a commit."""
     busy = [agent.folder for agent in moment.agents.values() if len(agent.scopes) > 1]
     mine = {f"{folder}outputs/" for folder in busy}
     return {path: output for path, output in moment.outputs.items() if not any(map(path.startswith, mine))}
@@ -39,8 +39,9 @@ def at_rest(moment: Moment) -> dict[str, Output]:
 def outputs(
     store: Store, made: Mapping[str, Output], *, reads_all: bool = False, seconds: float | None = None
 ) -> list[str]:
-    """What is wrong with what the agents have `made`, in words. One of the recorded size and version is not read,
-    unless it `reads_all`. What is not read after so many `seconds` (as many as effects get) is told in one line."""
+    """What is wrong with outputs that the agents have `made`, in words. An output with the recorded size and version is
+    not read, unless `reads_all`. After so many `seconds` (as many as effects get) the rest is not read, and one line
+    says so."""
     complaints = []
     ends, unread = time.monotonic() + (IN_ALL if seconds is None else seconds), 0
     folders = dict.fromkeys(os.path.dirname(path) for path in made)
@@ -75,9 +76,8 @@ def _of(size: int, output: Output) -> str:
 
 
 class Rechecks:
-    """The effects that are on record as done and are to be verified when they are reached: those of the open scopes, if
-    they were recorded `up_to` a time, and those that a person is still asked about because `verify` has contradicted
-    the record."""
+    """The finished effects to verify when they are reached: those of the open scopes that were recorded `up_to` a time,
+    and those that a person is still asked about because `verify` has contradicted the record."""
 
     def __init__(self, moment: Moment, *, up_to: str = ""):
         self.verified = 0
@@ -99,14 +99,14 @@ class Rechecks:
                 }  # fmt: skip
 
     def take(self, place: Place) -> bool:
-        """Whether this one is to be verified. Only the first time."""
+        """Whether to verify this effect. True only the first time."""
         if place not in self._wanted:
             return False
         self._wanted.discard(place)
         return True
 
     def told(self) -> list[str]:
-        """What has come of it, in words."""
+        """The results, in words."""
         told = [f"effects on record as done that were verified again: {self.verified}"] if self.verified else []
         told += [f"could not be verified again, and is taken as done: {text}" for text in self.unknown]
         if self.left_over:
@@ -117,10 +117,10 @@ class Rechecks:
         return told
 
     def put_back(self, place: Place) -> None:
-        """It was contradicted: an equal call is to find out the same."""
+        """Its record was contradicted, so an equal call must be verified again."""
         self._wanted.add(place)
 
 
 def is_of_its_own(done: StepCompleted) -> bool:
-    """Whether the record is the effect's own word; that of a person is not doubted."""
+    """Whether the effect itself has reported its result. The word of a person is not doubted."""
     return done.effect and done.how in ("returned", "verified")

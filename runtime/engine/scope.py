@@ -1,4 +1,4 @@
-"""A scope at work: answers its calls from what is recorded, runs the others, and records what they return."""
+"""One attempt at a scope: it returns recorded results, runs other calls, and records their results."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ PREVIEW = 60
 """Bytes of the arguments that a record shows."""
 
 _EFFECT_PREVIEW = 400
-"""The same of an effect: a person may have to tell it from another one."""
+"""The same for an effect, because a person may have to recognise it."""
 
 current_call: ContextVar[Call | None] = ContextVar("current_call", default=None)
-"""The call whose function is running here."""
+"""The call whose function runs here."""
 
 
 class Call(Struct, eq=False):
-    """One call of a step or effect that is not answered from the record."""
+    """A call of a step or effect without a recorded result."""
 
     scope: ScopeRun
     step: Step[Any]
@@ -49,14 +49,14 @@ class Call(Struct, eq=False):
     made: Made | None = None  # of those, the ones that have not begun
     place: int = field(default_factory=raised.new_place)
     prompts: dict[str, str] = field(default_factory=dict)  # those that went into it, with their versions
-    model: str = ""  # the fallback that is asked in this attempt
-    was_stopped: bool = False  # one of the calls that its function makes has raised because the agent is to stop
+    model: str = ""  # the fallback model of this attempt
+    was_stopped: bool = False  # an inner call has raised because the agent must stop
     ended: bool = False  # its function is not running any more
     in_doubt: bool = False  # an attempt at it may have happened, so a later one can't say that it has not
     recovered: int = 0  # characters of an earlier attempt's answer that the last one has continued
 
     def keys(self) -> Iterator[Key]:
-        """What calls that are made in it may have been recorded with, first what it is known by now."""
+        """The identities under which its inner calls may be recorded, the current one first."""
         yield self.key
         if not self.named:
             name, _, n = self.key
@@ -71,7 +71,8 @@ class Call(Struct, eq=False):
         return f"{self.key[0]}{self.identity()['call']}{of}"
 
     def check_unchanged(self) -> None:
-        """Before another attempt: it would be recorded with arguments that it was not called with."""
+        """Before another attempt: the arguments must not have changed, because the record would name other
+        arguments."""
         if changed := identity.changed(self.arguments, self.encoded):
             raise AgentError(
                 f"{self.step.name} can't be tried again: its first attempt has changed its argument {changed!r}",
@@ -79,7 +80,7 @@ class Call(Struct, eq=False):
             )  # fmt: skip
 
     def identity(self) -> dict[str, Any]:
-        """The fields that every record about this call has."""
+        """The fields of every record about this call."""
         preview, most = self.encoded[1:-1], _EFFECT_PREVIEW if self.step.is_effect else PREVIEW
         text = preview[:most].decode(errors="ignore") + ("…" if len(preview) > most else "")
         name, args, n = self.key
@@ -92,7 +93,7 @@ class Call(Struct, eq=False):
 
 
 class ScopeRun:
-    """One attempt at a scope. Calls of several tasks may be under way in it at once."""
+    """One attempt at a scope. Calls of several tasks may run in it at once."""
 
     def __init__(self, agent: AgentContext, key: str, title: str, recorded: Scope):
         self.agent, self.context, self.key, self.title = agent, agent.context, key, title
@@ -105,7 +106,7 @@ class ScopeRun:
         self.messages: list[Message] = []
         self.tasks: list[str] = []  # from the inbox, that are done when this commits
         self.ended = self.was_stopped = False
-        self.abandoned = False  # it has failed; the agents it has spawned are to stop
+        self.abandoned = False  # it has failed; its sub-agents must stop
         self._task = asyncio.current_task()  # the one that runs the scope's function
         self._loop = asyncio.get_running_loop()
         self.made, self.place = Made(), raised.new_place()
@@ -122,7 +123,7 @@ class ScopeRun:
     def call(
         self, step: Step[Any], args: tuple[Any, ...], kwargs: dict[str, Any], named: str | None = None
     ) -> Coroutine[Any, Any, Any]:
-        """A call of `step` in this scope: its recorded result, or that of running it, once this is awaited."""
+        """A call of `step` in this scope: its recorded result, or the result of running it when awaited."""
         outer, mark = current_call.get(), object()
         made = self.made
         if outer is not None:
@@ -208,7 +209,7 @@ class ScopeRun:
 
     @contextmanager
     def busy(self) -> Iterator[None]:
-        """While the body runs the scope can't end."""
+        """The scope can't end while the body runs."""
         self._under_way += 1
         self._quiet.clear()
         try:
@@ -220,22 +221,22 @@ class ScopeRun:
                 self._quiet.set()
 
     def abandon(self) -> None:
-        """It has failed. The agents that it has spawned come to a stop."""
+        """The scope has failed. Its sub-agents stop."""
         self.abandoned = True
         self.context.agents.stop_abandoned()
 
     def is_unclaimed(self, key: Key) -> bool:
-        """Whether an earlier attempt has recorded this call, and this one has not made it."""
+        """Whether an earlier attempt has recorded this call and this attempt has not made it."""
         return key in self._unclaimed
 
     async def durable(self) -> None:
-        """Return when all that was recorded is durable. Nobody else can be about to record something if no other call
-        is under way and this is no task beside others, as `asyncio.gather` makes them."""
+        """Return when all records so far are durable. No other code can be about to record something if no other call
+        runs and this is not one of several tasks, as `asyncio.gather` makes them."""
         alone = self.context.agents.calls <= 1 and self.agent.is_alone and asyncio.current_task() is self._task
         await self.context.journal.durable(alone=alone)
 
     async def quiet(self) -> None:
-        """Return when no call of this scope is under way, in a task or in a thread, if that is to be waited for."""
+        """Return when no call of this scope runs in a task, or in a thread that must be waited for."""
         await self.made.settle()
         while (self._under_way or self._threads) and not self.context.stopping.drain.forced:
             await self._quiet.wait()
@@ -256,11 +257,11 @@ class ScopeRun:
                 raise self.agent.stopped() from error
             raise
         if call.was_stopped:
-            raise self.agent.stopped()  # what it has returned lacks what it was not let do
+            raise self.agent.stopped()  # its return value is incomplete, because calls were refused
         return result
 
     def stop(self) -> None:
-        """The agent is to stop: what is at work here comes to no result."""
+        """The agent must stop: running calls of this scope have no result."""
         self.was_stopped = True
         if (call := current_call.get()) is not None:
             call.was_stopped = True
@@ -277,7 +278,7 @@ class ScopeRun:
             else:
                 result = await self.in_thread(bind(step.function, *args, **kwargs))
             if call.made is not None and step.is_effect:
-                self.made.take(call.made)  # it has happened, which comes first
+                self.made.take(call.made)  # it has happened, which is more important
             elif call.made is not None:
                 await call.made.settle()
                 call.made.check(step.name, self.context.store.url)
@@ -294,12 +295,12 @@ class ScopeRun:
         return await asyncio.shield(future)
 
     async def completed(self, call: Call, result: Any, began: float, **facts: Any) -> Any:
-        """Record a result; when this returns it is durable. Returns it as an answer from the record would be."""
+        """Record a result; it is durable when this returns. Returns the value in the form of a recorded one."""
         data = encode(result, f"the result of {call.step.name}")
         return await self.keep(call, data, ms=int((time.monotonic() - began) * 1000), **facts)
 
     async def keep(self, call: Call, data: bytes, *, soon: bool = False, **facts: Any) -> Any:
-        """Record a result as it is. `soon`: it need not be durable when this returns, only before what comes later."""
+        """Record a result as it is. `soon`: it need not be durable when this returns, only before later records."""
         context = self.context
         answer = call.step.shape.codec.decode(data)
         kept = blobs.keep(context.store, data, context.journal.epoch)
@@ -318,7 +319,7 @@ class ScopeRun:
         return answer
 
     def failed(self, call: Call, error: BaseException, attempt: int = 1, *, final: bool = False, **facts: Any) -> None:
-        """Note that a call has raised; `final`: for good. Durable with whatever is committed next."""
+        """Record that a call has raised; `final`: for good. Durable with the next commit."""
         failure = raised.kept(error) if final and isinstance(error, Exception) else brief(error)
         if facts.get("cancelled"):
             self._cancelled[call.key] = self._calls_made
@@ -333,16 +334,16 @@ class ScopeRun:
 
     @property
     def is_stopping(self) -> bool:
-        """A call that is cancelled now is not by the agent itself."""
+        """A cancellation now does not come from the agent itself."""
         context, agent = self.context, self.agent
         stopping = context.stopping
         is_told = stopping.suspension or stopping.failed or stopping.drain.forced or self.was_stopped or self.abandoned
         return bool(is_told) or agent.is_closing or agent.is_abandoned
 
     def ended_by(self, error: BaseException) -> tuple[tuple[Key, ...], bool]:
-        """The calls that run again after this has ended the scope, and whether it was only raised from the record: the
-        process was killed before that was told. A call that the agent has cancelled is one of them unless it has made
-        another since."""
+        """The calls that run again after this error has ended the scope, and whether the error was only raised from the
+        record: the process was killed before that was recorded. A call that the agent has cancelled is included unless
+        the agent has made another call since."""
         calls = raised.calls_of(error, self.place)
         last = [key for key, number in self._cancelled.items() if number == self._calls_made and key not in calls]
         return (*calls, *last), raised.is_replayed(calls)
@@ -360,11 +361,11 @@ class ScopeRun:
     # Steps
 
     async def perform(self, call: Call) -> Any:
-        """Run a step, as often as its retries allow, and keep what it returns."""
+        """Run a step, with its retries, and record its result."""
         return await performing.perform(call, self.recorded.failed.get(call.key))
 
     def sleep(self, seconds: float, reason: str) -> NoReturn:
-        """Let the run sleep, with no process, and be gone on with in `seconds`."""
+        """Let the run sleep without a process, and resume in `seconds`."""
         until = datetime.now(UTC) + timedelta(seconds=seconds)
         reason += ", in more than a day; it is called again after one" if seconds >= A_DAY else ""
         self.context.stopping.suspend(Suspension("sleeping", reason, time_text(until)))
@@ -379,7 +380,7 @@ class ScopeRun:
 
 
 def check_outside_steps(what: str) -> None:
-    """What belongs to a commit can't be done by a step: at a re-entry the step is answered without being run."""
+    """A step can't do what belongs to a commit: at a re-entry a recorded step does not run."""
     call = current_call.get()
     if call is not None:
         raise AgentError(

@@ -1,7 +1,7 @@
-"""One agent of the tree at work: its live state and plan, and the scopes that commit them.
+"""One running agent of the tree: its live state and plan, and the scopes that commit them.
 
-The moment (workspace/state/run_state.py) is what is durable. `state` and `plan` here are the agent's, ahead of it by
-what the scope at work has changed; when that scope fails they are made anew from the moment.
+The moment (workspace/state/run_state.py) is durable. `state` and `plan` here belong to the agent, and also contain the
+uncommitted changes of the current scope. When that scope fails, they are made again from the moment.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from .scope import ScopeRun, check_outside_steps, current_call
 from .stopping import Suspended
 
 FAILURES = 3
-"""So often an item may fail before the run is paused as stuck."""
+"""After so many failures of an item the run is paused as stuck."""
 
 _WAITS = (0.5, 2.0)
-"""Seconds before an item that has failed is tried again, by the number of times it has."""
+"""Seconds before a failed item is tried again, by the number of its failures."""
 
 
 class ItemFace(Protocol):
-    """What this needs of an item as the agent sees it (run/run.py)."""
+    """What this module needs of an item (run/plan.py)."""
 
     skipped: str | None
 
 
 class Session(AgentContext):
-    """The context of one agent, with its state and plan, and the one scope at work."""
+    """The context of one agent, with its state and plan, and the current scope."""
 
     def __init__(
         self, context: Context, agent: Agent, path: str = "", caller: ScopeRun | None = None, *, root: str = ROOT
@@ -61,8 +61,8 @@ class Session(AgentContext):
         self._planned = ""  # what it has written as the plan, as a hash
 
     async def begin(self) -> None:
-        """Take state and plan from the moment; of a new agent, record what the state begins as, and of one that an
-        earlier version of the agent has left, what its data have become."""
+        """Take state and plan from the moment. For a new agent, record the first state; for data of an earlier version,
+        migrate it."""
         if self.recorded.has_data and bring_up(self, self.agent.migrations, self.live.codec):
             self.publish_schemas()
         if not self.recorded.has_data:
@@ -77,12 +77,11 @@ class Session(AgentContext):
         self.rollback()
 
     def publish_schemas(self) -> None:
-        """Let an editor find them."""
+        """Write the schemas for editors."""
         publishing.publish_schemas(self.store, self.agent, self.recorded, self.live.codec)
 
     async def call(self, *args: Any, **kwargs: Any) -> Any:
-        """The agent's function, from the top to its end. Nothing of it is at work any more when this returns or
-        raises."""
+        """Call the agent's function. When this returns or raises, nothing of the agent runs any more."""
         return await failing.until_fresh(lambda: self._enter(args, kwargs))
 
     async def _enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -121,8 +120,8 @@ class Session(AgentContext):
 
     @property
     def state(self) -> Any:
-        """The user's own object. AgentError for a task of the agent beside the scope at work: what it changed would be
-        committed with that scope, or undone with it."""
+        """The user's own object. AgentError for another task of the agent while a scope runs: its change would be
+        committed or undone with that scope."""
         if self.scope is not None and current_scope.get() is self.root:
             raise AgentError(
                 f"run.state was used beside the scope {self.scope.title!r}",
@@ -140,7 +139,7 @@ class Session(AgentContext):
         self.plan = self.recorded.plan.copy()
 
     def open_scope(self, what: str) -> ScopeRun:
-        """The scope at work. AgentError if the caller is not in it."""
+        """The current scope. AgentError if the caller is not in it."""
         check_outside_steps(f"{what} was called")
         scope = self.scope
         is_here = current_scope.get() is scope
@@ -156,7 +155,7 @@ class Session(AgentContext):
 
     @property
     def planned(self) -> str:
-        """The hash of what the agent has written as its plan; empty if it has not."""
+        """The hash of the plan that the agent has written; empty without one."""
         return self._planned or self.recorded.planned
 
     async def replan(self, edit: Callable[[Plan], list[Splice]], why: str, planned: str = "") -> None:
@@ -191,9 +190,9 @@ class Session(AgentContext):
     async def run_item(
         self, task: Task, make: Callable[[str], ItemFace], work: Callable[..., Any], *, follows: bool
     ) -> bool:  # fmt: skip
-        """Do one item, `make(id)` to the agent: its function is a scope, and its commit ticks it. One that fails is
-        tried again, its finished steps being answered; when it has failed three times, the run is paused. Returns
-        whether it has committed. `follows`: no code of the agent has run since one before it has."""
+        """Run one item; `make(id)` is the item for the agent. Its function is a scope, and the commit ticks it. A
+        failed item is tried again, and finished steps return their results; after three failures the run is paused.
+        Returns whether it has committed. `follows`: no code of the agent has run since one before it has."""
         text, watch = task.text, self.context.watch
         while True:
             self._check_may_begin(text, follows=follows)
@@ -208,7 +207,7 @@ class Session(AgentContext):
                 break
             except Exception as error:
                 if not Retry().is_worth_it(error):
-                    raise  # a mistake, which is there at the next attempt too
+                    raise  # a programming mistake, so the next attempt would fail too
                 await self.wait_to_try_again(key, error)
                 found, follows = self.plan.task(key), False
                 if found is None or found.is_finished:
@@ -221,14 +220,14 @@ class Session(AgentContext):
     async def run_task(
         self, id: str, title: str, work: Callable[..., Any], task: Any, dropped: str | None = None
     ) -> None:  # fmt: skip
-        """Try once to do a task of the inbox, whose commit is its end, and says why it was `dropped` if it was."""
+        """Try once to do a task of the inbox. The commit ends the task, and says why it was `dropped` if it was."""
         self._check_may_begin(title)
         key = scope_of_task(id)
         await self._run_scope(key, title, [], work, (self.run, task), lambda: ([], dropped), tasks=(id,))
 
     async def wait_to_try_again(self, key: str, error: Exception, way_out: str = "") -> None:
-        """After an item or a task has failed. When it has too often since it was begun, the run is paused, and the
-        reason ends with a `way_out`."""
+        """Called after an item or a task has failed. After too many failures the run is paused, and the reason ends
+        with a `way_out`."""
         failures = self.recorded.scopes[key].failures
         if failures >= FAILURES and of_storage(error) is None:
             title = self.recorded.scopes[key].title
@@ -252,7 +251,7 @@ class Session(AgentContext):
     # Scopes
 
     async def run_scope(self, name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        """A scope by name: answered with its recorded result once it has committed."""
+        """A named scope. Returns its recorded result once it has committed."""
         if not isinstance(name, str) or not name:
             raise UsageError("run.scope() takes a name and a function", why=f"got {name!r}")
         key = f"_{name}"
@@ -343,8 +342,8 @@ class Session(AgentContext):
         self, scope: ScopeRun, result: Any, finish: Callable[[], tuple[list[Splice], str | None]],
         codec: Codec,
     ) -> Any:  # fmt: skip
-        """The end of a scope, as one record. Returns its result as an answer from the record would be. Once it has
-        returned the scope has committed, whatever happens next; if it raises, nothing has."""
+        """The end of a scope, as one record. Returns its result in the form of a recorded one. When this returns, the
+        scope has committed, whatever happens next; if it raises, nothing has."""
         self.check_may_commit()
         unresolved.ask_about(self, scope)
         data = encode(result, f"the result of {scope.title!r}")
@@ -370,8 +369,7 @@ class Session(AgentContext):
         return answer
 
     def _follow_commit(self, scope: ScopeRun) -> None:
-        """What comes of it. The scope has committed: what goes wrong here ends the run, and is no failure of the
-        scope's."""
+        """The work after a commit. An error here ends the run, and is no failure of the scope."""
         workspace, files = self.context.workspace, self.files
         try:
             self.context.pace.flush_later()

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: the first asks the run to stop, the second does not wait for what is at work, the third kills."""
+"""SIGINT and SIGTERM: the first asks the run to stop, the second cuts running work off, the third kills."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ _held: set[signal.Signals] = set()
 
 
 def hold(*numbers: signal.Signals) -> None:
-    """Let these signals wait until `release`: a process that is still importing would die of them. Children that are
-    started meanwhile hold them, too."""
+    """Block these signals until `release`, because a process that is still importing would die of them. Child processes
+    inherit the block."""
     signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     _held.update(numbers)
 
 
 def release() -> None:
-    """The handlers are in place: what was held is handled now. In the thread that has called `hold`."""
+    """The handlers are installed: handle blocked signals now. In the thread that has called `hold`."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _held)
     _held.clear()
 
 
 class Interruption:
-    """Whether the process was asked to stop, and how often."""
+    """Whether and how often the process was asked to stop."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -41,8 +41,8 @@ class Interruption:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Handle the signals while the body runs. The third ends the process at once, without waiting for threads that
-        are still at work."""
+        """Handle the signals while the body runs. The third ends the process at once, without waiting for running
+        threads."""
 
         def handle(number: int, frame: object) -> None:
             if self.count >= 2:

@@ -1,4 +1,4 @@
-"""Whether a run may go on, and why it stops before its end."""
+"""Whether a run may continue, and why it stops early."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _LOOK_AGAIN = 0.05
 
 
 class Stopped(asyncio.CancelledError):
-    """Unwinds an agent. A cancellation, so that an agent's `except Exception` and what is beside it in a TaskGroup let
-    it by. Where one is made, neither the call nor the scope at work come to a result, even if it is caught."""
+    """Unwinds an agent. It is a cancellation, so `except Exception` and other tasks of a TaskGroup do not catch it.
+    Once one is raised, neither the call nor its scope has a result, even if the agent catches it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,11 +32,11 @@ class Stopped(asyncio.CancelledError):
 
 
 class Suspended(Stopped):
-    """The run can't go on now."""
+    """The run can't continue now."""
 
 
 class Suspension(Struct, frozen=True):
-    """Why a run stops before its end, and how it is left. For what was `edited` it is entered again at once."""
+    """Why a run stops early, and in which status. After an edit (`edited`) it is entered again at once."""
 
     status: Literal["waiting", "paused", "sleeping", "edited"]
     reason: str
@@ -45,27 +45,27 @@ class Suspension(Struct, frozen=True):
 
 
 class Stopping:
-    """The wishes to stop that have come, and what they mean for the code that asks. Of one opening, on its loop."""
+    """The requests to stop, and what they mean for the current code. For one opening, on its loop."""
 
     def __init__(self, workspace: Workspace, interruption: Interruption):
         self._workspace, self._journal, self._moment = workspace, workspace.journal, workspace.moment
         self.interruption, self.drain = interruption, Drain()
         self.suspension: Suspension | None = None
         self.has_asked = False  # a person is to say whether an effect has happened
-        self.failed: SatchelError | None = None  # what went wrong where nobody was waiting for it
+        self.failed: SatchelError | None = None  # an error in code that no caller waits for
         self.on_pause: Callable[[], Any] | None = None  # called once a pause was asked for
 
     def begin(self, main: asyncio.Task[Any]) -> None:
-        """The agent is entered, in the task `main`; again, if a pause in this process is over."""
+        """The agent is entered in the task `main`; again, if a pause in this process is over."""
         self.suspension, self.has_asked = None, False
         self.drain.watch(main)
 
     def fail(self, error: SatchelError) -> None:
-        """Raise it at the next call, unless something has gone wrong before."""
+        """Raise this error at the next call, unless an earlier error is there."""
         self.failed = self.failed or error
 
     def check_going_on(self) -> None:
-        """Every call is a place to stop: when a person is needed, when a signal came, when the disk failed."""
+        """Every call is a place to stop: when a person is needed, a signal came, or the disk failed."""
         if self.failed:
             raise self.failed
         self._journal.check()
@@ -76,9 +76,9 @@ class Stopping:
             raise Suspended
 
     def check_may_commit(self) -> None:
-        """A scope whose function has come to its end by itself is committed although the run is to pause; one that was
-        told to stop is not, whatever it has made of that, nor is one that an edit may be about. In a part that must not
-        be interrupted only the scope's own stop counts: it is in doubt, or asks."""
+        """A scope whose function has ended by itself may commit although the run is pausing. A scope that was told to
+        stop may not, even if it caught that, and neither may one that an edit may concern. In an uninterrupted block
+        only the scope's own stop counts: an effect in doubt, or a question."""
         if self.failed:
             raise self.failed
         if self.suspension is None:
@@ -90,7 +90,7 @@ class Stopping:
             raise Suspended
 
     def obey_signals(self) -> None:
-        """What the signals that have come so far ask for. On the loop: nothing may be recorded in a handler."""
+        """Do what the signals so far ask for. On the loop: a handler must not write records."""
         interruption, drain = self.interruption, self.drain
         if interruption.count and not (self.suspension and self.suspension.status == "paused"):
             self.pause(PauseRequested(reason=SIGNAL, by=interruption.name))
@@ -98,8 +98,8 @@ class Stopping:
             self.force()
 
     def pause(self, request: PauseRequested, error: Failure | None = None) -> None:
-        """The run is to stop at the next safe point. The wish is durable when this returns; the first one counts, but
-        that a run is to be cancelled counts more."""
+        """The run must stop at the next safe point. The request is durable when this returns. The first request counts,
+        but a cancellation counts more."""
         known = self._moment.pause
         if known is None or (request.mode == "cancel" != known.mode):
             try:
@@ -112,13 +112,13 @@ class Stopping:
             self.on_pause()
 
     def force(self) -> None:
-        """Do not wait any longer for what is under way."""
+        """Do not wait any longer for running work."""
         began = datetime.fromisoformat(self._moment.pause.requested_at) if self._moment.pause else datetime.now(UTC)
         waited = (datetime.now(UTC) - began).total_seconds()
         self._journal.add(Forced(under_way=self.drain.force(), waited=round(max(0.0, waited), 3)))
 
     async def check_has_it(self) -> None:
-        """Return when nobody else can have taken the workspace. LeaseHeld if somebody has: then no effect begins."""
+        """Return when no other process can have taken the workspace. Else LeaseHeld: then no effect begins."""
         heartbeat = self._workspace.owned.heartbeat
         if heartbeat is None:
             return
@@ -129,7 +129,7 @@ class Stopping:
         heartbeat.check()
 
     def suspend(self, suspension: Suspension) -> None:
-        """From now on every call unwinds. Of several reasons the weightiest is kept, and of two sleeps the shorter."""
+        """From now on every call unwinds. The weightiest of several reasons is kept, and the shorter of two sleeps."""
         known = self.suspension
         if known is None or _WEIGHT[suspension.status] > _WEIGHT[known.status] or (
             suspension.status == known.status == "sleeping" and suspension.until < known.until

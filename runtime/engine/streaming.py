@@ -1,4 +1,4 @@
-"""One attempt at a streamed step: it goes on from what earlier ones have left, and leaves what it has come to."""
+"""One attempt at a streamed step: it continues the text of earlier attempts, and keeps the text written so far."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from .stopping import Suspended
 
 
 class Accepted(Struct, frozen=True):
-    """What an earlier attempt has left is the result."""
+    """The text of an earlier attempt is the result."""
 
     text: str
 
 
 class StreamingScope(Protocol):
-    """What this needs of the scope at work (scope.py)."""
+    """What this needs of the current scope (scope.py)."""
 
     agent: AgentContext
     context: Context
@@ -50,7 +50,7 @@ class StreamedCall(Protocol):
 
 
 async def once(call: StreamedCall) -> Any:
-    """One attempt. What it leaves when it fails is promoted, for the next to see."""
+    """One attempt. If it fails, its text is promoted for the next one."""
     scope, step, context = call.scope, call.step, call.scope.context
     context.journal.flush()  # a partial of a scope that the journal does not know could not be promoted
     promoted = scope.recorded.promoted.get(call.key, [])
@@ -77,7 +77,7 @@ async def once(call: StreamedCall) -> Any:
             raise  # stopped in the middle; the next opening promotes it
         if out.has_new:
             _promote(scope, out, said(error))
-        else:  # refused before it began, by a rate limit say: what there was before is still the latest
+        else:  # refused before it began, for example by a rate limit: the earlier text is still the latest
             out.file.remove()
         raise
     finally:
@@ -86,7 +86,7 @@ async def once(call: StreamedCall) -> Any:
 
 
 def path(call: StreamedCall) -> str:
-    """Where the answer of a call is while it is streamed."""
+    """The file of a streamed answer."""
     scope = call.scope
     return partial_file.partial_path(scope.agent.folder, scope.key, scope.title, call.no, call.step.name)
 

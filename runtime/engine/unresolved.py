@@ -1,6 +1,7 @@
-"""What asks about effects of which it is not known how they ended, before anything commits or returns over them.
+"""Ask about effects in doubt before anything commits or returns over them.
 
-It stops its caller itself: a part that must not be interrupted goes on past questions, but may not commit over its own.
+Each function here stops its caller itself. An uninterrupted block continues past other questions, but must not commit
+over its own.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ class _Left(NamedTuple):
 
 
 def ask_about(agent: AgentContext, scope: ScopeRun) -> None:
-    """Of one scope, and of the agents it has spawned. Suspended if there is something to ask."""
+    """Ask about the effects of one scope, and of the agents it has spawned. Suspended if there is a question."""
     _ask(agent, [*_in_scope(agent, scope), *_in_agents(agent, scope.key)])
 
 
 def ask_about_all(agent: AgentContext, root: ScopeRun) -> None:
-    """Nor does an agent end over one, even if its item was removed or ticked meanwhile."""
+    """An agent can't finish while one of its effects is unresolved, even if its item was removed or ticked
+    meanwhile."""
     scopes = {key: scope for key, scope in agent.recorded.scopes.items() if key != root.key}
     others = [_Left(started, "unreached") for scope in scopes.values() for started in scope.started.values()]
     _ask(agent, [*_in_scope(agent, root), *others, *_in_agents(agent, None)])
@@ -39,8 +41,8 @@ def _in_scope(agent: AgentContext, scope: ScopeRun) -> Iterator[_Left]:
 
 
 def _in_agents(agent: AgentContext, spawned_in: str | None) -> Iterator[_Left]:
-    """Nor over one of a sub-agent that was not spawned again, or has raised before it came to it. Of those spawned in
-    one scope, or of all."""
+    """The same for effects of sub-agents that were not spawned again, or raised before they reached the effect. Those
+    spawned in one scope, or all."""
     agents, below = agent.context.moment.agents, f"{agent.path}/" if agent.path else ""
     for path in agent.context.doubts.agents:
         if not path.startswith(below) or path == agent.path:

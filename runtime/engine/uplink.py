@@ -1,8 +1,7 @@
-"""What a supervised process tells its supervisor: that its event loop turns, and its last word, which is its exit code
-and the error that it ends with. A process that leaves no last word has died, whatever its exit code is: agents may end
-it with any.
+"""What a supervised process tells its supervisor: that its event loop runs, and at its end its exit code and error. A
+process that ends without this has crashed, whatever its exit code, because agents may end it with any code.
 
-All of it goes through one pipe: dots, then the last word. In a process that is not supervised nothing is told.
+All of it goes through one pipe: dots, then the last word. A process without a supervisor sends nothing.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ class Heard(NamedTuple):
 
 
 def hold(fd: int, *, shares_slots: bool) -> None:
-    """Tell it through `fd`, which is kept from the programs that this process starts. From now on what can't be printed
-    is lost in silence: the log may lie on the disk that is full. `shares_slots`: other runs wait for this one's end."""
+    """Send through `fd`, which programs that this process starts do not inherit. From now on failed prints are ignored,
+    because the log may be on a full disk. `shares_slots`: other runs wait for this one's end."""
     global _fd, _pid, _shares_slots
     os.set_inheritable(fd, False)
     os.set_blocking(fd, False)
@@ -49,13 +48,13 @@ def hold(fd: int, *, shares_slots: bool) -> None:
 
 
 def shares_slots() -> bool:
-    """Whether this process is one of several that take turns, so that it must not stay for what may take long."""
+    """Whether this process is one of several that take turns, so that it must not wait long."""
     return _shares_slots
 
 
 @contextmanager
 def beating() -> Iterator[None]:
-    """While the body runs, tell every few seconds that the running event loop turns."""
+    """While the body runs, report every few seconds that the event loop runs."""
     import asyncio  # a supervisor listens here, and needs no loop
 
     loop = asyncio.get_running_loop()
@@ -74,7 +73,7 @@ def beating() -> Iterator[None]:
 
 
 def leave(code: int, text: str = "") -> None:
-    """Leave the last word, at the very end."""
+    """Send the last word, at the very end."""
     _write(f"{code}\n{text}\n".encode("utf-8", "replace")[:_LIMIT])
 
 
@@ -96,7 +95,7 @@ class _Lossy(io.FileIO):
 
 
 def read(fd: int) -> Heard:
-    """What was told since the last time, from the other end, which does not block."""
+    """What came since the last call, at the other end, which does not block."""
     data = b""
     with suppress(BlockingIOError):  # a program that it has left behind may hold its end
         while more := os.read(fd, _LIMIT):

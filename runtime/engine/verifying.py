@@ -1,4 +1,4 @@
-"""What an effect is known by outside: its idempotency key, and what its `verify` finds out about it."""
+"""The identity of an effect outside: its idempotency key, and the result of its `verify`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Verify = Callable[..., Any]
 
 
 def idempotency_key(call: Call) -> str:
-    """The same at every attempt, different for every call of every run, be they copies of one folder."""
+    """The same at every attempt, different for every call of every run, also of copies of one folder."""
     scope, moment = call.scope, call.scope.context.moment
     recorded = scope.agent.recorded.scopes.get(scope.key)
     if recorded is not None and (started := recorded.started.get(call.key)):
@@ -31,7 +31,7 @@ def idempotency_key(call: Call) -> str:
 
 
 async def verify(function: Verify, call: Call) -> Any:
-    """What has come of an effect. NotDone if it has not happened."""
+    """The result of an effect. NotDone if it has not happened."""
     args, kwargs = _arguments(function, call)
     with call.scope.context.stopping.drain.working(f"the verification of {call.words}"):
         if declared.is_async(function):
@@ -40,8 +40,7 @@ async def verify(function: Verify, call: Call) -> Any:
 
 
 async def verify_within(function: Verify, call: Call, seconds: float) -> None:
-    """The same, for so long. A verification that takes longer is left behind: neither the scope nor the process waits
-    for it."""
+    """The same with a time limit. After it, neither the scope nor the process waits for the verification."""
     args, kwargs = _arguments(function, call)
     apart = Apart("satchel-verify")
     try:

@@ -1,4 +1,4 @@
-"""Tells a watch what happens in a run in its order, and that an item is done only when its commit is durable."""
+"""Calls a watch with the events of a run in their order. The end of an item comes only when its commit is durable."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...workspace.journal.records import Line
 
 
 class Watch(Protocol):
-    """Who is told how a run goes, for a person to see. Called on the loop; must be quick and must not raise.
+    """Gets the events of a run, to show them to a person. Called on the loop; must be quick and must not raise.
 
     `agent` is the path of a sub-agent, empty for the root.
     """
@@ -29,8 +29,7 @@ class Watch(Protocol):
 
 
 class Told:
-    """A watch for what is on the loop. What comes behind an end that is not durable yet waits
-    with it."""
+    """A watch for code on the loop. Events after an end that is not durable yet wait with it."""
 
     def __init__(self, watch: Watch, journal: Journal):
         self._watch, self._journal = watch, journal

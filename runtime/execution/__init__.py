@@ -1,4 +1,4 @@
-"""A run in this process, from opening to stop."""
+"""One run in this process, from opening to stop."""
 
 from typing import TYPE_CHECKING
 

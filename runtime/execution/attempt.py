@@ -1,4 +1,4 @@
-"""Enters an agent over an opened workspace, and brings it to its stop: once, or again after a short pause."""
+"""Enter the agent of an opened workspace, and bring it to its stop: once, or again after a short pause."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from .start import Start
 from .state_check import check_state
 
 _GIVE_UP = 5.0
-"""Seconds that an agent has to notice that it was cancelled, once it is not waited for any more."""
+"""Seconds that a cancelled agent has to end before Satchel stops waiting for it."""
 
 
 class Ended(Struct):
-    """How it came to its stop."""
+    """How the agent stopped."""
 
     context: Context
     status: EndStatus | Literal["edited"] = "completed"
@@ -107,7 +107,7 @@ class Entering:
         return Ended(context, "cancelled", self._reason) if ended.status == "completed" else ended
 
     async def _goes_on(self, ended: Ended) -> bool:
-        """Whether the agent is to be entered again at once, since a file was edited. Never while a pause is in force:
+        """Whether to enter the agent again at once, because a file was edited. Never while a pause is in force, because
         nothing would stop the agent any more."""
         context, attention = self._context, self._attention
         if ended.status in ("edited", "completed"):
@@ -115,7 +115,7 @@ class Entering:
             self._patience.end()  # the agent has come to its end already
             if (suspension := context.stopping.suspension) is None or suspension.status != "paused":
                 return has_work
-            ended.status, ended.reason = "paused", suspension.reason  # what was saved contradicts the run
+            ended.status, ended.reason = "paused", suspension.reason  # what was saved conflicts with the run
         return False
 
     @property
@@ -129,7 +129,7 @@ class Entering:
         return pause.reason if pause else ""
 
     async def _enter(self, agent: Agent, root: str = ROOT) -> Ended:
-        """Call the agent, and wait until nothing of it is at work. `root` is the scope of its own calls."""
+        """Call the agent, and wait until none of its code runs. `root` is the scope of its own calls."""
         context = self._context
         session = Session(context, agent, root=root)
         session.publish_schemas()
@@ -156,7 +156,7 @@ class Entering:
             self._context.stopping.failed = error
 
     async def _call(self, session: Session, begun: asyncio.Event) -> Any:
-        """The agent, with all that it needs, once it has `begun`: an eager task runs before its maker goes on."""
+        """Call the agent with all that it needs, once it has `begun`: an eager task runs before its maker continues."""
         await begun.wait()
         context = self._context
         gone = await preflight.check_references(context.workspace, context.stopping, accepts=self._start.accept_drift)
@@ -165,7 +165,7 @@ class Entering:
         return await session.call()
 
     async def _rest(self, main: asyncio.Task[Any]) -> None:
-        """Return when the agent has come to its end, or is not waited for any more."""
+        """Return when the agent has ended, or when waiting for it is over."""
         context = self._context
         while not main.done():
             try:
@@ -181,7 +181,7 @@ class Entering:
                     break
 
     def _obey(self) -> None:
-        """On the loop: what signals ask for."""
+        """Do what signals ask for. On the loop."""
         try:
             if self._context.stopping.interruption.count:
                 self._context.stopping.obey_signals()
@@ -189,7 +189,7 @@ class Entering:
             self._context.stopping.failed = error
 
     def _pausing(self) -> None:
-        """A pause was asked for: say so, and see to it that it does not take for ever."""
+        """A pause was requested: report it, and set its time limit."""
         context = self._context
         pause = context.moment.pause
         if context.stopping.failed or pause is None:
@@ -205,8 +205,8 @@ class Entering:
             self._context.watch.noticed(kind, text)
 
     def _judge(self, main: asyncio.Task[Any]) -> Ended:
-        """What it means how the agent's function ended. Raises what it raised if nothing may be written any more, or if
-        it is nobody's here. An agent that made something of its own of a `Suspended` is still suspended."""
+        """Find out how the agent's function ended. Raises its exception if nothing may be written any more, or if no
+        code here handles it. An agent that has caught a `Suspended` is still suspended."""
         context = self._context
         raised = None if not main.done() else asyncio.CancelledError() if main.cancelled() else main.exception()
         if (failed := of_storage(raised)) is not None:
@@ -220,7 +220,7 @@ class Entering:
         if isinstance(raised, asyncio.CancelledError):
             return Ended(context, "failed", "CancelledError", error=raised)
         if isinstance(raised, Exception):
-            if context.store.version(DEFINITION) is None:  # then it may be for that that it has failed
+            if context.store.version(DEFINITION) is None:  # that may be why it has failed
                 raise StorageFailed(
                     "is not here any more", path=DEFINITION, why="the workspace was renamed, moved or removed while it "
                     "was running", remedy="start it where it lies now",
@@ -236,7 +236,7 @@ class Entering:
         return describe(ended.error, context.store.url) if ended.error else None
 
     def _settle(self, ended: Ended) -> None:
-        """Of a pause: before anything is released, what going on depends on is written and read back."""
+        """For a pause: write everything that a resume needs and read it back, before anything is released."""
         context = self._context
         context.journal.check()  # an agent may have caught it; nothing that depends on what was lost is put away
         pause = context.moment.pause
@@ -264,7 +264,7 @@ class Entering:
         context.announcer.ended(ended.status)
 
     def _tell_of_a_late_stop(self) -> None:
-        """Put a stop on record that nothing has noticed before the end, since the agent's code blocked the loop."""
+        """Record a stop that came too late, because the agent's code blocked the loop."""
         context = self._context
         store = context.store
         file = pause_wish.seen(store) if store.version(pausefile.PATH) is not None else None

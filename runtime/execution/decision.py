@@ -1,4 +1,4 @@
-"""Decides from one look at a workspace whether a start calls the agent. Changes nothing."""
+"""Decide from one look at a workspace whether a start calls the agent. Changes nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Leave(Struct, frozen=True):
 
 
 class Stay(Struct, frozen=True):
-    """The run is paused, or is to be: what the files do not say of that yet, they do then."""
+    """The run is paused, or must be paused now; then the files are completed."""
 
     wanted: Wish
     request: PauseRequested | None = None  # a wish that is not in the files
@@ -38,7 +38,7 @@ class Done(Struct, frozen=True):
 
 
 class Go(Struct, frozen=True):
-    """The agent is called, unless the opening finds that nothing is left to do."""
+    """Call the agent, unless the opening finds that nothing is left to do."""
 
     wanted: Wish | None  # the pause that is over with this start
     is_unclean: bool  # the run was stopped by force
@@ -48,7 +48,7 @@ class Go(Struct, frozen=True):
 
 
 def decide(start: Start, seen: Look) -> Leave | Stay | Done | Go:
-    """What is to be done. Raises Refused, or what is wrong with a file, if the run must not go on."""
+    """The decision. Raises Refused, or the error of a file, if the run must not continue."""
     store, moment = start.store, seen.moment
     if moment.status == "cancelled" or (not start.wake and _sleeps(seen)):
         return Leave()
@@ -76,14 +76,14 @@ def decide(start: Start, seen: Look) -> Leave | Stay | Done | Go:
 
 
 def _sleeps(seen: Look) -> bool:
-    """It sleeps, and its time has not come."""
+    """Whether it sleeps and its time has not come."""
     moment = seen.moment
     return moment.status == "sleeping" and moment.clean and datetime.fromisoformat(moment.until) > datetime.now(UTC)
 
 
 def _unanswered(store: Store, seen: Look) -> Report | None:
-    """Of a run that only waits for answers that no person has given: why those that were given were not taken.
-    None if a start may find out more: a person has answered or edited, or an effect in doubt can be verified."""
+    """For a run that only waits for answers of people: why given answers were not taken. None if a start may find more:
+    a person has answered or edited, or an effect in doubt can be verified."""
     moment = seen.moment
     if moment.status != "waiting" or not moment.clean or not (moment.doubts or moment.approvals):
         return None
@@ -99,7 +99,7 @@ def _unanswered(store: Store, seen: Look) -> Report | None:
 
 
 def _is_done(start: Start, seen: Look) -> bool:
-    """Whether it has completed, and an opening would find nothing to do and nothing to repair. Then it is not opened:
+    """Whether it has completed and an opening would find nothing to do and nothing to repair. Then it is not opened:
     starts that do nothing must not make the journal longer."""
     store, moment = start.store, seen.moment
     if start.from_checkpoint or not moment.is_finished or moment.url != store.url or inbox.has_work(store, moment):
@@ -110,7 +110,7 @@ def _is_done(start: Start, seen: Look) -> bool:
 
 
 def _window(seen: Look) -> PauseRequested | None:
-    """The pause for a window that is open, if the run would do something in it."""
+    """The pause for an open window, if the run would do something in it."""
     if seen.moment.is_finished:
         return None
     opened = windows.current(seen.definition.windows, limits.utc_now())

@@ -1,4 +1,4 @@
-"""What a run works with, and what has become different since it last ran."""
+"""What a run works with, and what has changed since it last ran."""
 
 from __future__ import annotations
 
@@ -21,18 +21,17 @@ SETTINGS = "the settings have changed"
 
 _MODEL_KEYS = ("model", "models")
 _SHOWN = 8
-"""Digits of a hash that are told."""
+"""How many digits of a hash are shown."""
 
 
 def config(
     store: Store, definition: Definition, agent: Agent, code: dependencies.Code, references: Sequence[str] = ()
 ) -> dict[str, Any]:  # fmt: skip
-    """What the run works with now, as it is recorded. `code` is `code_of` the agent, `references` are those that it has
-    named itself.
+    """What the run works with now, in its recorded form. `code` is `code_of` the agent, `references` are those that it
+    has named itself.
 
-    Not seen: code that is imported by a computed name or lies in other folders, what installed packages import in
-    their turn, a model behind a name, and models that are neither a step's `fallback` nor under `model` or `models`
-    in the settings.
+    Not seen: code that is imported by a computed name or lies in other folders, what installed packages import, a model
+    behind a name, and models that are neither a step's `fallback` nor under `model` or `models` in the settings.
     """
     found: dict[str, Any] = {
         "satchel": version(),
@@ -51,7 +50,8 @@ def config(
 
 
 def differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
-    """What has changed between two configurations, item by item, in words. What an older one does not tell has not."""
+    """The changes between two configurations, one by one, in words. Facts that an older one lacks count as
+    unchanged."""
     if not was:
         return ()
     told: list[str] = []
@@ -69,7 +69,7 @@ def differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ..
 
 
 def refuse(found: Sequence[str]) -> None:
-    """Raise what `on_drift: refuse` means."""
+    """Raise the error of `on_drift: refuse`."""
     raise Refused(
         "the run is not gone on with, since on_drift is refuse and this has changed:\n  " + "\n  ".join(found) + "\n ",
         path="workspace.yaml", remedy="put it back as it was, or accept it: `satchel resume --accept-drift`",
@@ -103,7 +103,7 @@ def _changed(was: Mapping[str, Any], now: Mapping[str, Any], section: str) -> It
 
 
 def code_of(agent: Agent) -> dependencies.Code:
-    """Of an agent that was defined nowhere, at a prompt say, nothing is known."""
+    """Empty for an agent that was defined in no file, for example at a prompt."""
     try:
         file = inspect.getsourcefile(inspect.unwrap(agent.function))
     except TypeError:
@@ -124,7 +124,7 @@ def _prompts(store: Store, folder: str) -> Iterator[tuple[str, str]]:
 
 
 def _models(agent: Agent, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the settings, by where they stand, and the fallbacks of the steps that the agent's module knows."""
+    """The models of the settings, by their place, and the fallbacks of the steps in the agent's module."""
     found = dict(_in_settings("settings", settings))
     for value in list(getattr(agent.function, "__globals__", {}).values()):
         if isinstance(value, Step) and value.fallback:

@@ -1,4 +1,4 @@
-"""Opens a workspace, calls its agent, and brings it to its stop."""
+"""Open a workspace, call its agent, and bring it to its stop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .state_check import check_state
 
 
 async def execute(start: Start, seen: Look, go: Go) -> Outcome:
-    """What came of it. An error of the agent is in the outcome."""
+    """The outcome. An error of the agent is in it."""
     store, report = start.store, Report()
 
     def end_pause(opened: Workspace) -> None:
@@ -56,7 +56,7 @@ async def execute(start: Start, seen: Look, go: Go) -> Outcome:
 
 
 def _nothing_to_do(start: Start, opened: Workspace, go: Go) -> Outcome:
-    """The run had completed, and nothing that people have changed since gives it work."""
+    """The run had completed, and no later edit gives it work."""
     report, complaints = opened.report, go.found.complaints
     if go.wanted is not None:
         pausing.lift(opened, go.wanted, "its end")
@@ -69,7 +69,7 @@ def _nothing_to_do(start: Start, opened: Workspace, go: Go) -> Outcome:
 
 
 def _prepare(opened: Workspace, go: Go) -> None:
-    """What comes before the agent is loaded: the pause is over, and the run goes back if that is wanted."""
+    """Before the agent is loaded: the pause is over, and the run returns to a checkpoint if that is requested."""
     if go.wanted is not None:
         pausing.clear(opened, go.wanted)
     if go.point is not None:

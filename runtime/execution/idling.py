@@ -1,7 +1,8 @@
-"""What a process does after the pause that its run has just come to: it ends, or it waits for the end of a short pause.
+"""What a process does after its run has paused: it ends, or waits for the end of a short pause.
 
-The run is paused like any other by then: its files are closed, its resources released, its lease is given up. Whoever
-types `satchel resume` meanwhile takes it, and this process ends. One that shares slots with others does not wait.
+By then the run is paused like any other: its files are closed, its resources released, its lease given up. If a person
+types `satchel resume` meanwhile, that process takes it and this one ends. A process that shares slots with others does
+not wait.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ _REMOTE_LOOK = 4.0
 
 
 async def resumes(store: Store, interruption: Interruption, watch: Watch | None) -> bool:
-    """Whether this process is to resume the run: `status: resume` was typed before it had stopped, or the pause was
-    expected to be shorter than `idle_below` and is over now. Not after a signal, whenever that came."""
+    """Whether this process resumes the run: `status: resume` was typed before it had stopped, or the pause was expected
+    to be shorter than `idle_below` and is over now. Never after a signal."""
     is_told = False
     while not interruption.count:
         try:
@@ -61,7 +62,7 @@ async def resumes(store: Store, interruption: Interruption, watch: Watch | None)
 
 
 async def _change(store: Store, version: Version | None, until: str, interruption: Interruption) -> None:
-    """Return when pause.yaml is another version, it is time, or a signal came."""
+    """Return when pause.yaml has another version, it is time, or a signal came."""
     is_remote = store.abilities.remote
     end = datetime.fromisoformat(until)
     while (left := (end - datetime.now(UTC)).total_seconds()) > 0:

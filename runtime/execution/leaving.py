@@ -1,4 +1,4 @@
-"""The starts that call no agent: what they put right, and what they tell."""
+"""Starts that call no agent: what they repair, and what they report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .waiting import is_free
 
 
 async def leave(start: Start, seen: Look, refused: Report | None = None) -> Outcome:
-    """What a kill has left undone when the run last stopped is done first. `refused`: see `decision.Leave`."""
+    """First does what a kill has left undone when the run last stopped. `refused`: see `decision.Leave`."""
     report = refused or Report()
     if not completeness.is_whole(start.store, seen) and await is_free(start):
         once = opening.opened(start.store, "recover", report, adopt=start.adopt, reaches_out=True)
@@ -30,7 +30,7 @@ async def leave(start: Start, seen: Look, refused: Report | None = None) -> Outc
 
 
 async def stay(start: Start, seen: Look, stays: Stay) -> Outcome:
-    """Let the files say that the run is paused."""
+    """Complete the files of a paused run."""
     wanted, request = stays.wanted, stays.request
     if wanted.in_force and not wanted.is_missing and request is None:
         return await leave(start, seen)
@@ -63,12 +63,12 @@ def done(start: Start, seen: Look) -> Outcome:
 
 
 def completed(of: Workspace | Look, report: Report) -> Outcome:
-    """Of a run that had completed before."""
+    """The outcome of a run that had completed before."""
     return Outcome("completed", report, skipped=of.moment.root.plan.progress.leaves, entered=False)
 
 
 def left(seen: Look, report: Report | None = None, *, is_waiting: bool = False) -> Outcome:
-    """What there is to say of a run that has not completed and was not gone on with."""
+    """The outcome of a run that has not completed and was not resumed."""
     moment = seen.moment
     settled, leaves = moment.root.plan.progress
     status = "waiting" if is_waiting else moment.status if moment.status in ("sleeping", "cancelled") else "paused"

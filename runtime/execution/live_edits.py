@@ -1,7 +1,7 @@
-"""Looks at what people do to the files while the run is going, and sees to it that it is obeyed at a safe point.
+"""Watch people's edits while the run is active, and apply them at a safe point.
 
-pause.yaml is obeyed at once: the run drains. An edit waits until no scope of the agents is open; if it is about what is
-at work, or several agents are, they are stopped between two steps and entered again.
+pause.yaml is obeyed at once: the run drains. An edit waits until no scope of the agents is open. If it concerns running
+work, or if several agents run, they are stopped between two steps and entered again.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from ..engine import Context, Suspension
 from ..limits import windows
 
 _RESCAN = 0.5
-"""Seconds between two looks, if nothing hints at a change before."""
+"""Seconds between two looks, if the system reports no change before."""
 
 _REMOTE_RESCAN = 4.0
-"""Where every look is a request: each is paid for."""
+"""The same where every look is a request that costs money."""
 
 _SHARE = 20
 _SETTLE = 0.05
@@ -41,7 +41,7 @@ _LAST_OPEN_LOOKS = 60.0
 
 
 class Attention:
-    """Of one run, on its loop."""
+    """For one run, on its loop."""
 
     def __init__(self, context: Context, check_data: CheckData | None):
         self._context, self._check_data = context, check_data
@@ -60,7 +60,7 @@ class Attention:
         self._decided: dict[str, Version] = {}  # what it waits with
 
     async def watch(self) -> None:
-        """Look now and then, and whenever the system hints at a change, until cancelled."""
+        """Look at intervals, and whenever the system reports a change, until cancelled."""
         loop = asyncio.get_running_loop()
 
         def hint() -> None:
@@ -86,14 +86,14 @@ class Attention:
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
-        """Nobody could stop the run any more, so it stops now."""
+        """Without this watch people could not stop the run any more, so it stops now."""
         why = f"{type(error).__name__}: {error}"
         failed = error if isinstance(error, SatchelError) else SatchelError("can't look at the files", why=why)
         self._context.stopping.failed = failed
         self._context.stopping.suspend(Suspension("paused", "the files can't be looked at"))
 
     async def _refresh(self, *, at_once: bool = False) -> None:
-        """Where a look is a request, take one every few seconds, and let the run go on meanwhile."""
+        """In a bucket, make one listing every few seconds, while the run continues."""
         if self._is_remote and (at_once or time.monotonic() >= self._refresh_due):
             await asyncio.to_thread(self._store.refresh)
             self._refresh_due = time.monotonic() + _REMOTE_RESCAN
@@ -137,7 +137,7 @@ class Attention:
     # The files that the run writes, too
 
     def _changed(self) -> bool:
-        """Whether there is an edit that has settled."""
+        """Whether there is an edit that is completely saved."""
         context, found = self._context, {}
         for path in self._guard.look():
             version = self._store.version(path)
@@ -156,7 +156,7 @@ class Attention:
         return context.stopping.suspension is None and "settled" in self._stages.values()
 
     def _find_new_plans(self, found: dict[str, Version] | dict[str, Version | None]) -> None:
-        """A plan that a person writes for an agent that has none."""
+        """A person's plan for an agent without one."""
         for agent in self._context.moment.agents.values():
             path = agent.folder + TODO
             if not agent.has_plan and path not in found and (version := self._store.version(path)) is not None:
@@ -177,7 +177,7 @@ class Attention:
                 context.projector.want(files.steps)
 
     def obey(self) -> None:
-        """Take the edits that hold still, if this is a moment to do so; else see to it that there will be one."""
+        """Take saved edits if this is a safe moment; else arrange for one."""
         held = self._held()
         versions = {path: content.version for path, content in held.items()}
         if not held or (self._waits and versions == self._decided and not self._is_quiet):
@@ -194,7 +194,7 @@ class Attention:
             self._waits = True
 
     def at_boundary(self) -> None:
-        """A scope has ended: if an edit waits for that, take it."""
+        """A scope has ended: take an edit that waits for that."""
         if self._waits and self._is_quiet and self._context.stopping.suspension is None:
             try:
                 self.obey()
@@ -202,8 +202,8 @@ class Attention:
                 self._fail(error)
 
     async def at_end(self) -> bool:
-        """The agent has come to its end: take what was saved meanwhile. Returns whether an edit leaves something to do,
-        also one that was taken after the agent had looked at its plan for the last time."""
+        """The agent has ended: take what was saved meanwhile. Returns whether an edit leaves something to do, also one
+        that was taken after the agent's last look at its plan."""
         if (suspension := self._context.stopping.suspension) is not None and suspension.status == "edited":
             self._context.stopping.suspension = None  # it has come to its end all the same
         await self._refresh(at_once=True)
@@ -232,8 +232,8 @@ class Attention:
         )
 
     async def after_close(self) -> frozenset[str]:
-        """What has come since the last looks of a completed run: files that people have saved, with their versions, and
-        new tasks. It is for the next opening."""
+        """What has come since the last looks of a completed run: saved files, with their versions, and new tasks. The
+        next opening takes them."""
         await self._refresh(at_once=True)
         found: dict[str, Version | None] = {path: self._store.version(path) for path in self._guard.look()}
         self._find_new_plans(found)
@@ -242,14 +242,14 @@ class Attention:
         return frozenset((*saved, *tasks, *(("a displaced file",) if self._guard.has_left else ())))
 
     def at_rest(self) -> bool:
-        """The agents have been stopped for an edit: take it. Returns whether there is something to do: there is."""
+        """The agents were stopped for an edit: take it. Returns True."""
         self.obey()
         self._taken.clear()
         return True
 
     @property
     def _is_quiet(self) -> bool:
-        """No agent has a scope open whose changes are not recorded yet."""
+        """Whether no agent has an open scope with unrecorded changes."""
         return all(getattr(agent, "scope", None) is None for agent in self._context.agents.running.values())
 
     def _is_about_what_is_open(self, noticed: Noticed) -> bool:
@@ -277,7 +277,7 @@ class Attention:
         return held
 
     def _leave(self, path: str, version: Version, error: SatchelError) -> None:
-        """What can't even be kept aside stays where it is, and the run goes on without it."""
+        """A file that can't even be kept aside stays where it is, and the run continues without it."""
         self._left[path] = version
         self._say("refused", f"{rejected.said(error)}; it is left as it is")
 
@@ -298,7 +298,7 @@ class Attention:
         return noticed
 
     def _take(self, noticed: Noticed, held: dict[str, Content]) -> None:
-        """Record what was edited, keep what can't be taken, and let the files show it."""
+        """Record the edits, keep refused ones, and update the files."""
         context = self._context
         workspace = context.workspace
         self._waits = False
@@ -334,8 +334,8 @@ class Attention:
         workspace.mark_all()
 
     def _turn_away(self, noticed: Noticed, held: dict[str, Content]) -> bool:
-        """Keep what is refused, and let the files be written anew: that disturbs nobody, so it need not wait. Returns
-        whether there was anything of the kind."""
+        """Keep refused edits, and write the files again. This disturbs no running code, so it need not wait. Returns
+        whether there was anything to do."""
         refusals, noticed.refusals = noticed.refusals, []
         for refusal in refusals:
             version = held.pop(refusal.path).version
@@ -350,7 +350,7 @@ class Attention:
         return bool(refusals)
 
     def _let_go(self, path: str, version: Version) -> None:
-        """From here on the file is the run's to write again."""
+        """From here on the run may write the file again."""
         self._guard.take(path, version)
         self._stages.pop(path, None)
         for files in self._context.workspace.files.values():
@@ -364,6 +364,6 @@ class Attention:
 
 
 def started(context: Context, check_data: CheckData) -> tuple[Attention, asyncio.Task[Any]]:
-    """An attention at work. `check_data` asks the agent's own state type."""
+    """A started watch. `check_data` checks against the agent's own state type."""
     attention = Attention(context, check_data)
     return attention, asyncio.create_task(attention.watch(), name="satchel-attention")

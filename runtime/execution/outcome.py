@@ -1,4 +1,4 @@
-"""What a start tells its caller in the end."""
+"""The outcome of a start."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from ...workspace.journal.records import ApprovalAsked, Doubt, EndStatus
 
 
 class Outcome(Struct):
-    """How a run stopped, and what it did not have to do again."""
+    """How a run stopped, and what it did not have to do again.
+
+    `status`; `result`, the return value of the agent; `error`; `doubts`, the open questions about effects, and
+    `approvals`, those of the agent; `until`, when a sleeping run must be started again.
+    """
 
     status: EndStatus
     report: Report

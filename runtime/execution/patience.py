@@ -1,4 +1,4 @@
-"""How long a stop waits for what is under way."""
+"""How long a stop waits for running work."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _LISTED = 3
 
 
 class Patience:
-    """Of one opening. `drain_timeout`, in seconds, takes the place of what workspace.yaml says, and is no wish to wait
-    twice. `say` is called with a kind and a line for people."""
+    """For one opening. `drain_timeout`, in seconds, replaces the one of workspace.yaml, and allows no extension. `say`
+    is called with a kind and a line for people."""
 
     def __init__(
         self, workspace: Workspace, stopping: Stopping, say: Callable[[str, str], None], drain_timeout: float | None
@@ -24,7 +24,7 @@ class Patience:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, pause: Pause) -> None:
-        """A pause was asked for: say so, and see to it that it does not take for ever. Once until it has ended."""
+        """A pause was requested: report it, and set its time limit. Once, until it has ended."""
         if self._timer is None:
             under_way = self._stopping.drain.under_way
             after = f", after {_listed(under_way)}" if under_way else ""
@@ -32,7 +32,7 @@ class Patience:
             self._wait()
 
     def end(self) -> None:
-        """The next pause gets a time limit of its own."""
+        """The next pause gets its own time limit."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

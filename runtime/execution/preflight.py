@@ -1,4 +1,4 @@
-"""What is looked at before a run goes on: drift, the version of its data, and references."""
+"""Checks before a run resumes: drift, the version of its data, and references."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from . import drift, references
 _REMEDY = "put back what was not changed on purpose, or untick its item in todo.md to have it made again"
 
 Stop = Literal["", "pause", "unclean"]
-"""How the run has stopped last: no pause, or one that is over with this start; a clean one, or by force."""
+"""How the run has stopped last: no pause, or one that ends with this start; clean or forced."""
 
 
 class Found(Struct, frozen=True):
-    """What there is to say before a run goes on."""
+    """The findings before a run resumes."""
 
     drift: tuple[str, ...]
     complaints: tuple[str, ...]  # of its outputs; a person is to say what becomes of them
@@ -39,7 +39,7 @@ class Found(Struct, frozen=True):
         return (*self.drift, *self.complaints)
 
     def tell(self, workspace: Workspace, *, is_offered: bool = True) -> None:
-        """Put it into its report; what an edit of workspace.yaml has been reported as is not told twice."""
+        """Put them into the report. Changes of workspace.yaml that were reported as an edit are not repeated."""
         report = workspace.report
         edited = any(each.kind == "edited" and each.text.startswith(f"{DEFINITION}: ") for each in report.remarks)
         told = [each for each in self.drift if not (edited and each.startswith(drift.SETTINGS))]
@@ -52,11 +52,11 @@ class Found(Struct, frozen=True):
 
 
 def check(store: Store, seen: Look, agent: Agent | None, *, accepts: bool, stop: Stop) -> Found:
-    """What has changed since the run was last run, and what has become of its outputs. After a `stop` that was a pause
-    also which effects are to be verified again.
+    """What has changed since the last run, and what has become of its outputs. After a `stop` that was a pause, also
+    which effects to verify again.
 
-    Raises Refused if the run must not go on with the agent as it is now. Nothing is touched yet: what is refused here
-    leaves the workspace as it was. An agent that can't be imported is told of when it is to be called.
+    Raises Refused if the run must not continue with the current agent. Nothing is changed yet, so a refusal leaves the
+    workspace as it was. An agent that can't be imported is reported when it is called.
     """
     moment, definition = seen.moment, seen.definition
     is_unclean = stop == "unclean"
@@ -94,13 +94,13 @@ def changed_outputs(store: Store, seen: Look, stop: Stop = "") -> tuple[str, ...
 
 
 def ask_about(report: Report, complaints: Sequence[str]) -> None:
-    """Let a person say what becomes of outputs that are not what the run had made."""
+    """Let a person decide about outputs that differ from what the run had made."""
     for text in (*complaints, _REMEDY) if complaints else ():
         report.add("wanted", text)
 
 
 def _offer(store: Store, moment: Moment) -> str:
-    """After a stop that was not clean: what the run can go back to, if somebody does not trust what came after."""
+    """After a stop that was not clean: the checkpoint that the run can return to."""
     point = rewind.last_good(store, moment)
     if point is None:
         return ""
@@ -111,8 +111,8 @@ def _offer(store: Store, moment: Moment) -> str:
 
 
 def record_config(workspace: Workspace, agent: Agent, code: Code | None, dropped: Sequence[str] = ()) -> None:
-    """Put on record what the run works with from here on, if that is anything else than before. `code` is the agent's,
-    if that was looked at before."""
+    """Record what the run works with from here on, if it has changed. `code` is the agent's code, if it was read
+    before."""
     moment = workspace.moment
     named = [each for each in moment.config.get("references", ()) if each not in dropped]
     now = drift.config(workspace.store, workspace.definition, agent, code or drift.code_of(agent), named)
@@ -121,8 +121,8 @@ def record_config(workspace: Workspace, agent: Agent, code: Code | None, dropped
 
 
 async def check_references(workspace: Workspace, stopping: Stopping, *, accepts: bool) -> list[str]:
-    """Pause the run and raise Suspended if something it refers to is gone; only if it had been run before. Those that
-    are gone and may be, if that `accepts`, are returned and told."""
+    """Pause the run and raise Suspended if a reference is missing; only if the run had begun before. With `accepts`,
+    return the missing ones and report them."""
     moment = workspace.moment
     known = [*workspace.definition.references, *moment.config.get("references", ())]
     if moment.attempt < 2 or not known:

@@ -1,6 +1,6 @@
-"""What a run refers to outside itself: whether each file, object and address is still there.
+"""References of a run to things outside: whether each file, object and address still exists.
 
-A reference is a path, relative to the workspace or absolute, an http or https address, or any URL that fsspec opens.
+A reference is a path (relative to the workspace, or absolute), an http or https address, or any URL that fsspec opens.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ANSWER = 5.0
 """Seconds that a server has for an answer."""
 
 _LIMIT = 15.0
-"""Seconds for each of them in all. They are looked at all at once."""
+"""Seconds for each of them in total. All are checked at once."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)(://|::)")
 _SECRETS = re.compile(r"(?<=://)[^/@\s]*@|\?.*")
@@ -33,19 +33,19 @@ class Missing(NamedTuple):
 
 
 async def missing(references: Sequence[str], root: str) -> list[Missing]:
-    """Those that are not there, or of which that can't be told. `root` is where the workspace lies."""
+    """The references that do not exist, or can't be checked. `root` is the folder or URL of the workspace."""
     unique = list(dict.fromkeys(references))
     whys = await asyncio.gather(*(_look(reference, root) for reference in unique))
     return [Missing(shown(reference), why) for reference, why in zip(unique, whys, strict=True) if why]
 
 
 def shown(reference: str) -> str:
-    """A reference as it may be told: without user, password and query, of a URL."""
+    """A reference that is safe to show: a URL without user, password and query."""
     return _SECRETS.sub("", reference) if _SCHEME.match(reference) else reference
 
 
 async def _look(reference: str, root: str) -> str:
-    """Why it is not there, or nothing."""
+    """Why it does not exist, or nothing."""
     apart = Apart("satchel-reference")
     try:
         async with asyncio.timeout(_LIMIT):
@@ -80,7 +80,7 @@ def _of_path(path: str) -> str:
 
 
 def _of_address(address: str) -> str:
-    """Some servers don't know HEAD, or refuse it; the answer to GET counts then. Its body is not read."""
+    """Some servers don't support or allow HEAD; then the answer to GET counts. Its body is not read."""
     import http.client  # slow, and most runs refer to none
     import urllib.error
     import urllib.request

@@ -1,4 +1,4 @@
-"""Runs an agent over a workspace in this process, from opening to stop."""
+"""Run an agent over a workspace in this process, from opening to stop."""
 
 from __future__ import annotations
 
@@ -30,15 +30,16 @@ def run(
 ) -> Outcome:  # fmt: skip
     """Run the agent of a workspace until it completes, fails, or needs a person. Continues where it stopped.
 
-    `workspace` is a folder, or a store. `agent` takes the place of the one that workspace.yaml names. One that sleeps,
-    was paused, or waits for answers that nobody has given is left alone, and its outcome is what it was, unless
-    `wake` is given. With `accept_drift` it goes on although code, settings, prompts, packages or models have changed
-    and workspace.yaml says to refuse that, and although a reference is gone. Errors of the agent are in the outcome; a
-    workspace that can't be opened raises a SatchelError, and so does a failing disk. `drain_timeout` is how many
-    seconds a stop waits for what is under way, in place of what workspace.yaml says. With `from_checkpoint` the run
-    goes back to the last known-good checkpoint first; effects and answers since then are kept. Where no lock tells
-    whether the process that had the workspace still lives, this waits for its time-to-live, half a minute, unless
-    `take_over` is given. With `adopt` it goes on although it may be a copy of a run that lives elsewhere.
+    `workspace` is a folder or a store. `agent` replaces the one that workspace.yaml names. A run that sleeps, is
+    paused, or waits for answers is left alone, and its outcome is what it was, unless `wake` is given. With
+    `accept_drift` it continues although code, settings, prompts, packages or models have changed under `on_drift:
+    refuse`, or a reference is missing. `drain_timeout`: seconds that a stop waits for running work; replaces that of
+    workspace.yaml. With `from_checkpoint` it first returns to the last known-good checkpoint; later effects and answers
+    are kept. In a bucket this waits half a minute to see whether the earlier process is alive, unless `take_over` is
+    given. With `adopt` it continues although it may be a copy of a run that lives elsewhere.
+
+    Errors of the agent are in the outcome. A workspace that can't be opened raises a SatchelError, and so does a
+    failing disk. UsageError in a running event loop: use `run_async`.
     """
 
     arguments.no_loop("run")
@@ -60,8 +61,8 @@ async def run_async(
     wake: bool = False, accept_drift: bool = False, drain_timeout: float | None = None,
     from_checkpoint: bool = False, take_over: bool = False, adopt: bool = False,
 ) -> Outcome:  # fmt: skip
-    """`run`, in a loop that is running already, whose owner handles signals. If the task is cancelled, the run is left
-    paused, with everything written, and the cancellation goes on."""
+    """`run` in a running event loop, whose owner handles signals. If the task is cancelled, the run is paused with
+    everything written, and the cancellation continues."""
     start = Start(
         _store(workspace), agent, watch, Interruption(), wake, accept_drift, drain_timeout, from_checkpoint, take_over,
         adopt,
@@ -95,7 +96,7 @@ async def _run(start: Start) -> Outcome:
 
 async def _take_late(start: Start, completed: Outcome) -> Outcome | None:
     """Open a completed run again for what has come meanwhile. None if that gives it no work. Conflicting if it
-    contradicts the run."""
+    conflicts with the run."""
     try:
         outcome = await _run_once(start)
     except LeaseHeld:
@@ -109,7 +110,7 @@ async def _take_late(start: Start, completed: Outcome) -> Outcome | None:
 
 
 async def _run_once(start: Start) -> Outcome:
-    """Until the run stops, whatever for."""
+    """Run until it stops, for any reason."""
     await until_saved(start)
     seen = look(start.store)
     match decide(start, seen):

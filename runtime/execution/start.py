@@ -1,4 +1,4 @@
-"""What a run is started with, and what can't start one."""
+"""The arguments of a start, and what prevents one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..engine import Interruption, Watch
 
 
 class Start(Struct, frozen=True):
-    """What a run is started with. UsageError if a field can't be what it is."""
+    """The arguments of a start. UsageError if one is not valid."""
 
     store: Store
     agent: Agent | None

@@ -14,7 +14,7 @@ from .start import Start
 
 def check_state(start: Start, moment: Moment) -> CheckData:
     def check(path: str, data: Any) -> None:
-        """Of a sub-agent the type is known only when it is spawned."""
+        """The type of a sub-agent's state is known only when it is spawned."""
         if path:
             return
         try:

@@ -1,5 +1,5 @@
-"""What a start waits for before it takes the workspace: people who are saving a file, and the heartbeat of a process
-that may be dead."""
+"""What a start waits for before it takes the workspace: people who save a file, and the heartbeat of a process that may
+be dead."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .start import Start
 
 
 async def until_saved(start: Start) -> None:
-    """Wait for people who are in the middle of saving a file, or for a signal."""
+    """Wait until people have finished saving files, or for a signal."""
     told: set[str] = set()
     for pause, path in saving.until_saved(start.store):
         if start.watch and path not in told:
@@ -23,7 +23,7 @@ async def until_saved(start: Start) -> None:
 
 
 async def is_free(start: Start) -> bool:
-    """Wait until the workspace may be taken; LeaseHeld if it is not. False if a signal came meanwhile."""
+    """Wait until the workspace may be taken; LeaseHeld if it may not. False if a signal came meanwhile."""
     if start.take_over:
         return True
     is_told = False

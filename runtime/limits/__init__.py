@@ -1,4 +1,4 @@
-"""What stops a run by itself, and who is told: windows, budgets, notices."""
+"""What stops a run by itself, and notices to people: windows, budgets, notices."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""What people are told of a run while they may not be looking: a line for who watches, a notice for the others."""
+"""Messages about a run: a line for people who watch it, a notice for others."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ from .notices import Event, Notices
 
 
 class Watching(Protocol):
-    """Who looks at the run while it goes."""
+    """The receiver of lines about a run while it is active."""
 
     def noticed(self, kind: str, text: str) -> None: ...
 
 
 class Announcer:
-    """Of one opening of a run."""
+    """For one opening of a run."""
 
     def __init__(self, workspace: Workspace, watch: Watching | None):
         self._workspace, self._watch = workspace, watch
         self._notices = Notices(lambda: workspace.definition.notify)
 
     def tell(self, event: Event, text: str) -> None:
-        """Something that a person should know while it goes on."""
+        """A message about an active run."""
         moment = self._workspace.moment
         if self._watch:
             self._watch.noticed(event, text)
         self._notices.send(event, f"{moment.run_id}: {text}", f"{text}\n\n{self._workspace.store.url}")
 
     def ended(self, status: EndStatus) -> None:
-        """It has come to a stop, durably. Whoever ran it is told by its outcome; this is for the others."""
+        """The run has stopped, durably. Its caller gets the outcome; this is for other people."""
         moment, url = self._workspace.moment, self._workspace.store.url
         if status != "sleeping":
             self._notices.send(status, f"{moment.run_id}: {status}", "\n".join(told(status, moment, url)))
 
     def say_problems(self) -> None:
-        """Tell which notices were not sent."""
+        """Report which notices were not sent."""
         for problem in self._notices.problems():
             self._workspace.report.add("done", problem)
             if self._watch:
                 self._watch.noticed("notice", problem)
 
     async def finish(self) -> None:
-        """Give the last notices a few seconds. The workspace may have another owner by now."""
+        """Give the last notices a few seconds. Another process may own the workspace by now."""
         if self._notices.is_sending:
             await asyncio.to_thread(self._notices.wait)
         known = len(self._workspace.report.remarks)
@@ -62,7 +62,7 @@ class Announcer:
 
 
 def told(status: EndStatus, moment: Moment, url: str) -> Iterator[str]:
-    """What a notice says of a stop, and of how to go on."""
+    """The text of a notice: why the run stopped, and how to resume it."""
     settled, leaves = moment.root.plan.progress
     match status:
         case "paused" if moment.pause is not None:

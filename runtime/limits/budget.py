@@ -1,4 +1,4 @@
-"""What a run has used of what it may use, in numbers and in words. Pure."""
+"""What a run has used of its budget, in numbers and in words. Pure."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ...workspace.formats import Budget
 from ...workspace.state import Moment
 
 BY = "the budget"
-"""Who has asked for a pause because something is used up."""
+"""The requester of a pause because a budget is used up."""
 
 NEARLY = 0.8
-"""The share of a budget from which on a person is warned."""
+"""A person is warned from this share of a budget on."""
 
 Kind = Literal["steps", "tokens", "usd", "time"]
 
@@ -35,12 +35,12 @@ class Share(Struct, frozen=True):
 
     @property
     def is_nearly(self) -> bool:
-        """A person should know, and can still do something about it."""
+        """Whether to warn a person, who can still act."""
         return NEARLY * self.limit <= self.used < self.limit
 
     @property
     def reason(self) -> str:
-        """Of the pause: `cost: the budget of 5 usd is used up (5.02)`."""
+        """The reason of the pause: `cost: the budget of 5 usd is used up (5.02)`."""
         return f"cost: the budget of {self._said(self.limit)} is used up ({_number(self.used)}{self._unit()})"
 
     @property
@@ -56,7 +56,7 @@ class Share(Struct, frozen=True):
 
 
 def shares(budget: Budget, steps: int, tokens: int, usd: float, seconds: float) -> Iterator[Share]:
-    """What these are of each limit that there is."""
+    """The share of each limit."""
     used: tuple[tuple[Kind, float, float | None], ...] = (
         ("steps", steps, budget.steps), ("tokens", tokens, budget.tokens), ("usd", usd, budget.usd),
         ("time", seconds, budget.time),
@@ -73,13 +73,13 @@ def shares_of(budget: Budget, moment: Moment, now: datetime) -> list[Share]:
 
 
 def at_work(moment: Moment, now: datetime) -> float:
-    """Seconds in which a process had the run, the one that has it now included."""
+    """Seconds in which a process had the run, including the current one."""
     since = datetime.fromisoformat(moment.opened_at) if moment.opened_at and not moment.clean else now
     return moment.usage.seconds + max(0.0, (now - since).total_seconds())
 
 
 def check(budget: Budget, moment: Moment) -> None:
-    """Refused if what a run at rest was paused for is still used up."""
+    """Refused if the budget that paused a stopped run is still used up."""
     if moment.pause is None or moment.pause.by != BY:
         return
     for share in shares_of(budget, moment, datetime.fromisoformat(moment.last_at)):
@@ -91,7 +91,7 @@ def check(budget: Budget, moment: Moment) -> None:
 
 
 def checked(tokens: Any, usd: Any) -> tuple[int, float]:
-    """What `run.spend` was given. UsageError if it can't be an expense."""
+    """The arguments of `run.spend`. UsageError if they are no valid cost."""
     if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 0:
         raise UsageError(f"run.spend() got tokens={tokens!r}", remedy="give how many were used: a whole number from 0")
     if isinstance(usd, bool) or not isinstance(usd, int | float) or not math.isfinite(usd) or usd < 0:

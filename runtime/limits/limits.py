@@ -1,7 +1,7 @@
-"""What stops a run by itself: a window that opens, and a budget that is used up.
+"""What stops a run by itself: an open window, or a used-up budget.
 
-A budget is looked at where a step or an item would begin, or more would be spent, so a run whose last step has used it
-up still completes. The clock is looked at every few seconds, and by the steps of an agent that never waits.
+A budget is checked before a step or an item begins and before a cost is added. So a run whose last step uses it up
+still completes. The clock is checked every few seconds, and also by steps, for an agent that never waits.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from .budget import Share
 from .windows import Open
 
 WINDOW = "a window"
-"""Who has asked for a pause because a window is open."""
+"""The requester of a pause because a window is open."""
 
 TICK = 2.0
-"""Seconds between two looks at the clock: a timer that is set for hours would oversleep with a laptop."""
+"""Seconds between two looks at the clock. A timer set for hours would be late after a laptop's sleep."""
 
 
 _NO_BUDGET = Budget()
@@ -40,12 +40,12 @@ def utc_now() -> datetime:
 
 
 def pause_for(opened: Open) -> PauseRequested:
-    """What an open window asks for."""
+    """The request of an open window."""
     return PauseRequested(reason=opened.window.reason, by=WINDOW, until=time_text(opened.end))
 
 
 class Limits:
-    """Of one opening of a run. Used from its loop, `spend` from any thread.
+    """For one opening of a run. Used from its loop; `spend` from any thread.
 
     `pause` asks the run to stop at its next safe point.
     """
@@ -58,26 +58,26 @@ class Limits:
         self._due = 0.0  # when the clock is to be looked at, by time.monotonic
         self._steps = 0  # there are no more than so many: those recorded, and those begun since
         self._warned: set[str] = set()
-        self._over: set[_Opening] = set()  # those that were obeyed, or that somebody has gone on in
+        self._over: set[_Opening] = set()  # windows that were obeyed, or that a person has overruled
         self._announced: set[_Opening] = set()
 
     def overrule(self) -> None:
-        """Somebody wants the run to go on although a window is open."""
+        """A person wants the run to continue although a window is open."""
         now = utc_now()
         found = [windows.current([window], now) for window in self._workspace.definition.windows]
         self._over |= {(opened.window, opened.begin) for opened in found if opened}
 
     def start(self) -> None:
-        """The agent is being entered; perhaps once more. What this asks for stops it."""
+        """The agent is being entered, perhaps again. From now on a request here stops it."""
         if self._timer is not None:
             self._timer.cancel()
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self._steps = self._moment.usage.steps
-        self._warned = {share.kind for share in self._shares(utc_now()) if share.is_nearly}  # somebody was told before
+        self._warned = {share.kind for share in self._shares(utc_now()) if share.is_nearly}  # it was announced before
         self._look_on_time()
 
     def stop(self) -> None:
-        """Nothing of the agent is at work any more."""
+        """No code of the agent runs any more."""
         self._loop = None
         if self._timer is not None:
             self._timer.cancel()
@@ -85,8 +85,8 @@ class Limits:
     # What is spent
 
     def spend(self, agent: str, scope: str, tokens: int, usd: float, count: dict[str, int] | None) -> None:
-        """Put it on record. `count` is how often this attempt at a scope has spent the same, outside its steps: what an
-        earlier attempt has put down there already does not count twice. Durable with the result of the step."""
+        """Record a cost. `count` is the number of equal costs in this attempt of a scope, outside its steps: costs that
+        an earlier attempt has recorded do not count twice. Durable with the result of the step."""
         if self._loop is None:
             raise AgentError(
                 "run.spend() was called after the run had stopped", why="nothing can be recorded any more",
@@ -113,7 +113,7 @@ class Limits:
     # Whether it may go on
 
     def step_begins(self, under_way: int) -> None:
-        """A step is about to begin beside `under_way` others; now is the time to ask for a pause."""
+        """A step is about to begin next to `under_way` others; now is the time to ask for a pause."""
         if self._loop is not None and time.monotonic() >= self._due:
             self._look_at_clock()
         limit = self._workspace.definition.budget.steps
@@ -126,7 +126,7 @@ class Limits:
         self.look()
 
     def look(self) -> None:
-        """Compare what is used with the budget: ask for a pause, or warn."""
+        """Compare the use with the budget: ask for a pause, or warn."""
         if self._workspace.definition.budget == _NO_BUDGET:
             return
         for share in self._shares(utc_now()):
@@ -154,14 +154,14 @@ class Limits:
     # The clock
 
     def _look_on_time(self) -> None:
-        """Look at the clock now, and again in a moment."""
+        """Look at the clock now, and again later."""
         if self._loop is None:
             return
         self._look_at_clock()
         self._timer = self._loop.call_later(max(0.0, self._due - time.monotonic()), self._look_on_time)
 
     def _look_at_clock(self) -> None:
-        """Obey the windows that are open, announce the next ones, and look at the budget's time."""
+        """Obey open windows, announce the next ones, and check the time of the budget."""
         now = utc_now()
         self._due = time.monotonic() + TICK
         self._announcer.say_problems()

@@ -1,6 +1,6 @@
-"""Notices to people who are not looking: sent beside the run, each in a thread of its own, and never waited for long.
+"""Notices to people: each is sent in its own thread, and the run never waits long for it.
 
-A notice that can't be sent stops nothing and delays nothing. What is said of it never holds the address's password.
+A notice that can't be sent stops and delays nothing. Messages about it never contain the address's password.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LIMIT = 10.0
 """Seconds after which a notice counts as lost."""
 
 AT_THE_END = 5.0
-"""Seconds that a process stays for the notices of its end."""
+"""Seconds that a process waits for the notices of its end."""
 
 _MISSING = (
     "notices are not sent: `notify:` in workspace.yaml needs the library apprise. "
@@ -43,7 +43,7 @@ class _Sending(Struct, eq=False):
 
 
 class Notices:
-    """Of one run. `urls` is asked at each notice, so that a change of workspace.yaml counts."""
+    """For one run. `urls` is called at each notice, so that a change of workspace.yaml counts."""
 
     def __init__(self, urls: Callable[[], Sequence[str]]):
         self._urls = urls
@@ -52,7 +52,7 @@ class Notices:
         self._is_missing_told = False
 
     def send(self, event: Event, title: str, body: str) -> None:
-        """Begin to send a notice to every address. Returns at once; `problems` tells what came of it."""
+        """Start to send a notice to every address. Returns at once; `problems` has the results."""
         urls = self._urls()
         if not urls:
             return
@@ -70,7 +70,7 @@ class Notices:
             sending.thread.start()
 
     def problems(self) -> Iterator[str]:
-        """What has failed since this was asked last, a line each."""
+        """The failures since the last call, one line each."""
         found, self._problems = self._problems, []
         yield from found
         now = time.monotonic()
@@ -88,7 +88,7 @@ class Notices:
         return any(sending.thread.is_alive() for sending in self._under_way)
 
     def wait(self) -> None:
-        """The process ends: give what is under way a few seconds. What is left then counts as lost."""
+        """The process ends: give unsent notices a few seconds. The rest counts as lost."""
         deadline = time.monotonic() + AT_THE_END
         for sending in self._under_way:
             sending.thread.join(max(0.0, deadline - time.monotonic()))
@@ -96,7 +96,7 @@ class Notices:
 
 
 def _deliver(sending: _Sending, written: str, event: Event, title: str, body: str) -> None:
-    """In the notice's own thread. Whatever goes wrong is only noted."""
+    """In the notice's own thread. Errors are only noted."""
     try:
         url = resolved(written)
     except LookupError as error:
@@ -121,18 +121,18 @@ def _deliver(sending: _Sending, written: str, event: Event, title: str, body: st
 
 
 def resolved(written: str) -> str:
-    """The address with what the environment says in the place of each `${NAME}`. KeyError if it does not say."""
+    """The address with each `${NAME}` replaced from the environment. KeyError if a name is missing there."""
     return _VARIABLE.sub(lambda found: os.environ[found[1]], written)
 
 
 _heard = threading.local()
-"""In a notice's thread: the notice."""
+"""The notice of the current thread."""
 
 _listening = threading.Lock()
 
 
 def _listen() -> None:
-    """Keep what apprise logs while it sends ours: it would go to stderr, addresses and all."""
+    """Catch what apprise logs while it sends our notices. It would go to stderr with the addresses."""
     logger = logging.getLogger("apprise")
     with _listening:  # two threads must not both add it
         if _keep not in logger.filters:
@@ -149,7 +149,7 @@ def _keep(record: logging.LogRecord) -> bool:
 
 
 def _why(logged: list[str], url: str, place: str) -> str:
-    """What apprise says, if it says nothing of what it keeps to itself of the address."""
+    """The reason that apprise gives, without the secret parts of the address."""
     secret = {word for text in (url, unquote(url)) for word in _WORD.findall(text)} - set(_WORD.findall(place))
     for line in logged:
         if not any(word in line for word in secret):

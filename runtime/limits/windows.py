@@ -1,9 +1,8 @@
-"""When a run pauses by itself, and when it is started: the cron expressions of workspace.yaml, in their time zones.
+"""When a run pauses by itself, and when it is started: the cron expressions of workspace.yaml in their time zones.
 
-Pure: what time it is, is said by who asks. A time that the clocks leave out in spring is taken to be the first one
-after the gap; of one that they have twice in autumn the first counts. Only an expression whose minute or hour begins
-with `*` follows the time that really passes: it has none in the gap, and both of the doubled ones. So does Debian's
-cron.
+Pure: the caller gives the time. A time that does not exist in spring counts as the first time after the gap. Of a time
+that exists twice in autumn the first counts. Only an expression whose minute or hour begins with `*` follows real time:
+it has no times in the gap, and both of the doubled ones. Debian's cron does the same.
 """
 
 from __future__ import annotations
@@ -20,7 +19,8 @@ from ...workspace.state import Moment
 from ...workspace.store import Store
 
 _AROUND = timedelta(hours=3)
-"""More than any clock was ever put back at once: what begins so much earlier misses none of a doubled hour."""
+"""More than any clock was ever set back at once. A search that begins so much earlier misses nothing of a doubled
+hour."""
 
 _SKEW = timedelta(minutes=1)
 
@@ -36,24 +36,24 @@ class Open(Struct, frozen=True):
 
 
 def current(windows: Iterable[Window], now: datetime) -> Open | None:
-    """The window that is open at `now`; of several the one that ends last."""
+    """The window that is open at `now`; of several, the one that ends last."""
     found = [opened for opened in (_last(window, now) for window in windows) if opened and now < opened.end]
     return max(found, key=lambda opened: opened.end, default=None)
 
 
 def next_opening(windows: Iterable[Window], now: datetime) -> Open | None:
-    """The first window to open after `now`. None if none ever does."""
+    """The first window to open after `now`, or None."""
     found = [_opened(window, begin) for window in windows if (begin := _next(window, now))]
     return min(found, key=lambda opened: opened.begin, default=None)
 
 
 def next_start(schedule: Iterable[Start], after: datetime) -> datetime | None:
-    """The first time after `after` at which `satchel serve` is to start the run, in UTC. None if there is none."""
+    """The first time after `after` at which `satchel serve` starts the run, in UTC, or None."""
     return min((begin for start in schedule if (begin := _next(start, after))), default=None)
 
 
 def starts(start: Start, after: datetime, now: datetime, at_most: int) -> list[datetime]:
-    """The times after `after`, up to `now`, in UTC; if there are more than `at_most`, the last of them."""
+    """The times after `after`, up to `now`, in UTC; at most the last `at_most`."""
     found: list[datetime] = []
     for begin in _times(start, now + _AROUND, reverse=True):
         if begin <= after or len(found) == at_most:
@@ -64,8 +64,8 @@ def starts(start: Start, after: datetime, now: datetime, at_most: int) -> list[d
 
 
 def lies_ahead(at: str, now: datetime) -> bool:
-    """Whether a time on record lies in the future: the clock of whoever wrote it ran ahead, and nothing may wait for
-    the time to come. Clocks of two machines may differ by a little."""
+    """Whether a recorded time is in the future: the clock of its writer was ahead, and no code may wait for that time.
+    Clocks of two machines may differ a little."""
     try:
         return datetime.fromisoformat(at) > now + _SKEW
     except (ValueError, TypeError):  # no time at all
@@ -73,23 +73,23 @@ def lies_ahead(at: str, now: datetime) -> bool:
 
 
 def ahead(moment: Moment, now: datetime) -> str:
-    """A time on record that lies in the future, or nothing."""
+    """A recorded time in the future, or nothing."""
     times = [moment.last_at, *(each.due for fired in moment.fired.values() for each in fired)]
     return next((at for at in times if lies_ahead(at, now)), "")
 
 
 def said_ahead(at: str) -> str:
-    """What to say of it."""
+    """The text about it."""
     return f"a record of {at} lies in the future: a clock ran ahead, or this one is slow. The schedule follows this one"
 
 
 def is_overruled(opened: Open, moment: Moment) -> bool:
-    """Whether somebody has gone on with the run in this very window. It is not paused for it again."""
+    """Whether a person has resumed the run in this very window. It does not pause the run again."""
     return bool(moment.lifted) and opened.begin <= datetime.fromisoformat(moment.lifted) < opened.end
 
 
 def check(store: Store, definition: Definition) -> None:
-    """InvalidFile if `windows:` or `schedule:` say what is no time. The schema sees the form only."""
+    """InvalidFile if `windows:` or `schedule:` contain invalid times. The schema only checks their form."""
     rules: tuple[tuple[str, Sequence[Window | Start]], ...] = (
         ("windows", definition.windows), ("schedule", definition.schedule),
     )  # fmt: skip
@@ -110,7 +110,7 @@ def check(store: Store, definition: Definition) -> None:
 
 
 def _problems(rule: Window | Start) -> Iterator[Problem]:
-    """The place is the key."""
+    """The key is the place."""
     # Imported here, and below: most runs have neither, and the two take 10 ms.
     from zoneinfo import ZoneInfo
 
@@ -144,7 +144,7 @@ def _next(rule: Window | Start, after: datetime) -> datetime | None:
 
 
 def _times(rule: Window | Start, start: datetime, *, reverse: bool = False) -> Iterator[datetime]:
-    """From `start` on, or back, in UTC."""
+    """The times from `start` on, forwards or backwards, in UTC."""
     from zoneinfo import ZoneInfo
 
     from cronsim import CronSim

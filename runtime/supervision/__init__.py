@@ -1,1 +1,1 @@
-"""Processes that look after processes."""
+"""Processes that watch over other processes."""

@@ -11,7 +11,7 @@ from .naming import segment_path
 from .records.line import Line
 
 SEGMENT_BYTES = 4 << 20
-"""A segment that has grown to this is followed by a new one."""
+"""After this size a new segment begins."""
 
 
 class AppendedSegments:

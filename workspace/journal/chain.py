@@ -1,11 +1,12 @@
-"""The segments that hold the records behind a position, and whether they are of one history.
+"""Read the segments that hold the records after a position, and check that they belong to one history.
 
-Each line names the checksum of the one before it. A segment may begin with lines that segments before it hold too, and
-may hold what those behind it repeat: in a bucket many small segments are read as few that way. So they are read from
-the newest back, only as far as they are needed, and every record counts once.
+Each line names the checksum of the line before it. A segment may begin with lines that earlier segments also hold, so
+in a bucket few of the many small segments must be read. Segments are read from the newest back, only as far as needed,
+and every record counts once.
 
-Where two segments meet, what both hold must be equal byte for byte, and what follows must name what it follows. So must
-what comes behind a checkpoint. Anything else is of copies of the run that were continued apart and put together again.
+Where two segments meet, the records that both hold must be equal byte for byte, and the next ones must name those
+before them. The same holds after a checkpoint. Anything else comes from copies of the run that were continued
+separately and then put into one folder.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ _READ_LIMIT = 1 << 30
 
 
 class Chain:
-    """What is read, from the newest back. A segment that does not reach up to those behind it is left out, and so is a
-    fence that nothing follows from: its process was too late. If nothing else reaches them, records are missing."""
+    """The read records, from the newest back. A segment is ignored if newer ones do not follow from it and it does not
+    reach them, such as a fence of a process that was too late. If no other segment reaches the newer ones, records are
+    missing."""
 
     def __init__(self, store: Store, after: int, crc: str):
-        """Up to record `after`, which has this `crc`, if that is known."""
+        """Up to record `after`, which has this `crc`, if it is known."""
         self._store, self._after, self._crc = store, after, crc
         self._parts: list[Segment] = []  # newest first
         self._rows: list[bytes] = []  # of them all, each record once
@@ -35,7 +37,7 @@ class Chain:
 
     @property
     def due(self) -> int:
-        """The record that comes next."""
+        """The next record."""
         return self._begins + len(self._rows)
 
     @property
@@ -55,14 +57,15 @@ class Chain:
 
     @property
     def spoilt(self) -> int:
-        """The first broken record among those that a checkpoint covers, as far as they were read; 0: there is none."""
+        """The first broken record among those that a checkpoint covers, as far as they were read; 0 without one."""
         known = self._rows[: max(0, self._after + 1 - self._begins)]
         return next((seq for seq, row in enumerate(known, self._begins) if not is_whole(row)), 0)
 
     def read(self, firsts: Sequence[int]) -> Segment:
         """Read the segments that begin with the records `firsts`, as far as needed. Returns the newest one.
 
-        Misfit if records are missing, or are not of one history, or end before `after`; Damaged for a broken one."""
+        Misfit if records are missing, belong to another history, or end before `after`; Damaged for a broken one.
+        """
         for first in reversed(firsts):
             if self._parts and first >= self._begins:
                 continue
@@ -76,7 +79,7 @@ class Chain:
 
     @property
     def _is_complete(self) -> bool:
-        """An empty segment tells nothing of what it follows: there the record that the checkpoint has must be read."""
+        """An empty segment does not tell what it follows, so the record of the checkpoint must be read."""
         return self._begins <= self._after + 1 and (bool(self._rows) or not self._crc)
 
     def _add(self, segment: Segment) -> None:
@@ -97,7 +100,7 @@ class Chain:
         self._parts.append(segment)
 
     def _fits(self, older: Segment) -> bool:
-        """What it shares with the newer ones is equal, and these follow from it."""
+        """Shared records are equal, and the newer ones follow from this segment."""
         at = self._begins - older.begins
         shared = min(len(older.rows) - at, len(self._rows))
         if at and self._follows and crc_of(older.rows[at - 1]) != self._follows:
@@ -105,7 +108,7 @@ class Chain:
         return [*older.rows[at : at + shared]] == self._rows[:shared]
 
     def _newest_is_late(self, older: Segment) -> bool:
-        """Nothing was read but a fence, and its place had been taken."""
+        """Only a fence was read, and its place had been taken."""
         return len(self._parts) == 1 and self._parts[0].is_fence and older.due > self._begins
 
     def _check(self) -> None:
@@ -133,7 +136,7 @@ class Chain:
                 raise apart(segment.begins, segment.path)
 
     def _crc_at(self, seq: int) -> str:
-        """The crc of a record, from the one before the first on; empty if it is not known."""
+        """The crc of a record, beginning with the one before the first; empty if it is not known."""
         if seq < self._begins:
             return self._follows
         return crc_of(self._rows[seq - self._begins])

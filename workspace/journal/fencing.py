@@ -1,8 +1,8 @@
-"""How one writer of a journal made of objects keeps every earlier one out.
+"""How a writer of a journal made of objects excludes every earlier writer.
 
-A fence is a segment of one record, created exclusively at the next name: that is where the earlier writer would have
-to put its next commit, so it can't. Then the journal is read again; only if it ends with this very fence nobody was
-faster, and everything that was acknowledged before is known.
+A fence is a segment of one record, created exclusively at the next name. There the earlier writer would have to put its
+next commit, so it can't write. Then the journal is read again. If it ends with this fence, no other process was faster,
+and everything that was acknowledged before is known.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _TRIES = 20
 _READ_LIMIT = 1 << 30
 
 Look = Callable[[Line | None], tuple[int, Tail]]
-"""Reads the journal again, all that was not known before, with the epoch of its last record. It is given the fence that
-was put up, if one was; then the journal was just listed. Otherwise it takes a new listing."""
+"""Reads the new part of the journal, and returns it with the epoch of its last record. Its argument is the fence, if
+one was written; then the journal was just listed. Otherwise it makes a new listing."""
 
 
 class Fence(NamedTuple):
-    """A place in the journal from which on it is this writer's."""
+    """A place in the journal, after which it belongs to this writer."""
 
     line: Line
     path: str
@@ -36,7 +36,8 @@ class Fence(NamedTuple):
 
 
 def fence(store: Store, epoch: int, tail: Tail, look: Look) -> Fence:
-    """Take the journal that ends with `tail`, written in `epoch`. LeaseHeld if others take it again and again."""
+    """Take the journal that ends with `tail`, written in `epoch`. LeaseHeld if other processes are faster again and
+    again."""
     for _ in range(_TRIES):
         seq = tail.next_seq
         data, line = written(Line(seq, seq, now(), epoch + 1, Fenced(), tail.crc, new_opening()))
@@ -59,8 +60,8 @@ def fence(store: Store, epoch: int, tail: Tail, look: Look) -> Fence:
 
 def check_newest(store: Store, epoch: int) -> None:
     """LeaseHeld if another writer has fenced off the one of `epoch`. Costs a listing of the journal, and a read of its
-    newest segment unless this store wrote that. A writer's fence comes before all else that it writes: so a file that
-    was looked at before this check was not written by a later one, unless the check fails."""
+    newest segment unless this store wrote that. A writer's fence comes before all its other writes. So a file that was
+    read before a successful check was not written by a later writer."""
     while True:
         store.refresh(FOLDER)
         newest = max(segments(store), default=0)
@@ -73,8 +74,8 @@ def check_newest(store: Store, epoch: int) -> None:
 
 
 def _is_of(segment: bytes, epoch: int) -> bool:
-    """Whether the writer of `epoch`, or one before it, has written this. An empty segment stands where a run has moved
-    away, and what can't be read is a newer Satchel's."""
+    """Whether the writer of `epoch`, or an earlier one, has written this. An empty segment means that the run has moved
+    away. A segment that can't be read comes from a newer Satchel."""
     lines = segment.split(b"\n")
     try:
         return len(lines) > 1 and parse(lines[-2]).epoch <= epoch

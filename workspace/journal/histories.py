@@ -1,6 +1,6 @@
-"""Tells apart the histories that lie in one folder: copies of a run were continued apart and put together again.
+"""Separate the histories in one folder: copies of a run were continued separately and put together again.
 
-The runtime makes no such folder; a sync tool or a person does. All of it is read here, to name the files that belong
+Satchel makes no such folder; a sync tool or a person does. This reads everything, to name the files that belong
 together.
 """
 
@@ -24,11 +24,11 @@ _READ_LIMIT = 1 << 30
 _CHECKPOINT = re.compile(r"checkpoints/[0-9]{12}(-[a-z0-9_-]+)?\.json")
 
 Place = tuple[int, str]
-"""What tells a record from any other: its seq and its crc."""
+"""Identifies a record: its seq and its crc."""
 
 
 class History(Struct):
-    """What one copy of the run did, as far as it is there."""
+    """The history of one copy of the run, as far as its records exist."""
 
     crcs: dict[int, str]  # of its records, by seq
     files: list[str] = field(default_factory=list)  # that are of no other history
@@ -57,7 +57,7 @@ _checkpoint = decoder(_Checkpoint)
 
 
 class _Pieces(Struct):
-    """All that lies there."""
+    """All pieces in the folder."""
 
     lines: dict[Place, Line] = field(default_factory=dict)
     files: dict[Place, list[str]] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class _Pieces(Struct):
 
 
 def explained(store: Store, error: Misfit) -> Damaged:
-    """The error to raise in place of `error`: it names the files that belong together, if there are two histories."""
+    """The error to raise instead of `error`: it names the files that belong together, if there are two histories."""
     try:
         return woven(store) or error
     except (SatchelError, FileNotFoundError):  # a file went meanwhile: its owner has rolled it up, and it all changes
@@ -74,7 +74,7 @@ def explained(store: Store, error: Misfit) -> Damaged:
 
 
 def woven(store: Store) -> Damaged | None:
-    """What to say of the journal and the checkpoints if they are of several histories. Reads all of them."""
+    """The error for a journal and checkpoints of several histories. Reads all of them."""
     found = histories(store)
     if not found:
         return None
@@ -88,7 +88,7 @@ def woven(store: Store) -> Damaged | None:
 
 
 def histories(store: Store) -> list[History]:
-    """Those that contradict each other, the one that goes furthest first; none if all is of one."""
+    """The histories that contradict each other, the longest first; none if there is only one."""
     pieces = _read(store)
     found = [_traced(pieces, end) for end in _ends(pieces)]
     found += _only_in_checkpoints(pieces, found)
@@ -123,7 +123,7 @@ def _read(store: Store) -> _Pieces:
 
 
 def _ends(pieces: _Pieces) -> Iterator[Place]:
-    """The records that nothing follows from. Not a fence where others wrote on: its process was too late."""
+    """The records without a successor. Not a fence of a process that was too late."""
     followed = {(line.seq - 1, line.prev) for line in pieces.lines.values()}
     known: dict[int, int] = {}
     for seq, _ in pieces.lines:
@@ -134,7 +134,7 @@ def _ends(pieces: _Pieces) -> Iterator[Place]:
 
 
 def _traced(pieces: _Pieces, end: Place) -> History:
-    """The history that ends there, back to its first record or to where records are missing."""
+    """The history that ends there, back to its first record or to missing records."""
     found = History({}, ends=end[0])
     place = end
     while (line := pieces.lines.get(place)) is not None:
@@ -148,7 +148,7 @@ def _traced(pieces: _Pieces, end: Place) -> History:
 
 
 def _only_in_checkpoints(pieces: _Pieces, known: Sequence[History]) -> list[History]:
-    """Histories of which only checkpoints are there, one for each opening."""
+    """Histories that exist only in checkpoints, one for each opening."""
     found: dict[str, History] = {}
     for seq, crc, opening in ((at.seq, at.crc, at.opening) for at in pieces.points.values()):
         if crc != NO_CRC and all(one.crcs.get(seq) != crc for one in known):
@@ -159,7 +159,7 @@ def _only_in_checkpoints(pieces: _Pieces, known: Sequence[History]) -> list[Hist
 
 
 def _name_files(one: History, others: Sequence[History], pieces: _Pieces) -> None:
-    """The files that hold what only this history has, from where it differs on."""
+    """The files with the records that only this history has."""
     own = [
         (seq, crc)
         for seq, crc in sorted(one.crcs.items())

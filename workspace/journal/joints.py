@@ -1,7 +1,7 @@
-"""A glance at where the segments of a disk's journal meet, those included that an opening has no need to read.
+"""A quick check where the segments of a disk's journal meet, including those that an opening need not read.
 
-A sync tool may have put a segment of another copy of the run among them. What such a copy did would be left out
-without a word, since a newer checkpoint covers it.
+A sync tool may have put a segment of another copy of the run among them. Its records would be ignored without a
+message, since a newer checkpoint covers them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .naming import segment_path, segments
 from .records.line import BadLine, Line, parse
 
 _END_BYTES = 64 << 10
-"""So much is read of the end of each segment: of most it is all."""
+"""How many bytes are read at the end of each segment. For most segments that is all."""
 
 
 class _Ends(NamedTuple):
@@ -24,8 +24,8 @@ class _Ends(NamedTuple):
 
 
 def check_joints(store: Store) -> None:
-    """Damaged, naming the files that belong together, if segments do not follow from one another. Where the two
-    segments that meet are long and equally many records were written to both copies, only `woven` notices."""
+    """Damaged, with the names of the files that belong together, if a segment does not follow from the one before. If
+    the segments are long and both copies wrote the same number of records, only `woven` notices."""
     firsts = segments(store)
     ends = [_ends(store, segment_path(first)) for first in firsts]
     for due, older, newer in zip(firsts[1:], ends, ends[1:], strict=False):

@@ -1,9 +1,9 @@
-"""Merges the small segments that many short openings leave, so that a run started every minute keeps few files.
+"""Merge the small segments of many short openings, so that a run started every minute has few files.
 
 The merged segment replaces the first of them in one rename; then the others are removed. A crash in between leaves
-segments whose records the merged one holds too. Reading counts each record once, and the next merge removes them.
+segments whose records the merged one holds too. Readers count each record once, and the next merge removes them.
 
-The newest segment is left alone: it alone may be torn, and an opening needs little else.
+The newest segment is not merged: only it may be torn, and an opening needs little else.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from .records.line import BadLine, crc_of, parse
 from .records.process import Fenced
 
 MANY = 16
-"""So many small segments in a row are merged."""
+"""A row of so many small segments is merged."""
 
 SMALL_BYTES = 1 << 20
-"""A segment that has grown to this is not merged again, so that no record is copied for ever."""
+"""A segment of this size is not merged again, so that records are not copied for ever."""
 
 
 class _Whole(NamedTuple):
@@ -34,15 +34,15 @@ class _Whole(NamedTuple):
 
     @property
     def due(self) -> int:
-        """The record that would come next."""
+        """The next record."""
         return self.first + len(self.rows)
 
 
 def merge(store: Store) -> None:
     """Merge the newest row of small segments if it is long. Only for the owner of the workspace.
 
-    The row begins after a segment that can't be read, is damaged, or was left by a bucket's journal: those stay as they
-    are. So do all if the storage fails: a run that has ended well must not fail for want of order.
+    The row begins after a segment that can't be read, is damaged, or comes from a bucket's journal: those stay as they
+    are. If the storage fails, everything stays, because a run that has ended well must not fail over this.
     """
     row = _small(sizes(store))
     if len(row) < MANY:
@@ -59,8 +59,7 @@ def merge(store: Store) -> None:
 
 
 def _small(found: dict[int, int]) -> Sequence[int]:
-    """The longest row of small segments that ends before the newest segment, newest first, as far as memory holds it
-    easily."""
+    """The longest row of small segments before the newest segment, newest first, limited to what fits into memory."""
     row: list[int] = []
     left = MANY * SMALL_BYTES
     for first in reversed([*found][:-1]):
@@ -93,7 +92,7 @@ def _read(store: Store, first: int) -> _Whole | None:
 
 
 def _replace(store: Store, whole: Sequence[_Whole]) -> None:
-    """Changes nothing if the segments are not of one history: that is for a person to see."""
+    """Changes nothing if the segments belong to several histories, because a person must see that."""
     first = whole[0].first
     rows = [*whole[0].rows]
     for segment in whole[1:]:

@@ -1,4 +1,4 @@
-"""Names of segments, `journal/000000000017.jsonl` is the one whose own first record is 17, and of openings."""
+"""Names of segments (`journal/000000000017.jsonl` is the segment whose own first record is 17) and of openings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NAME = re.compile(r"journal/([0-9]{12})\.jsonl")
 
 
 def new_opening() -> str:
-    """A nonce that no other opening has."""
+    """A unique nonce for an opening."""
     return secrets.token_hex(8)
 
 
@@ -21,17 +21,17 @@ def segment_path(first_seq: int) -> str:
 
 
 def first_of(path: str) -> int:
-    """The record that a segment is named for; 0 if it is none."""
+    """The record in the name of a segment; 0 if the name is none."""
     match = _NAME.fullmatch(path)
     return int(match[1]) if match else 0
 
 
 def segments(store: Store) -> list[int]:
-    """The segments there are, by the seq of their first record, in order."""
+    """The segments by the seq of their first record, in order."""
     return [*sizes(store)]
 
 
 def sizes(store: Store) -> dict[int, int]:
-    """The same with their sizes in bytes, of one listing."""
+    """The same with their sizes in bytes, from one listing."""
     found = ((first_of(entry.path), entry.size) for entry in store.list(FOLDER))
     return dict(sorted((first, size) for first, size in found if first))

@@ -1,14 +1,12 @@
 """Where groups go if files can't grow: each is an object of its own, created exclusively, one at a time.
 
-Reading must not need as many requests as there were commits, so
+Reading must not need a request for each commit. So a segment first repeats the records since the last roll-up, if they
+are small: the newest segment alone shows the last commits. And a roll-up puts the records of the segments after the
+fence into the fence's own object, and removes these segments except the last. So the segment with the highest name
+always shows the end of the journal.
 
-- a segment repeats, before its own records, what came since the last roll-up, as long as that is little: the newest
-  one alone tells what the last commits were
-- a roll-up puts the records of the segments behind the fence into the fence's own object, and removes them but for the
-  last: so the segment with the highest name always tells how far the journal has come
-
-The fence's name stays taken, so no earlier writer can ever write there again. A writer rolls up only what lies behind
-its own fence, and replaces the object only as it left it: a frozen writer that wakes up can't take anything back.
+The fence's name stays taken, so no earlier writer can write there again. A writer rolls up only what comes after its
+own fence, and replaces the object only if it is as it left it. So a frozen writer that wakes up can't undo anything.
 """
 
 from __future__ import annotations
@@ -24,16 +22,16 @@ from .naming import segment_path
 from .records.line import Line
 
 REPEATED_BYTES = 32 << 10
-"""A segment repeats up to so much."""
+"""The limit for repeated records in a segment."""
 
 _READ_LIMIT = 1 << 30
 
 ROLLED_BYTES = 2 << 20
-"""What is rolled up into one object, at most."""
+"""The limit for records in a rolled-up object."""
 
 
 class SegmentObjects:
-    """The segments of one opening, behind its fence. `write` is called by one thread at a time."""
+    """The segments of one opening, after its fence. `write` is called by one thread at a time."""
 
     def __init__(self, store: Store, fence: str, version: Version, data: bytes):
         """`fence` is this opening's, created as `version` with `data`."""
@@ -50,7 +48,7 @@ class SegmentObjects:
         self._fenced = False
 
     def write(self, lines: Sequence[Line], data: bytes) -> None:
-        """One PUT. LeaseHeld if the name is taken: whoever took it has taken the workspace."""
+        """One PUT. LeaseHeld if the name is taken: another process has taken the workspace."""
         path = segment_path(lines[0].seq)
         with self._lock:
             if len(self._repeated) + len(data) > REPEATED_BYTES:
@@ -69,7 +67,7 @@ class SegmentObjects:
                 self._rolling = self._roller.submit(self._roll_up)
 
     def roll_up(self) -> None:
-        """Put all there is into one object, as at a stop."""
+        """Put all records into one object, as at a stop."""
         if self._rolling is not None:
             self._rolling.result()
         if self._segments and not self._fenced:
@@ -102,7 +100,8 @@ class SegmentObjects:
             self._store.remove_many([path for path in paths[:-1] if path and path != self._head])
 
     def _replace_head(self, data: bytes) -> Version:
-        """FileChanged if somebody else has changed it. An earlier roll-up, that was given up, may have arrived."""
+        """FileChanged if another process has changed it. An earlier roll-up whose request was given up may have
+        arrived."""
         try:
             return self._store.replace(self._head, data, if_version=self._version)
         except FileChanged:
@@ -112,7 +111,7 @@ class SegmentObjects:
             return self._store.replace(self._head, data, if_version=found.version)
 
     def _begin_anew(self, segments: Sequence[tuple[str, bytes]], added: bytes) -> None:
-        """The first of `segments` becomes the object that is rolled up into."""
+        """The first of `segments` becomes the object for roll-ups."""
         first = segments[0][0]
         version = self._store.version(first)
         if version is None:

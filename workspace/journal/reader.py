@@ -1,12 +1,11 @@
-"""Reads the journal: what it holds after some position, and whether a crash explains what is wrong with its end.
+"""Read the records after a position, and find out whether a crash explains a bad end.
 
-    segment.py    what one segment holds
-    chain.py      which segments hold the records that are needed, and whether they follow from one another
-    histories.py  what lies there if they don't
+segment.py reads one segment. chain.py finds the segments with the needed records, and checks that they follow from one
+another. histories.py explains what is there if they don't.
 
-In a bucket not every object is what its name promises. Where segments were rolled up their names are free again, and a
-fence may lie there of a process that looked before and was too late. It is never the last by its name, because a
-roll-up leaves the last segment where it is; among older ones it is known by this: nothing follows from it.
+In a bucket not every object is what its name says. Names of rolled-up segments are free again, and a process that was
+too late may have put its fence there. It is never the last by its name, because a roll-up keeps the last segment. Among
+older ones it is recognised because nothing follows from it.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _TRIES = 8
 
 
 class Tail(Struct, frozen=True):
-    """What the journal holds after some position."""
+    """The records of the journal after some position."""
 
     lines: Sequence[Line]
     next_seq: int
@@ -39,10 +38,9 @@ class Tail(Struct, frozen=True):
 
 
 def read(store: Store, *, after: int, crc: str = "") -> Tail:
-    """The records behind position `after` (0: all). `crc` is what record `after` must have, if that is known. Changes
-    nothing.
+    """The records after position `after` (0: all). `crc` is that of record `after`, if it is known. Changes nothing.
 
-    Damaged if a record is missing, or broken where a crash can't have broken it, or of another history.
+    Damaged if a record is missing, broken where a crash can't have broken it, or from another history.
     """
     for _ in range(_TRIES):
         try:
@@ -56,8 +54,8 @@ def read(store: Store, *, after: int, crc: str = "") -> Tail:
 
 
 def expected(store: Store, *, after: int) -> list[str]:
-    """The segments that reading will probably ask for, as far as names and sizes tell: one that is followed by a larger
-    one is likely to be repeated there."""
+    """The segments that reading will probably need, according to names and sizes: a segment followed by a larger one is
+    probably repeated there."""
     found: list[str] = []
     newer = 0
     for first, size in reversed(sizes(store).items()):
@@ -70,8 +68,8 @@ def expected(store: Store, *, after: int) -> list[str]:
 
 
 def _has_changed(store: Store) -> bool:
-    """Whether a new listing tells something else: one that was taken while segments were rolled up may show neither
-    them nor what they were rolled up into."""
+    """Whether a new listing differs: one that was made during a roll-up may show neither the segments nor the object
+    with their records."""
     before = [*store.list(FOLDER)]
     store.refresh()
     return [*store.list(FOLDER)] != before
@@ -92,10 +90,10 @@ def _read(store: Store, after: int, crc: str) -> Tail:
 
 
 def mend(store: Store, tail: Tail) -> None:
-    """Make what `read` has found durable, so that it can be trusted.
+    """Make the result of `read` durable, so that it can be trusted.
 
-    What was read may only have been in the page cache, even after an fsync that failed; so the last segment is not
-    synced but written anew. Where files are written whole or not at all, it is only torn if it was copied torn.
+    What was read may have been only in the page cache, even after a failed fsync. So the last segment is not synced but
+    written again. Where files are written whole or not at all, it can only be torn if it was copied torn.
     """
     if tail.last_segment is None or (tail.good and not tail.lines and not tail.torn):
         return  # a checkpoint that covers all of it was written only when it was durable

@@ -1,4 +1,5 @@
-"""What one segment holds. A torn end is left out if it is of the last segment's last group: a crash leaves that."""
+"""The content of one segment. A torn end is ignored if it belongs to the last group of the last segment: a crash leaves
+that."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from .records.process import Fenced
 
 
 class Misfit(Damaged):
-    """Pieces that were read do not belong together: records are missing, or are of another history."""
+    """Pieces that do not belong together: records are missing, or belong to another history."""
 
 
 class Segment(Struct, frozen=True):
@@ -28,13 +29,13 @@ class Segment(Struct, frozen=True):
 
     @property
     def due(self) -> int:
-        """The record that would come next."""
+        """The next record."""
         return self.begins + len(self.rows)
 
 
 def segment_of(path: str, data: bytes, first: int, after: int, *, is_last: bool) -> Segment:
-    """The segment `path`, whose own first record is `first`. Lines up to record `after` are not parsed, where
-    that has its place. Damaged for what a crash does not leave."""
+    """The segment `path`, whose own first record is `first`. Lines up to record `after` are not parsed, if that is in
+    its place. Damaged for what a crash does not leave."""
     rows = data.split(b"\n")
     head = parse_if_whole(rows[0])
     begins = _repeated_from(rows, head, first)
@@ -72,7 +73,7 @@ def segment_of(path: str, data: bytes, first: int, after: int, *, is_last: bool)
 
 
 def apart(seq: int, path: str = FOLDER) -> Misfit:
-    """Record `seq` was found not to be of the history that the rest is of."""
+    """The error that record `seq` does not belong to the history of the rest."""
     return Misfit(
         f"record {seq} does not follow from the records before it", path=path,
         why="they are of different histories of this run",
@@ -81,7 +82,7 @@ def apart(seq: int, path: str = FOLDER) -> Misfit:
 
 
 def _repeated_from(rows: Sequence[bytes], head: Line | None, first: int) -> int:
-    """The record that a segment begins with. One that begins before its name must reach the record it is named for."""
+    """The first record of a segment. One that begins before its name must reach the record in its name."""
     if head is not None and head.seq < first <= head.seq + len(rows) - 1:
         named = parse_if_whole(rows[first - head.seq])
         if named is not None and named.seq == first:
@@ -90,7 +91,7 @@ def _repeated_from(rows: Sequence[bytes], head: Line | None, first: int) -> int:
 
 
 def _known(rows: Sequence[bytes], begins: int, after: int) -> int:
-    """How many rows a checkpoint at `after` has made needless to read: opening reads the tail, not the history."""
+    """How many rows need not be read because of a checkpoint at `after`: an opening reads the tail, not the history."""
     count = after + 1 - begins
     if 0 < count < len(rows):  # the last row has no end
         line = parse_if_whole(rows[count - 1])
@@ -100,7 +101,7 @@ def _known(rows: Sequence[bytes], begins: int, after: int) -> int:
 
 
 def _later_groups(rows: Sequence[bytes]) -> list[int]:
-    """The groups that whole lines among `rows` belong to: a group is written only when those before it are durable."""
+    """The groups of whole lines among `rows`. A group is written only when those before it are durable."""
     groups = []
     for row in rows:
         try:

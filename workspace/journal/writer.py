@@ -1,4 +1,4 @@
-"""The writing end: collects records, and makes all that wait durable as one group."""
+"""The writing side: collects records, and makes all waiting ones durable as one group."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Segments(Protocol):
     """Where groups go."""
 
     def write(self, lines: Sequence[Line], data: bytes) -> None:
-        """Make a group durable. If it raises, whether it is there is unknown."""
+        """Make a group durable. After an error it is unknown whether it is."""
 
     def roll_up(self) -> None:
-        """Let reading be cheap, at a stop."""
+        """Make reading cheap, at a stop."""
 
     def close(self) -> None: ...
 
@@ -50,20 +50,20 @@ class _Sleeper(NamedTuple):
 class Journal:
     """One per opening of a workspace, used from one thread, and from one event loop if there is one.
 
-    There are two positions. `add` applies a record, or refuses it, and collects it. `flush` and `durable` make all that
-    was collected durable, in one group, and then call `on_durable` with it. What can be seen outside waits for that.
-    After a failed write or sync nothing more is applied or written, and every call raises what happened. Where writing
-    is a request over a network, the loop does not wait for it: one group at a time is under way in a thread, and what
-    is added meanwhile makes up the next.
+    There are two positions. `add` applies a record, or refuses it, and collects it. `flush` and `durable` make all
+    collected records durable, in one group, and then call `on_durable` with it. Everything that others can see waits
+    for that. After a failed write or sync nothing more is applied or written, and every call raises the error. If
+    writing is a request over a network, the loop does not wait for it: one group at a time is written in a thread, and
+    new records form the next one.
     """
 
     def __init__(
         self, store: Store, *, epoch: int, next_seq: int, apply: Callable[[Line], None],
         prev: str = NO_CRC, opening: str = "", segments: Segments | None = None,
     ):  # fmt: skip
-        """`apply` is called with each line before it is collected. What it raises is raised by `add`, and the line is
-        as if it had never been. `prev`: the crc of the record before `next_seq`. `opening`: the nonce of this one.
-        `segments`: where the groups go, if not to files that grow."""
+        """`apply` is called with each line before it is collected. `add` raises its exception, and then the line does
+        not exist. `prev`: the crc of the record before `next_seq`. `opening`: the nonce of this one. `segments`: where
+        the groups go, if not to files that grow."""
         self.epoch, self.opening = epoch, opening
         self.bytes_added = 0
         self.waiting_bytes = 0
@@ -85,27 +85,27 @@ class Journal:
 
     @property
     def next_seq(self) -> int:
-        """The seq of the record that is added next."""
+        """The seq of the next record."""
         return self._next_seq
 
     @property
     def has_waiting(self) -> bool:
-        """Something was added, and is neither durable nor on its way; or never will be."""
+        """Whether records are neither durable nor being written; or never will be."""
         return bool(self._waiting) or self._failed is not None
 
     @property
     def under_way(self) -> Future[None] | None:
-        """Ends when the group that is on its way is durable, or raises what has failed. None if none is."""
+        """Ends when the group that is being written is durable, or raises its error. None without one."""
         return self._flight.done if self._flight is not None else None
 
     def check(self) -> None:
-        """Raise what a write has failed with, if one has: what is in memory may be on no storage."""
+        """Raise the error of a failed write, if there is one: the state in memory may be in no storage."""
         if self._failed:
             raise self._failed
 
     def add(self, record: AnyRecord) -> int:
-        """Apply `record`, put it into the next group, and return its seq. DoesNotFit, and nothing is changed, if it
-        contradicts what is on record."""
+        """Apply `record`, put it into the next group, and return its seq. DoesNotFit, with nothing changed, if it
+        contradicts the record."""
         self.check()
         seq = self._next_seq
         commit, opening = (self._waiting[0].seq, "") if self._waiting else (seq, self.opening)
@@ -130,7 +130,7 @@ class Journal:
         return seq
 
     def flush(self) -> None:
-        """Make everything added so far durable, and wait for it."""
+        """Make all records so far durable, and wait for it."""
         while True:
             while self._flight is not None:  # where one has landed, the next may have taken off
                 wait([self._flight.done])
@@ -151,7 +151,7 @@ class Journal:
             self._tell_taken()
 
     def flush_soon(self) -> None:
-        """As `flush`, but where that takes a request over a network, only begin it."""
+        """Like `flush`, but only begin if it takes a request over a network."""
         if self._writer is None:
             self.flush()
         elif self._failed:
@@ -164,10 +164,10 @@ class Journal:
             self._take_off()
 
     async def durable(self, *, alone: bool) -> None:
-        """Return when everything added so far is durable.
+        """Return when all records so far are durable.
 
-        `alone` says that nobody else is about to add: then it is flushed at once. Otherwise whoever else is ready in
-        this turn of the loop comes along in the same group.
+        `alone` says that no other code is about to add: then it is flushed at once. Otherwise other tasks that are
+        ready in this turn of the loop share the group.
         """
         if self._failed or (alone and self._writer is None):
             self.flush()
@@ -187,11 +187,11 @@ class Journal:
         await sleeper.woken
 
     def roll_up(self) -> None:
-        """At a stop: let the next opening be cheap."""
+        """At a stop: make the next opening cheap."""
         self._segments.roll_up()
 
     def end(self) -> None:
-        """Nothing more is written: the workspace may have another owner."""
+        """Nothing more is written: another process may own the workspace."""
         if self._flight is not None:
             wait([self._flight.done])
         self._close()
@@ -218,7 +218,7 @@ class Journal:
             self.on_taken()
 
     def _take_off(self) -> None:
-        """Let all that waits be written in the other thread."""
+        """Let the other thread write all waiting records."""
         assert self._writer is not None
         self._wanted = False
         lines, data = self._take()
@@ -233,7 +233,7 @@ class Journal:
         self._tell_taken()
 
     def _land(self, flight: _Flight) -> None:
-        """It is written, or has failed. Whoever waits for it may go on, and what has come meanwhile is next."""
+        """It is written, or has failed. Its waiters continue, and the records that have come meanwhile are next."""
         if self._flight is not flight:
             return  # somebody could not wait for the loop
         self._flight = None
@@ -263,7 +263,7 @@ class Journal:
             self._wake(self._next_seq, None)
 
     def _wake(self, up_to: int, error: Exception | None) -> None:
-        """Let those go on that wait for `up_to` or what came before it."""
+        """Wake the waiters for `up_to` and for what came before it."""
         woken = [sleeper for sleeper in self._sleepers if sleeper.seq <= up_to]
         self._sleepers = [sleeper for sleeper in self._sleepers if sleeper.seq > up_to]
         for _, future in woken:
@@ -275,7 +275,7 @@ class Journal:
                 future.set_result(None)
 
     def _fail(self, error: BaseException) -> None:
-        """What was being written may or may not be there; only a new opening can tell."""
+        """The group may or may not be in the storage; only a new opening can tell."""
         self._failed = error if isinstance(error, SatchelError) else StorageFailed("interrupted", path=FOLDER)
         if self._failed is not error:
             self._failed.__cause__ = error
@@ -283,6 +283,6 @@ class Journal:
 
 
 def _tell(loop: asyncio.AbstractEventLoop, land: Callable[[_Flight], None], flight: _Flight) -> None:
-    """In the writing thread: let the loop know."""
+    """Notify the loop. In the writing thread."""
     with suppress(RuntimeError):  # the loop has ended, and `flush` or `end` waits
         loop.call_soon_threadsafe(land, flight)

@@ -1,4 +1,4 @@
-"""What the journal adds up to: the state of the run, its agents and its scopes, and checkpoints of it."""
+"""The state that the records add up to: of the run, its agents and its scopes, and its checkpoints."""
 
 from typing import TYPE_CHECKING
 

@@ -1,6 +1,6 @@
-"""The state of one agent of the tree at one position of the journal, and how the records about it change it.
+"""The state of one agent of the tree at one position of the journal, and how records change it.
 
-Pure, like the moment it belongs to (run_state.py). A method raises before it has changed anything, or not at all.
+Pure, like the moment that contains it (run_state.py). A method raises before it has changed anything, or not at all.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ from .packing import Unkept
 from .scope_state import Kept, Past, Scope, answer_of
 
 ROOT = ""
-"""The scope of calls that an agent makes outside every other; it never commits."""
+"""The scope of an agent's calls outside every other scope; it never commits."""
 
 CANCEL = "_on_cancel"
-"""The same of `on_cancel`: what it undoes may be a call equal to one of the agent."""
+"""The same for `on_cancel`, because it may make a call that is equal to one of the agent."""
 
 SLEEP = "sleep"
-"""The name of the call that waits (`run.sleep`); its progress is when it ends."""
+"""The name of the call that waits (`run.sleep`). Its progress is its end."""
 
 EVERY = "_"
-"""Among what is forgotten: every scope, because the plan itself was lost. No scope is called so."""
+"""Among the forgotten scopes: every scope, because the plan itself was lost. No scope has this name."""
 
 
 class AgentMoment(Struct, kw_only=True):
-    """Everything the journal says of one agent, up to and including the moment's record."""
+    """Everything that the journal says about one agent, up to and including the moment's record."""
 
     path: str = ""
     data: Any = None
@@ -83,26 +83,26 @@ class AgentMoment(Struct, kw_only=True):
 
     @property
     def folder(self) -> str:
-        """Where its files are: empty for the root, else `agents/NAME/` for each name of the path."""
+        """The folder of its files: empty for the root, else `agents/NAME/` for each name of the path."""
         return folder_of_agent(self.path)
 
     @property
     def is_finished(self) -> bool:
-        """It has returned, and nothing of its plan is left to do. Of the root only the plan tells."""
+        """It has returned, and its plan is finished. For the root only the plan counts."""
         return not self._has_work and (not self.path or self.result is not None)
 
     def forgets(self, key: str) -> bool:
-        """Whether this scope may have done more than is recorded of it; of a named one nobody knows if it had begun."""
+        """Whether this scope may have done more than is recorded. It is unknown whether a named scope had begun."""
         known = self.forgotten
         return bool(known) and (key in known or key.startswith("_") or EVERY in known)
 
     @property
     def has_ended(self) -> bool:
-        """Of a sub-agent: it has returned or raised."""
+        """Whether a sub-agent has returned or raised."""
         return self.result is not None or self.error is not None
 
     def scope(self, key: str, title: str) -> Scope:
-        """The open scope of this name, or what one begins as: with its effects, if it had ended before."""
+        """The open scope of this name, or a new one: with its effects, if it had ended before."""
         found = self.scopes.get(key)
         if found is not None:
             return found
@@ -122,7 +122,7 @@ class AgentMoment(Struct, kw_only=True):
         self.result = self.error = None
 
     def cancelled(self) -> None:
-        """The run is, and its `on_cancel` has come to its end."""
+        """The run is cancelled, and its `on_cancel` has ended."""
         self._end(CANCEL)
 
     def ended(self, record: AgentEnded) -> None:
@@ -165,7 +165,7 @@ class AgentMoment(Struct, kw_only=True):
         self._numbered(record).progress[record.key] = record.value
 
     def restart_calls(self) -> None:
-        """Calls that were cut off begin anew: nothing of what they had come to counts. A wait is still the same."""
+        """Calls that were cut off start from the beginning: their progress does not count. A wait stays the same."""
         for scope in self.scopes.values():
             scope.promoted.clear()
             scope.progress = {key: value for key, value in scope.progress.items() if key[0] == SLEEP}
@@ -225,7 +225,7 @@ class AgentMoment(Struct, kw_only=True):
         self._numbered(record)
 
     def answered_approval(self, line: Line, asked: ApprovalAsked, record: ApprovalAnswered) -> None:
-        """The answer is the result of the call, and stays so whatever is begun anew: a denial stays one."""
+        """The answer is the result of the call, also when its scope is entered again: a denial stays one."""
         result = {"decision": record.decision, "by": record.by, "note": record.note, "at": line.at, "how": record.how}
         done = StepCompleted(
             agent=asked.agent, scope=asked.scope, no=asked.no, step=asked.step, args=asked.args, n=asked.n,
@@ -313,7 +313,7 @@ class AgentMoment(Struct, kw_only=True):
         self._end_if_dropped(edit.scope)
 
     def _end_if_dropped(self, key: str) -> None:
-        """The last doubt of a scope is settled, whose item a person had taken out of the plan."""
+        """The last doubt of a scope is resolved whose item a person had removed from the plan."""
         scope = self.scopes[key]
         if key[:1] not in ("", "_") and not scope.started and not self.plan.is_to_do(key):
             self._end(key)
@@ -328,7 +328,7 @@ class AgentMoment(Struct, kw_only=True):
         scope.promoted, scope.progress, scope.failed = {}, {}, {}
 
     def _end(self, key: str) -> None:
-        """Close a scope; of what it has done the effects are remembered."""
+        """Close a scope and remember its effects."""
         scope = self.scopes.pop(key, None)
         if scope is None:
             return
@@ -348,7 +348,7 @@ class AgentMoment(Struct, kw_only=True):
         return scope
 
     def open_scope(self, key: str) -> Scope:
-        """The open scope of this name. LookupError if there is none: it has ended, or never begun."""
+        """The open scope of this name. LookupError if it has ended, or never begun."""
         scope = self.scopes.get(key)
         if scope is None:
             raise LookupError(f"the scope {key!r} is not open")

@@ -1,6 +1,6 @@
-"""Results too large for the journal, one file each, named by what they hold and by the epoch that wrote them.
+"""Results too large for the journal, one file each, named by their hash and by the epoch that wrote them.
 
-The epoch is in the name because a name that may be deleted one day is never used again.
+The name contains the epoch because the name of a deleted file is never used again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _READ_LIMIT = 1 << 30
 
 
 def keep(store: Store, result: bytes, epoch: int) -> Kept:
-    """`result` as a record may hold it; if it is large, it is in a blob, durably, when this returns."""
+    """`result` in the form for a record. A large one is in a blob, durably, when this returns."""
     if len(result) <= INLINE_BYTES:
         return Kept(Raw(result))
     name = f"{hashlib.sha256(result).hexdigest()}-{epoch}"
@@ -32,7 +32,7 @@ def keep(store: Store, result: bytes, epoch: int) -> Kept:
 
 
 def fetch(store: Store, kept: Kept | StepCompleted) -> bytes:
-    """The JSON of a result. Damaged if its blob is gone or is not what its name says."""
+    """The JSON of a result. Damaged if its blob is missing or does not have the hash in its name."""
     if not kept.blob:
         return bytes(kept.result) or b"null"
     path = f"{FOLDER}/{kept.blob}"

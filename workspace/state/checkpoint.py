@@ -1,7 +1,7 @@
-"""Checkpoints: a moment written down whole, so that opening a workspace reads the tail of the journal, not its history.
+"""Checkpoints: a whole moment in a file, so that an opening reads only the tail of the journal.
 
-One JSON object on one line; `sha256`, last, is of everything before it. A checkpoint may only be written of a position
-that is durable in the journal. The moment's own structs say what is in it (packing.py): each field of them is kept.
+One JSON object on one line; `sha256`, last, is of everything before it. Write a checkpoint only of a position that is
+durable in the journal. The structs of the moment define its content (packing.py): each of their fields is kept.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _AFTER_FORCE = "_unclean.json"  # no name that is made of a person's words has a
 _SHA = b',"sha256":"'
 _LARGE = 256 << 10
 _END = 64 << 10
-"""Bytes of a large checkpoint, its results apart. With more it is fetched whole."""
+"""Bytes of a large checkpoint without its results. A larger one is fetched whole."""
 
 _TAIL = len(_SHA) + 64 + len(b'"}')
 
 
 class MessagesAt(Struct, frozen=True):
-    """How far messages.jsonl had been written: lines, bytes, and the CRC-32 of those bytes."""
+    """The length of messages.jsonl: lines, bytes, and the CRC-32 of those bytes."""
 
     count: Count = 0
     bytes: Count = 0
@@ -62,7 +62,7 @@ class Written(NamedTuple):
 
 
 class _PlanText(Struct):
-    """A plan, with the outcome of parsing it."""
+    """A plan, with its parsed form."""
 
     text: str
     outline: list[Row]
@@ -92,23 +92,23 @@ def _decoder() -> msgspec.json.Decoder[Any]:
 
 
 def path_of(moment: Moment, name: str = "", seq: int | None = None) -> str:
-    """`checkpoints/SEQ-NAME.json`; `seq` if the moment is about to be there. NAME is for people: the item that is open,
-    else `name`. Its end tells one that was written after a stop by force, when nothing had been checked yet."""
+    """`checkpoints/SEQ-NAME.json`; `seq` if the moment is about to be there. NAME is for people: the open item, else
+    `name`. Its end shows a checkpoint after a forced stop, before anything was checked."""
     open_items = [slug(f"{key}-{scope.title}") for key, scope in moment.root.scopes.items() if key != ROOT]
     words = (open_items[0] if open_items else slug(name)) or moment.status
     return f"{FOLDER}/{moment.seq if seq is None else seq:012d}-{words}{_AFTER_FORCE if moment.unclean else '.json'}"
 
 
 Listed = Mapping[str, Version]
-"""Files of a bucket under the versions that they had when the checkpoint was written, at a stop. As long as a listing
-shows one of them, the file says nothing that the checkpoint does not know."""
+"""Files of a bucket with their versions at the time of the checkpoint. While a listing shows the same version, the file
+contains nothing that the checkpoint does not know."""
 
 
 def encode(
     moment: Moment, messages: dict[str, MessagesAt], listed: Listed = MappingProxyType({}), *, is_apart: bool = False
 ) -> bytes:
-    """`messages` by the agents' paths; an agent that is not in it has none. `is_apart`: results of large scopes stand
-    where they can be fetched by themselves."""
+    """`messages` by the agents' paths; an agent that is not in it has none. `is_apart`: results of large scopes go
+    where they can be fetched separately."""
     pack = _moment().pack
     assert pack is not None
     agents = {path: replace(agent, scopes=_lean(agent.scopes)) for path, agent in moment.agents.items()}
@@ -182,8 +182,7 @@ def _unpacked(file: Any) -> Moment:
 
 
 def _check(moment: Moment, messages: dict[str, MessagesAt]) -> None:
-    """ValueError for what no run leaves behind, whatever its hash says: it would only be found out in the middle of
-    one."""
+    """ValueError for what no run leaves behind, even with a right hash. Otherwise a run would fail over it later."""
     if "" not in moment.agents:
         raise ValueError("it says nothing of the run's own agent")
     above: set[str] = set()
@@ -214,8 +213,7 @@ def _check(moment: Moment, messages: dict[str, MessagesAt]) -> None:
 
 
 def _lean(scopes: dict[str, Scope]) -> dict[str, Scope]:
-    """Without the numbers of those calls whose records tell them, as `apart.fill` does: there may be tens of
-    thousands."""
+    """Without the numbers of calls whose records have them, as in `apart.fill`: there may be tens of thousands."""
     return {
         key: replace(scope, numbers={call: no for call, no in scope.numbers.items() if not scope.knows(call)})
         for key, scope in scopes.items()
@@ -233,7 +231,7 @@ def _refuse_newer(format: int) -> None:
 
 
 class Newest(NamedTuple):
-    """The newest good checkpoint, and what was wrong with those that are newer."""
+    """The newest good checkpoint, and the errors of newer ones."""
 
     moment: Moment | None
     messages: dict[str, MessagesAt]
@@ -243,7 +241,7 @@ class Newest(NamedTuple):
 
 
 def newest(store: Store, up_to: int = 10**12) -> Newest:
-    """Of record `up_to` or before."""
+    """The newest good one of record `up_to` or before."""
     complaints: list[str] = []
     for path in reversed(paths(store)):
         if position_of(path) > up_to:
@@ -271,8 +269,8 @@ def _load(store: Store, path: str) -> tuple[Moment, dict[str, MessagesAt], Liste
 
 
 def _begun(store: Store, path: str) -> tuple[Moment, dict[str, MessagesAt], Listed] | None:
-    """The same where reading is a request, without the results that stand apart: they are fetched when they are asked
-    for. None if none do."""
+    """The same where reading is a request, without the separate results, which are fetched when needed. None if there
+    are none."""
     size = _large(store, path)
     if not size:
         return None
@@ -294,12 +292,12 @@ def _begun(store: Store, path: str) -> tuple[Moment, dict[str, MessagesAt], List
 
 
 def _is_apart(store: Store) -> bool:
-    """Whether a file that is fetched later is certainly the one that its end was fetched of."""
+    """Whether a file that is fetched later is certainly the same file."""
     return store.abilities.remote and store.abilities.conditional_replace
 
 
 def _large(store: Store, path: str) -> int:
-    """The size of a file that is not worth fetching whole; else 0."""
+    """The size of a file that is too large to fetch whole; else 0."""
     if not _is_apart(store):
         return 0
     size = next((entry.size for entry in store.list(FOLDER) if entry.path == path), 0)
@@ -317,7 +315,7 @@ def is_large(store: Store) -> bool:
 
 
 def have_end(store: Store) -> None:
-    """Of the newest checkpoint, at hand for who reads it. Errors are for them to tell."""
+    """Fetch the end of the newest checkpoint in advance. Its reader reports errors."""
     for path in paths(store)[-1:]:
         with suppress(SatchelError, OSError):
             store.tail(path, _END)
@@ -334,7 +332,7 @@ def paths(store: Store) -> list[str]:
 
 
 def position_of(path: str) -> int:
-    """The record that a checkpoint stands at, by its name."""
+    """The record of a checkpoint, by its name."""
     match = _NAME.fullmatch(path)
     assert match, path
     return int(match[1])
@@ -353,8 +351,7 @@ def write(
 
 
 def _prune(store: Store, keep: Checkpoints) -> None:
-    """The newest stays in any case, and so does the newest from before a stop by force: a person may want to go back to
-    it, however many have come since."""
+    """The newest always stays. So does the newest before a forced stop, because a person may want to return to it."""
     known = paths(store)
     good = [path for path in known if not path.endswith(_AFTER_FORCE)]
     for path in known[: -keep.keep]:
@@ -365,6 +362,6 @@ def _prune(store: Store, keep: Checkpoints) -> None:
 
 
 def _age(store: Store, path: str) -> float:
-    """In seconds; as good as endless where the storage does not tell."""
+    """In seconds; nearly infinite where the storage does not tell."""
     at = store.trace(path).at
     return (datetime.now(UTC) - datetime.fromisoformat(at)).total_seconds() if at else math.inf

@@ -1,6 +1,7 @@
-"""Results of a large open scope that a checkpoint in a bucket has apart, and that are fetched when they are asked for.
+"""Results of a large open scope that a checkpoint in a bucket keeps separately, and that are fetched when needed.
 
-They stand first in its file. What an opening needs comes behind them, with a hash of its own, and is fetched alone.
+They come first in the file. The rest, which an opening needs, comes after them, with a hash of its own, and is fetched
+alone.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ from ..store import Store
 from .scope_state import Scope
 
 MANY = 1000
-"""A scope with more results has them apart."""
+"""A scope with more results keeps them separately."""
 
 AT_HAND = 8
-"""The newest stay where they are: the readable files show some of them."""
+"""So many of the newest stay with the scope: the readable files show some of them."""
 
 _DONE, _NUMBERS = Scope.__dict__["done"], Scope.__dict__["numbers"]
 _READ_LIMIT = 1 << 30
 
 
 class Results(Struct):
-    """Of one scope, oldest first."""
+    """The results of one scope, oldest first."""
 
     agent: str
     scope: str
@@ -37,7 +38,7 @@ class Results(Struct):
 
 
 class Head(Struct):
-    """What comes behind the results."""
+    """The part after the results."""
 
     scopes: list[tuple[str, str]]  # that have results apart, each with its agent
     at: int  # where it begins in the file
@@ -55,7 +56,7 @@ _file = decoder(_File)
 
 
 class Fetched:
-    """The results of one checkpoint, all of them fetched when those of one scope are asked for."""
+    """The results of one checkpoint. All are fetched when those of one scope are needed."""
 
     def __init__(self, store: Store, path: str, check: Callable[[bytes], None]):
         """`check` raises ValueError for bytes that are not the whole file."""
@@ -90,7 +91,7 @@ class Fetched:
 
 
 class ApartScope(Scope):
-    """A scope whose results are fetched when anybody first asks for them, or for the numbers of its calls."""
+    """A scope whose results, and the numbers of its calls, are fetched when they are first needed."""
 
     fetch: Callable[[], Iterable[StepCompleted]] | None = None
 
@@ -130,20 +131,20 @@ class ApartScope(Scope):
 
 
 def fill(scope: Scope) -> None:
-    """The numbers of the calls that records tell of."""
+    """The numbers of the calls from their records."""
     for records in (scope.done, scope.started):
         scope.numbers |= {key: record.no for key, record in records.items()}
     scope.numbers |= {key: promoted[0].no for key, promoted in scope.promoted.items() if promoted}
 
 
 def put_off(scope: Scope, fetch: Callable[[], Iterable[StepCompleted]]) -> ApartScope:
-    """The same scope, with what it has done at hand, and with what `fetch` returns once that is asked for."""
+    """The same scope; `fetch` returns its results when they are needed."""
     fields = {name: getattr(scope, name) for name in scope.__struct_fields__}
     return ApartScope(**fields, fetch=fetch)
 
 
 def taken_apart(agent: str, key: str, scope: Scope) -> tuple[Scope, Results | None]:
-    """What stays of a scope in its place, and the results that don't."""
+    """The scope without its separate results, and these results."""
     if len(scope.done) <= MANY:
         return scope, None
     done = list(scope.done.items())
@@ -152,7 +153,7 @@ def taken_apart(agent: str, key: str, scope: Scope) -> tuple[Scope, Results | No
 
 
 def encoded(results: list[Results], rest: bytes) -> bytes:
-    """`rest`, keys and values without braces, behind the results; without the end of the object."""
+    """The results, then `rest` (keys and values without braces), without the end of the object."""
     front = b'{"format":1,"results":%s,' % msgspec.json.encode(results)
     scopes = [(each.agent, each.scope) for each in results]
     head = Head(scopes, len(front), hashlib.sha256(rest).hexdigest())
@@ -160,8 +161,9 @@ def encoded(results: list[Results], rest: bytes) -> bytes:
 
 
 def behind_results(end: bytes, size: int, tail: int) -> tuple[bytes, Head] | None:
-    """Of the `end` of a file of `size` bytes, which ends with `tail` bytes of its hash: what comes behind the results,
-    without braces. None if nothing stands apart, or `end` does not hold all of it. ValueError if it is damaged."""
+    """From the `end` of a file of `size` bytes, of which the last `tail` bytes hold its hash: the part after the
+    results, without braces. None if there are no separate results, or `end` does not contain all of that part.
+    ValueError if it is damaged."""
     at = end.rfind(b',"head":')
     if at < 0:
         return None

@@ -1,8 +1,8 @@
-"""The difference of two JSON texts as a JSON Patch (RFC 6902), at the cost of what has changed.
+"""The difference of two JSON texts as a JSON Patch (RFC 6902), at a cost that depends on the size of the change.
 
-What both texts begin and end with is compared as bytes, and only the parts between are read. Both are as msgspec writes
-values: without spaces, equal values in equal words. So `1` is not `1.0`, and the order of keys counts: a key that has
-moved is removed and added, which puts it behind the others.
+The common beginning and end of both texts are compared as bytes, and only the parts between are parsed. Both texts are
+as msgspec writes them: without spaces, equal values as equal text. So `1` is not `1.0`, and the order of keys counts: a
+key that has moved is removed and added, which puts it after the others.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..journal.records import Patch
 from .json_patch import diff, escape, unmoved
 
 _LARGE = 1024
-"""Bytes from which it costs less to look at a value as bytes, and to remember where its parts begin."""
+"""From this size on it is cheaper to compare a value as bytes, and to remember where its parts begin."""
 
 _any = msgspec.json.Decoder()
 _value = msgspec.json.Decoder(Raw)
@@ -26,15 +26,15 @@ _object = msgspec.json.Decoder(dict[str, Raw])
 
 
 class Known:
-    """A JSON text that is to be compared with what it becomes, again and again. Where its parts begin is remembered, so
-    a change costs one look at all bytes and reading those that are new."""
+    """A JSON text that is compared with its next version again and again. It remembers where its parts begin, so a
+    change costs one comparison of all bytes, and parsing of the new ones."""
 
     def __init__(self, text: bytes):
         self.text = text
         self._parts: _Parts | None = None
 
     def change_to(self, text: bytes) -> Patch:
-        """The difference. From here on `text` is what is known."""
+        """The difference. From now on `text` is the known text."""
         old, parts = self.text, self._parts
         self.text, self._parts = text, None
         try:
@@ -48,7 +48,7 @@ class Known:
 
 
 class _Unusual(ValueError):
-    """Spaces, or a key that comes twice: nothing that msgspec has written of a dict of its own."""
+    """Spaces, or a repeated key: msgspec writes neither."""
 
 
 def _usual(text: bytes) -> bytes:
@@ -56,7 +56,7 @@ def _usual(text: bytes) -> bytes:
 
 
 class _Span(NamedTuple):
-    """From where to where one value is in its text."""
+    """Start and end of one value in its text."""
 
     begin: int
     end: int
@@ -84,7 +84,7 @@ class _Parts:
     def replace(
         self, middle: _Middle, keys: list[str], starts: list[int], longer: int, inner: dict[int, _Parts]
     ) -> None:  # fmt: skip
-        """From here on these are the parts in the middle, and the whole is `longer`."""
+        """Replace the parts in the middle. The whole text is then `longer`."""
         first, last = middle.first, middle.last
         more = first + len(starts) - last
         self.starts[first:] = starts + [start + longer for start in self.starts[last:]]
@@ -103,12 +103,12 @@ def _split(text: bytes) -> tuple[list[str], list[int]]:
 
 
 def _head(key: str) -> bytes:
-    """What is before the value in a part of an object."""
+    """The part of an object before its value."""
     return msgspec.json.encode(key) + b":"
 
 
 def _starts(sizes: list[int], begin: int, end: int) -> list[int]:
-    """Where parts of these sizes begin, of which the last is to end at `end`."""
+    """The starts of parts of these sizes; the last must end at `end`."""
     starts = []
     for size in sizes:
         starts.append(begin)
@@ -120,7 +120,7 @@ def _starts(sizes: list[int], begin: int, end: int) -> list[int]:
 
 class _Middle(NamedTuple):
     """What two lists or objects do not share at their ends: parts `first` to `last` of the old one, and the bytes from
-    `begin` to `end` of the new one, by its beginning."""
+    `begin` to `end` of the new one."""
 
     first: int
     last: int
@@ -137,12 +137,12 @@ class _Comparing:
         self._at_start, self._at_end = self._find_start(*self._whole), self._find_end(*self._whole)
 
     def compare(self, parts: _Parts | None) -> _Parts | None:
-        """Compare the two texts, as `value` does."""
+        """Compare the two texts, like `value`."""
         return self.value("", *self._whole, parts)
 
     def value(self, path: str, old: _Span, new: _Span, parts: _Parts | None) -> _Parts | None:
-        """Compare two values. `parts` is what is known of the old one, and is used up. Returns what is known of the
-        parts of the new one. An error if that is no value after all."""
+        """Compare two values. `parts` are the known parts of the old one, and are used up. Returns the known parts of
+        the new one. An error if that is no value."""
         if self._is_equal(old, new):
             return parts
         if old.size < _LARGE and new.size < _LARGE:
@@ -176,7 +176,7 @@ class _Comparing:
     def _list(
         self, path: str, old: _Span, new: _Span, parts: _Parts, middle: _Middle, sizes: list[int] | None
     ) -> None:  # fmt: skip
-        """Of what differs pairs are compared, and the rest is added or removed."""
+        """Compare the different elements in pairs, and add or remove the rest."""
         first, last, begin, end = middle
         if sizes is None:
             _, sizes = _split(b"[%b]" % self.new[new.begin + begin : new.begin + end])
@@ -198,7 +198,7 @@ class _Comparing:
     def _object(
         self, path: str, old: _Span, new: _Span, parts: _Parts, middle: _Middle, sizes: list[int] | None
     ) -> None:  # fmt: skip
-        """Keys that are in the same order in both stay; from the first of the others on all are added behind them."""
+        """Keys in the same order in both stay. From the first other key on, all are added after them."""
         first, last, begin, end = middle
         keys = parts.keys[first:last]
         if sizes is None:
@@ -225,9 +225,9 @@ class _Comparing:
         parts.replace(middle, keys, starts, new.size - old.size, inner)
 
     def _guess(self, parts: _Parts, middle: _Middle, new: _Span) -> list[int] | None:
-        """The sizes of the new parts, if they are likely to be the old ones, of which one is longer or shorter. So a
-        large part that has changed need not be read as a whole. Whether it is so shows as they are compared: what is
-        made of values alone can be made of them in one way."""
+        """The sizes of the new parts, if they are probably the old ones with one longer or shorter part. So a large
+        changed part need not be parsed as a whole. The comparison checks the guess: a text of values can be divided
+        into values in only one way."""
         first, last, begin, end = middle
         count = last - first
         if not count or end - begin < _LARGE or (count > 1 and not parts.keys):
@@ -248,8 +248,8 @@ class _Comparing:
         return [*sizes[:left], end - begin, *sizes[left + 1 :]]
 
     def _middle(self, parts: _Parts, old: _Span, new: _Span) -> _Middle:
-        """Leave out the parts that both begin with and those that both end with. A part is one of them if it is among
-        the bytes that are equal, and so is what is around it."""
+        """Omit the common parts at the beginning and the end. A part is common if its bytes, and those around it, are
+        equal."""
         starts, count, more = parts.starts, len(parts.starts) - 1, new.size - old.size
         first = bisect_right(starts, self._equal_at_start(old, new) + 1, 1) - 1
         if first and self.new[new.begin + starts[first] - 1] not in b",]}":
@@ -262,7 +262,7 @@ class _Comparing:
         return _Middle(first, last, begin, (starts[last] + more if last < count else new.size) - 1)
 
     def _equal_at_start(self, old: _Span, new: _Span) -> int:
-        """How many bytes both begin with. Where the texts as a whole differ first is known."""
+        """How many bytes are equal at the beginning. The first difference of the whole texts is known."""
         if old.begin == new.begin <= self._at_start:
             return min(self._at_start - old.begin, old.size, new.size)
         return self._find_start(old, new)
@@ -274,7 +274,7 @@ class _Comparing:
         return self._find_end(old, new)
 
     def _find_start(self, old: _Span, new: _Span) -> int:
-        """Halves are compared, so each byte about once."""
+        """Compares halves, so each byte about once."""
         low, high = 0, min(old.size, new.size)
         while low < high:
             middle = (low + high + 1) // 2

@@ -1,4 +1,4 @@
-"""Earlier moments of a run, made again from a checkpoint and the journal: what a file was written from."""
+"""Earlier moments of a run, made again from a checkpoint and the journal: the moment that a file was written from."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class History:
         self._known: dict[int, Moment | None] = {now.seq: now}
 
     def at(self, seq: int) -> Moment | None:
-        """The moment of record `seq`; None if what it would be made of is gone. Not to be changed."""
+        """The moment of record `seq`; None if its sources are gone. Do not change it."""
         if seq not in self._known:
             self._known[seq] = self._make(seq) if seq < self._now.seq else None
         return self._known[seq]

@@ -1,6 +1,6 @@
-"""Three-way merge of JSON values: `data` as it was written out, as the run has it now, as a person's file has it.
+"""Three-way merge of JSON values: the base as it was written, the run's version, and the file of a person.
 
-Pure. What is returned may share parts with what was given; nothing that was given is changed.
+Pure. The result may share parts with the arguments, which are not changed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Side = Literal["ours", "theirs"]
 
 
 class Absent(Enum):
-    """The type of ABSENT: an enum, so that it is one object in every process and to every type checker."""
+    """The type of ABSENT: an enum, so that it is one object in every process and for every type checker."""
 
     ABSENT = "nothing"
 
@@ -26,11 +26,12 @@ class Absent(Enum):
 
 
 ABSENT: Final = Absent.ABSENT
-"""No value at all; null is one."""
+"""No value at all. null is a value."""
 
 
 class Conflict(Struct, frozen=True):
-    """A value that can't be merged: both sides changed it, or it is gone and no base tells whether on purpose.
+    """A value that can't be merged: both sides changed it, or it is gone and there is no base that tells whether that
+    was on purpose.
 
     `str()` is one line for people.
     """
@@ -52,22 +53,22 @@ class Conflict(Struct, frozen=True):
 
 
 class Merged(NamedTuple):
-    """`value` has ours wherever there is a conflict."""
+    """`value` has our version wherever there is a conflict."""
 
     value: Any
     conflicts: tuple[Conflict, ...]
 
 
 def merge(base: Any, ours: Any, theirs: Any, *, place: str = "data", prefer: Side | None = None) -> Merged:
-    """What is said by `theirs`, a file that was made from `base`, joined with what the run has made of it since.
+    """Join the edits in `theirs`, a file made from `base`, with what the run has changed since.
 
     Mappings are merged key by key, in the order of theirs. Lists that both only appended to are joined, unless ours
-    has what theirs appended already: the same edit may come twice, after a crash.
+    already has what theirs appended: after a crash the same edit may come twice.
 
-    Without a base (ABSENT) theirs is taken, but for what it lacks: a key, an element of a list, or all of a text, a
-    list or a mapping that is not empty. Whether that was removed or never known can't be told, so it is a conflict.
+    Without a base (ABSENT) theirs is taken, except for what it lacks: a key, an element of a list, or all of a text,
+    list or mapping that is not empty. It is unknown whether that was removed on purpose, so it is a conflict.
 
-    `prefer` settles conflicts, so that there are none.
+    `prefer` resolves all conflicts.
     """
     merging = _Merging(prefer)
     value = merging.adopt(place, ours, theirs) if base is ABSENT else merging.merge(place, base, ours, theirs)
@@ -121,13 +122,13 @@ class _Merging:
 
 
 def below(place: str, key: str) -> str:
-    """The name of a key's place: `data.a`, `data["a.txt"]`."""
+    """The place of a key: `data.a`, `data["a.txt"]`."""
     name = dotted((key,))
     return f"{place}{name}" if name.startswith("[") else f"{place}.{name}"
 
 
 def _extends(base: Any, value: Any) -> bool:
-    """Whether `value` is the list `base`, with or without more at its end."""
+    """Whether `value` is the list `base`, possibly with more at its end."""
     return type(base) is list and type(value) is list and same(base, value[: len(base)])
 
 
@@ -137,7 +138,7 @@ def _holds(values: list[Any], run: list[Any]) -> bool:
 
 
 def _lacks(theirs: Any, ours: Any) -> bool:
-    """Whether something that is in `ours` is not in `theirs`. A number or a shorter text is only another value."""
+    """Whether `theirs` lacks something of `ours`. A number or a shorter text is only another value."""
     if ours is ABSENT:
         return False
     if theirs is ABSENT:

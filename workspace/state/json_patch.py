@@ -1,6 +1,6 @@
 """JSON Patch (RFC 6902), as far as commits need it: the difference of two values, and its application.
 
-Only add, remove and replace are made. Values are JSON: dict, list, str, int, float, bool, None.
+Only add, remove and replace. Values are JSON: dict, list, str, int, float, bool, None.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ _INDEX = re.compile("0|[1-9][0-9]{0,9}")
 
 
 def diff(old: Any, new: Any, *, ordered: bool = False, path: str = "") -> Patch:
-    """A patch that turns `old` into `new`, no larger than what changed. Empty if they are equal. `path`: of the place
-    that they have.
+    """A patch that turns `old` into `new`, no larger than the change. Empty if they are equal. `path`: their place.
 
-    The order of keys counts only if it is to be `ordered`. Then a key that has moved is removed and added, which puts
-    it behind the others.
+    The order of keys counts only if `ordered`. Then a key that has moved is removed and added, which puts it after the
+    others.
     """
     patch: Patch = []
     _diff(path, old, new, patch, ordered)
@@ -44,8 +43,8 @@ def _diff(path: str, old: Any, new: Any, patch: Patch, ordered: bool) -> None:
 
 
 def unmoved(old: Iterable[str], new: Iterable[str]) -> dict[str, int]:
-    """The first keys of `new`, as far as `old` has them in the same order, with their places in `old`. What is added
-    comes behind all that stay."""
+    """The first keys of `new` that `old` has in the same order, with their places in `old`. Added keys come after all
+    that stay."""
     stay: dict[str, int] = {}
     rest = iter(enumerate(old))
     for key in new:
@@ -57,7 +56,7 @@ def unmoved(old: Iterable[str], new: Iterable[str]) -> dict[str, int]:
 
 
 def _diff_lists(path: str, old: list[Any], new: list[Any], patch: Patch, ordered: bool) -> None:
-    """What the two share at both ends stays; of the middle, pairs are compared and the rest is added or removed."""
+    """The common ends stay. In the middle, pairs are compared and the rest is added or removed."""
     shortest = min(len(old), len(new))
     start = 0
     while start < shortest and same(old[start], new[start], ordered=ordered):
@@ -77,7 +76,7 @@ def _diff_lists(path: str, old: list[Any], new: list[Any], patch: Patch, ordered
 
 
 def same(old: Any, new: Any, *, ordered: bool = False) -> bool:
-    """Equal as JSON: True is not 1, and 1 is not 1.0, at any depth. `ordered`: and with the keys in the same order."""
+    """Equal as JSON: True is not 1, and 1 is not 1.0, at any depth. `ordered`: also with the keys in the same order."""
     if type(old) is not type(new):
         return False
     if type(old) is dict:
@@ -93,9 +92,9 @@ def same(old: Any, new: Any, *, ordered: bool = False) -> bool:
 
 
 def apply(value: Any, patch: Patch) -> Any:
-    """`value` with the patch applied. `value` itself stays as it is; what the patch does not change they share.
+    """`value` with the patch applied. `value` is not changed; both share the unchanged parts.
 
-    KeyError, IndexError, ValueError or TypeError if the patch was not made for this value.
+    KeyError, IndexError, ValueError or TypeError if the patch does not fit this value.
     """
     copied: dict[int, Any] = {}
     for change in patch:

@@ -1,8 +1,8 @@
-"""Turns structs into ones that JSON can hold, and back, as their types say: a new field needs no line here.
+"""Convert structs into ones that JSON can hold, and back, according to their types: a new field needs no line here.
 
-msgspec reads and writes almost every type by itself. It can't take a dict whose keys are calls: that becomes a list, of
-the records if each knows its call, else of pairs. A set is written in order. Other types are told in `own`. A struct
-that holds any of these is written as a struct made here, with the same names and defaults.
+msgspec handles almost every type itself. It can't write a dict whose keys are calls. That becomes a list: of the
+records if each knows its call, else of pairs. A set is written in order. `own` lists other types. A struct that
+contains any of these is written as a struct made here, with the same names and defaults.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 _UNKEPT = "it is not kept"
 
 Unkept = Annotated[T, _UNKEPT]
-"""A field of this type is left out, and has its default when it is read."""
+"""A field of this type is omitted, and has its default when it is read."""
 
 
 class Shape(NamedTuple):
@@ -82,7 +82,7 @@ def _struct(kind: type[Struct], own: Own) -> Shape:
 
 
 def _remade(into: type[Struct], changes: Mapping[str, Callable[[Any], Any] | None]) -> Callable[[Any], Any]:
-    """Makes an `into` of the fields of another struct, each after its change."""
+    """Makes an `into` of the fields of another struct, each converted."""
     names = [*changes]
     needed = [(name, change) for name, change in changes.items() if change is not None]
 

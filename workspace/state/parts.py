@@ -1,4 +1,4 @@
-"""What a moment (run_state.py) is made of, besides its agents and its questions."""
+"""The parts of a moment (run_state.py), except its agents and questions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Usage(Struct):
 
 
 class Pause(Struct, omit_defaults=True):
-    """A pause that was asked for, and is in force once `paused_at` is set."""
+    """A requested pause; it is in force once `paused_at` is set."""
 
     reason: str
     by: str
@@ -37,12 +37,12 @@ class Pause(Struct, omit_defaults=True):
 
     @property
     def request(self) -> PauseRequested:
-        """The wish that it began with."""
+        """The request that it began with."""
         return PauseRequested(reason=self.reason, by=self.by, mode=self.mode, resume=self.resume, until=self.until)
 
 
 class TaskFile(Struct, frozen=True):
-    """The file of a task that needs nothing more, and the folder below inbox/ that it belongs into."""
+    """The file of a finished task, and its folder below inbox/."""
 
     file: str
     sha256: str
@@ -50,7 +50,7 @@ class TaskFile(Struct, frozen=True):
 
 
 class Fired(Struct, frozen=True, omit_defaults=True):
-    """A time of a schedule whose task was taken, or settled by an agent that has completed without opening its inbox.
+    """A time of a schedule whose task was taken, or settled because the agent completed without opening its inbox.
     Times are UTC, ISO 8601."""
 
     due: str
@@ -59,4 +59,4 @@ class Fired(Struct, frozen=True, omit_defaults=True):
 
 
 FIRED = 128
-"""So many firings of each schedule are remembered: more than are made up for at once."""
+"""How many times of each schedule are remembered: more than are made up for at once."""

@@ -1,6 +1,6 @@
-"""The questions to people, as a moment knows them: which are open, and what the newest answers were.
+"""The questions to people in a moment: the open ones, and the newest answers.
 
-Pure, like the moment they belong to (run_state.py).
+Pure, like the moment that contains them (run_state.py).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..journal.records import ApprovalAnswered, ApprovalAsked, Doubt, Key, OfCal
 
 
 class Answered(Struct, frozen=True, omit_defaults=True):
-    """What was answered to a question, by whom and when: what its file shows from then on."""
+    """The answer to a question, by whom and when: its file shows it from then on."""
 
     decision: Raw  # JSON; of a doubt one of its `verdicts`
     by: str
@@ -24,19 +24,19 @@ class Answered(Struct, frozen=True, omit_defaults=True):
 
 
 class Verdict(NamedTuple):
-    """What an answer to a doubt means: a `Resolved` without the rest."""
+    """The meaning of an answer to a doubt: a `Resolved` without the rest."""
 
     outcome: Literal["done", "not_done", "new"]
     other: Key | None = None
 
 
 DONE, REDO, NEW = "done", "redo", "new"
-"""What can be said of an effect in doubt."""
+"""The possible answers about an effect in doubt."""
 
 
 def verdicts(doubt: Doubt, numbers: Mapping[Key, int]) -> dict[str, Verdict]:
-    """The answers to a doubt, and what each means. `numbers`: those of the calls of its scope. Of several earlier calls
-    an answer names one, by its number."""
+    """The possible answers to a doubt, with their meaning. `numbers`: those of the calls of its scope. With several
+    earlier calls an answer names one by its number."""
     if doubt.why != "unclaimed":
         return {DONE: Verdict("done"), REDO: Verdict("not_done")}
     named = {f"-{numbers.get(key, 0)}" if len(doubt.others) > 1 else "": key for key in doubt.others}
@@ -48,7 +48,7 @@ def verdicts(doubt: Doubt, numbers: Mapping[Key, int]) -> dict[str, Verdict]:
 
 
 def decision_of(doubt: Doubt, record: Resolved, numbers: Mapping[Key, int]) -> Raw:
-    """What was said, as JSON."""
+    """The answer as JSON."""
     for said, meant in verdicts(doubt, numbers).items():
         if meant.outcome == record.outcome and record.other in (None, meant.other):
             return Raw(f'"{said}"'.encode())
@@ -56,7 +56,7 @@ def decision_of(doubt: Doubt, record: Resolved, numbers: Mapping[Key, int]) -> R
 
 
 _ANSWERS = 200
-"""So many answers are remembered here for their files; what they led to is remembered with the scopes, for ever."""
+"""How many answers are remembered here for their files. Their results are remembered with the scopes, for ever."""
 
 
 class Questions(Struct, kw_only=True):
@@ -70,7 +70,7 @@ class Questions(Struct, kw_only=True):
     answered: dict[str, Answered] = {}  # the newest, by the ids of their questions
 
     def ask_doubt(self, record: Doubt, at: str) -> None:
-        """An older question about an unclaimed call of the effect is over: that call was not made again."""
+        """An older question about an unclaimed call of the effect is over, because that call was not made again."""
         for old in list(self.doubts.values()):
             if _place(old) == _place(record) and old.why == record.why == "unclaimed":
                 del self.doubts[old.id]
@@ -91,42 +91,42 @@ class Questions(Struct, kw_only=True):
         } | {id: at}  # fmt: skip
 
     def remember(self, record: ApprovalAnswered | Resolved, decision: Raw, at: str) -> None:
-        """The answer to a question that is not open any more."""
+        """The answer to a question that is no longer open."""
         self.answered[record.id] = Answered(decision=decision, by=record.by, at=at, note=record.note, how=record.how)
         for old in list(self.answered)[:-_ANSWERS]:
             del self.answered[old]
 
-    # Questions whose answer nobody waits for any more
+    # Questions that no call waits for any more
 
     def forget_below(self, agent: str) -> None:
-        """It, and those below it, have come to their end without the answer."""
+        """The agent and those below it have ended without the answer."""
         for id, asked in list(self.approvals.items()):
             if f"{asked.agent}/".startswith(f"{agent}/"):
                 del self.approvals[id]
 
     def forget_in(self, agent: str, scope: str) -> None:
-        """The scope has come to its end without the answer, and without the call that a doubt is about."""
+        """The scope has ended without the answer, and without the call that a doubt is about."""
         for questions in (self.doubts, self.approvals):
             for id, asked in list(questions.items()):
                 if (asked.agent, asked.scope) == (agent, scope):
                     del questions[id]
 
     def forget_call(self, agent: str, scope: str, key: Key) -> None:
-        """A person has said what is to be of this call, so it isn't in doubt."""
+        """A person has decided about this call, so it is not in doubt."""
         for doubt in list(self.doubts.values()):
             if (doubt.agent, doubt.scope) == (agent, scope) and key in (doubt.key, *doubt.others):
                 del self.doubts[doubt.id]
 
     def forget_ended(self, agent: str, scopes: Container[str]) -> None:
-        """Where a person has ended a scope, there is no call to answer; one done again comes to ask by itself. The
-        scopes that have not ended are `scopes`."""
+        """Where a person has ended a scope, there is no call to answer; one that is done again asks by itself. `scopes`
+        are those that have not ended."""
         for questions in (self.doubts, self.approvals):
             for id, question in list(questions.items()):
                 if question.agent == agent and question.scope not in scopes:
                     del questions[id]
 
     def forget_gone_on(self, record: OfCall) -> None:
-        """This call goes on, so no question about it is open any more."""
+        """This call continues, so its question is over."""
         for doubt in list(self.doubts.values()):
             if (doubt.agent, doubt.scope, doubt.key) == (record.agent, record.scope, record.key):
                 del self.doubts[doubt.id]
@@ -137,6 +137,6 @@ def _place(doubt: Doubt) -> tuple[str, str, str]:
 
 
 def _number(id: str) -> int:
-    """Of a question: they count up, and a number that a file still has is passed over."""
+    """The number of a question. Numbers count up, and a number that a file still has is skipped."""
     digits = id[1:]
     return int(digits) if digits.isdecimal() and len(digits) < 10 else 0

@@ -1,8 +1,8 @@
 """The whole state of a run at one position of the journal, and how each record changes it.
 
 Pure: no I/O, no clock. The same records in the same order give the same moment, on every machine and in every later
-version. Each agent of the tree has a part of its own (agent_state.py). A checkpoint is a moment written down
-(checkpoint.py); the readable files are views of one (views/projection.py).
+version. Each agent of the tree has its own part (agent_state.py). A checkpoint is a stored moment (checkpoint.py); the
+readable files are views of one (views/projection.py).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ from .questions import Questions, decision_of
 
 
 class Moment(Questions, kw_only=True):
-    """Everything the journal says up to and including record `seq`."""
+    """Everything that the journal says up to and including record `seq`."""
 
     run_id: str
     run_nonce: str = ""  # what the keys of effects are derived from; empty: from `run_id`
@@ -84,7 +84,7 @@ class Moment(Questions, kw_only=True):
     usage: Usage = field(default_factory=Usage)
     pause: Pause | None = None  # asked for, or in force
     lifted: str = ""  # `requested_at` of the last pause that is over
-    instructions: str = ""  # what a person has said when it was over
+    instructions: str = ""  # a person's instructions when it was over
     resumed_at: str = ""  # when it was over, as long as the run has not come to an orderly stop since
     unclean: bool = False  # the last stop was forced, or an emergency, and nothing was checked since
     tasks: dict[str, TaskTaken] = field(default_factory=dict)  # taken from the inbox and not done
@@ -104,17 +104,17 @@ class Moment(Questions, kw_only=True):
 
     @property
     def is_new(self) -> bool:
-        """No process has opened it yet. In a bucket one may have put up its fence, and died."""
+        """No process has opened it yet. In a bucket one may have written its fence and died."""
         return not self.opened_at and (not self.seq or bool(self.opening))
 
     @property
     def is_finished(self) -> bool:
-        """It has completed, and nothing has been changed since that leaves something to do."""
+        """It has completed, and no later change leaves something to do."""
         return self.status == "completed" and all(agent.is_finished for agent in self.agents.values())
 
     @property
     def outputs(self) -> dict[str, Output]:
-        """What the agents have made, by path in the workspace."""
+        """The agents' outputs, by path in the workspace."""
         return {
             f"{agent.folder}outputs/{name}": output
             for agent in self.agents.values()
@@ -126,7 +126,7 @@ class Moment(Questions, kw_only=True):
         return [agent for agent in self.agents.values() if agent.path and agent.path.rpartition("/")[0] == path]
 
     def apply(self, lines: Iterable[Line]) -> None:
-        """Go on to the position of the last of `lines`. Damaged if a record does not fit what went before."""
+        """Move on to the position of the last of `lines`. Damaged if a record does not fit the earlier ones."""
         for line in lines:
             try:
                 self.add(line)
@@ -138,8 +138,8 @@ class Moment(Questions, kw_only=True):
                 ) from error  # fmt: skip
 
     def add(self, line: Line) -> None:
-        """Go on to the position of `line`. DoesNotFit, and nothing is changed, if its record does not fit what went
-        before."""
+        """Move on to the position of `line`. DoesNotFit, with nothing changed, if its record does not fit the earlier
+        ones."""
         try:
             self._check_follows(line)
             _APPLY[type(line.record)](self, line, line.record)
@@ -153,7 +153,7 @@ class Moment(Questions, kw_only=True):
         self.opening = line.opening or self.opening
 
     def _check_follows(self, line: Line) -> None:
-        """ValueError if it is of another process without the record that says when that began."""
+        """ValueError if it comes from another process and no record says when that process began."""
         if isinstance(line.record, Opened | Fenced):
             if line.epoch < self.epoch:
                 raise ValueError(f"it is of epoch {line.epoch}, and epoch {self.epoch} came before it")
@@ -186,7 +186,7 @@ class Moment(Questions, kw_only=True):
         self.clean = True
         self.tasks_done.clear()
         if record.status in ("completed", "cancelled"):
-            self.approvals.clear()  # nobody waits for an answer any more
+            self.approvals.clear()  # no call waits for an answer any more
             self.untaken = record.untaken
         if record.status == "cancelled":
             self.root.cancelled()
@@ -200,7 +200,7 @@ class Moment(Questions, kw_only=True):
                 self.lifted, self.pause = self.pause.requested_at, None
 
     def _seconds(self, until: str) -> float:
-        """Of the processes so far, if the one that has it ends now."""
+        """Seconds of the processes so far, if the current one ends now."""
         if not self.opened_at:
             return self.usage.seconds
         began, ended = datetime.fromisoformat(self.opened_at), datetime.fromisoformat(until)
@@ -249,8 +249,8 @@ class Moment(Questions, kw_only=True):
     # Work that arrives from outside, and what everything costs
 
     def _task_taken(self, line: Line, record: TaskTaken) -> None:
-        """A process that takes a task, or opens or closes the workspace, has put the files of finished tasks away.
-        So they need not be remembered longer, and an equal file that comes later is a new task."""
+        """A process that takes a task, or opens or closes the workspace, has put the files of finished tasks away. So
+        they need not be remembered longer, and an equal file that comes later is a new task."""
         is_firing = record.id not in self.tasks and record.kind == "schedule"
         if is_firing:
             datetime.fromisoformat(record.due)  # a ValueError: the record does not fit
@@ -338,7 +338,7 @@ class Moment(Questions, kw_only=True):
 
 
 def scope_of_task(id: str) -> str:
-    """The scope in which a task of the inbox is done, if it has one of its own."""
+    """The scope of a task of the inbox, if it has its own."""
     return f"_inbox-{id}"
 
 

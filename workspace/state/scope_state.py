@@ -1,4 +1,4 @@
-"""What the journal says of one scope of an agent: of an open one, and of one that has ended."""
+"""What the journal says about one scope of an agent, open or ended."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .packing import Unkept
 
 
 class Kept(Struct, frozen=True, omit_defaults=True):
-    """A result: JSON, or the name of the blob that holds it. Of a scope also how many steps it took."""
+    """A result: JSON, or the name of its blob. For a scope, also the number of its steps."""
 
     result: Raw = NOTHING
     blob: str = ""
@@ -31,7 +31,7 @@ class Kept(Struct, frozen=True, omit_defaults=True):
 
 
 class Answer(Struct, frozen=True, omit_defaults=True):
-    """A person's word on a call that an earlier attempt may have made with other arguments."""
+    """A person's answer about a call that an earlier attempt may have made with other arguments."""
 
     call: str  # its arguments, for people
     outcome: Literal["done", "not_done", "new"]
@@ -60,21 +60,21 @@ class Scope(Struct, omit_defaults=True):
     spent: dict[str, int] = {}  # how often what was spent outside its steps, as `Spent.kind` tells it
 
     def knows(self, key: Key) -> bool:
-        """Whether there is a record of this call that counts."""
+        """Whether there is a valid record of this call."""
         return key in self.done or key in self.started or key in self.promoted
 
     def newest(self, most: int) -> Iterator[StepCompleted]:
-        """The results that came last, newest first."""
+        """The last results, newest first."""
         return islice(reversed(self.done.values()), most)
 
     def run_again(self, calls: Iterable[Key]) -> None:
-        """What these have raised is not raised again."""
+        """The exceptions of these calls are not raised again."""
         for key in calls:
             self.failed.pop(key, None)
 
     def take_answer(self, key: Key) -> None:
-        """The call that a person was asked about is made, so the earlier call it is the same as is settled. Not before:
-        another call in its place is to be asked about, too."""
+        """The call that a person was asked about is made, so the earlier call that is the same action is resolved. Not
+        earlier: another call in its place must be asked about, too."""
         answer = self.answers.pop(key, None)
         if answer is None or answer.other is None:
             return
@@ -84,7 +84,7 @@ class Scope(Struct, omit_defaults=True):
 
 
 class Past(Struct, omit_defaults=True):
-    """What stays of a scope that has ended, in case a person wants it done again: its effects, which are not."""
+    """What is kept of an ended scope, in case a person wants it done again: its effects, which are not repeated."""
 
     title: str
     last_number: int
@@ -95,7 +95,7 @@ class Past(Struct, omit_defaults=True):
 
 
 def answer_of(scope: Scope, doubt: Doubt, record: Resolved) -> Answer:
-    """`done` without a result means: what the earlier call returned."""
+    """`done` without a result means the result of the earlier call."""
     if record.outcome == "new":
         return Answer(doubt.call, "new")
     other = record.other or (doubt.others[0] if len(doubt.others) == 1 else None)

@@ -1,4 +1,4 @@
-"""What is put right in a workspace when its process was killed."""
+"""Repair a workspace after its process was killed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PATIENCE = 2.0  # seconds until the lock of a process that was killed must be f
 
 
 class Left(NamedTuple):
-    """How the workspace is left. `was_closed`: by the process itself, which has said so, too."""
+    """The state of the workspace afterwards. `was_closed`: the process itself has closed it, and has said so."""
 
     status: Status = "paused"
     was_closed: bool = False
@@ -31,8 +31,8 @@ class Left(NamedTuple):
 
 
 def after_kill(store: Store, request: PauseRequested, waited: float, since: datetime) -> Left:
-    """Bring the files to one moment after a forced stop, and let them say what it was. `request` is the pause that the
-    process may not have come to record, `waited` how many seconds it had for it, `since` when it was started."""
+    """Bring the files to one moment after a forced stop, and record what it was. `request` is the pause that the
+    process may not have recorded, `waited` how many seconds it had for it, `since` when it was started."""
 
     def put_right() -> Left:
         moment = look(store).moment
@@ -50,8 +50,8 @@ def after_kill(store: Store, request: PauseRequested, waited: float, since: date
 
 
 def after_crashes(store: Store, why: str) -> SatchelError | OSError | None:
-    """Let the workspace say that its run is not started again, and why. Returns what prevented that. A run that was
-    paused, and died before it had opened the workspace, stays paused."""
+    """Record that the run is not started again, and why. Returns what prevented that. A run that was paused, and died
+    before it had opened the workspace, stays paused."""
 
     def put_right() -> None:
         moment = look(store).moment
@@ -71,7 +71,7 @@ def after_crashes(store: Store, why: str) -> SatchelError | OSError | None:
 
 
 def _once_it_is_free(store: Store, put_right: Callable[[], T]) -> T:
-    """What this returns, tried again while the lock of the process that has died is still held."""
+    """The result of this function, tried again while the lock of the dead process is still held."""
     give_up = time.monotonic() + _PATIENCE
     while True:
         try:
@@ -84,9 +84,9 @@ def _once_it_is_free(store: Store, put_right: Callable[[], T]) -> T:
 
 
 def stop_wanted(store: Store, since: datetime) -> PauseRequested | None:
-    """The stop that is wanted of a run whose process, started at `since`, has just died; None if it may be started
-    again. A pause.yaml that can't be understood is a plain pause, and so is one of a workspace that can't be looked at.
-    A pause that was over when the process was started does not come back because the process died before it said so."""
+    """The requested stop of a run whose process, started at `since`, has just died; None if it may be started again. A
+    pause.yaml that can't be understood is a plain pause, and so is one of a workspace that can't be read. A pause that
+    was over when the process was started does not come back because the process died before it could record that."""
     file = pause_wish.seen(store)
     try:
         wanted = pausing.wish(store, look(store).moment)
@@ -103,8 +103,8 @@ def stop_wanted(store: Store, since: datetime) -> PauseRequested | None:
 
 
 def after_stop(store: Store) -> None:
-    """Let the files of a run that was stopped in an emergency say so. Nothing runs it any more. What is in the way is
-    left to the next start: that the run stays stopped is durable already."""
+    """Record the emergency stop in the files of a run that no process runs any more. If that is not possible, the next
+    start does it; the stop itself is already durable."""
     with suppress(SatchelError, OSError):
         seen = look(store)
         if seen.moment.is_new:
@@ -145,7 +145,7 @@ def _describe(workspace: Workspace, request: PauseRequested, waited: float) -> N
 
 
 def _under_way(moment: Moment) -> tuple[str, ...]:
-    """What of it is on record, in words: effects that may have happened, and the scopes that were cut off."""
+    """What was running according to the record, in words: effects that may have happened, and cut-off scopes."""
     found = []
     for path, agent in moment.agents.items():
         of = f" of {path}" if path else ""

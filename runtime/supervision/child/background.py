@@ -1,4 +1,4 @@
-"""Starts a supervisor that outlives the terminal, and waits until its run is at work or over; and where its log is."""
+"""Start a supervisor that outlives the terminal, and wait until its run is active or over; and the place of its log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TOLD = 20  # lines
 
 
 class Background(Struct, frozen=True):
-    """What became of it. `code` is None while it runs."""
+    """The outcome. `code` is None while it runs."""
 
     pid: int
     log: str
@@ -60,7 +60,7 @@ def detach(store: Store, words: list[str]) -> Background:
 
 
 def log_of(store: Store) -> str:
-    """In the workspace; of one in a bucket on this machine, where the person who reads it is."""
+    """In the workspace. For a workspace in a bucket on this machine, where its reader is."""
     if not store.abilities.remote:
         return os.path.join(store.url, LOG)
     state = os.environ.get("XDG_STATE_HOME", "")
@@ -88,8 +88,8 @@ def open_log(store: Store) -> IO[bytes]:
 
 
 def bound_log(store: Store) -> None:
-    """If the workspace's log has outgrown its limit, keep its end as `run.log.old` and let it begin again. Its writers
-    need not know: they append. Not guaranteed: a line that is written at this very moment may be lost."""
+    """If the workspace's log is larger than its limit, keep its end as `run.log.old` and start it again. Its writers
+    append, so they need not know. Not guaranteed: a line that is written at this moment may be lost."""
     path = log_of(store)
     try:
         fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""Starts one child process, hears how it ended, and tells it to stop."""
+"""Start one child process, learn how it ended, and tell it to stop."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from ..emergency import processes
 from .signals import ASKED
 
 EXIT_CODES = {"completed": 0, "failed": 1, "paused": 3, "waiting": 4, "sleeping": 5, "cancelled": 7}
-"""By how the run has ended. 2: it was refused. 6: another process has it."""
+"""The exit code for each status of a run. 2: it was refused. 6: another process has it."""
 
 _IMPORTS = 60.0
-"""Seconds that a child may take to import its agent before it is expected to be heard."""
+"""Seconds that a child may take to import its agent before it must report."""
 
 FORCE_AFTER = 5.0
-"""Seconds that a child gets beyond its drain timeout: it forces by itself, if its loop lives."""
+"""Seconds that a child gets after its drain timeout. If its loop runs, it forces the stop itself."""
 
 
 class Child:
-    """A `satchel run` in a session of its own, with a lifeline that ends when this process does."""
+    """A `satchel run` in its own session, with a lifeline that ends when this process does."""
 
     def __init__(self, words: Sequence[str], *, is_only: bool, patience: float | None, output: IO[bytes] | None = None):
-        """`words` are those of the command line. `is_only`: this process is nobody else's supervisor, and may be
-        stopped with the child. `patience` (seconds): how long it may drain if this process dies; None: for ever.
-        `output` is where it writes; None: where this process does."""
+        """`words` are those of the command line. `is_only`: this process supervises no other child, and may be stopped
+        with it. `patience` (seconds): how long it may drain if this process dies; None: for ever. `output` is where it
+        writes; None: where this process does."""
         reading, self._lifeline = os.pipe()
         self._uplink, writing = os.pipe()
         os.set_blocking(self._uplink, False)
@@ -73,8 +73,8 @@ class Child:
         return code
 
     def silent_for(self, now: float) -> float:
-        """Seconds since its event loop is known to have turned. Until it has, its code is being imported, and it is
-        silent only after a while."""
+        """Seconds since its event loop last reported. While its code is being imported, it counts as silent only after
+        a while."""
         return now - (self._heard or self._began + _IMPORTS)
 
     def _listen(self) -> None:
@@ -84,35 +84,34 @@ class Child:
         self.last_word = heard.word or self.last_word
 
     def ask(self, number: signal.Signals) -> None:
-        """Pass a signal on to it."""
+        """Send it a signal."""
         with suppress(OSError):  # it has just ended
             os.write(self._lifeline, b"!")  # so that it does not take our death for another signal
         self._process.send_signal(number)
 
     def freeze(self) -> None:
-        """Stop it, and what it has started in its group, until `thaw`. Not by SIGTSTP, which a process without a
-        terminal ignores."""
+        """Stop it and its process group until `thaw`. Not by SIGTSTP, which a process without a terminal ignores."""
         with suppress(OSError):  # it has just ended
             os.killpg(self.pid, signal.SIGSTOP)
 
     def thaw(self, seconds: float) -> None:
-        """Let it run again after so many seconds, in which it could not be heard."""
+        """Continue it after so many seconds, in which it could not report."""
         self._began += seconds
         self._heard += seconds if self._heard else 0.0
         with suppress(OSError):
             os.killpg(self.pid, signal.SIGCONT)
 
     def kill(self) -> None:
-        """Kill it and what it has started, unless that has left its session."""
+        """Kill it and the processes of its session."""
         processes.kill_sessions([self.pid])
 
     def kill_rest(self) -> None:
-        """Of a child that has ended: kill what it has left behind in its session."""
+        """After its end: kill the processes that it has left in its session."""
         processes.kill_sessions([self.pid])
 
 
 def interpreter() -> list[str]:
-    """What runs `satchel` as this process does. The current folder is importable there only if it is here."""
+    """The command that runs `satchel` like this process. The current folder is importable there only if it is here."""
     is_safe = not sys.path or sys.path[0] not in ("", os.getcwd())
     return [sys.executable, *(["-P"] if is_safe else []), "-m", "satchel"]
 

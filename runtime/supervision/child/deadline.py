@@ -1,7 +1,7 @@
-"""When a child must have stopped, whatever has asked for that: pause.yaml, a window that opens, the budget's time.
+"""When a child must have stopped, whatever has requested it: pause.yaml, a window, the time of the budget.
 
-A child whose loop lives stops by itself in time. One that is blocked by its code, or frozen, does not even notice. So
-its supervisor glances at two versions and the clock, and looks at the journal only when the time for a stop is up.
+A child whose loop runs stops by itself in time. A blocked or frozen child does not notice the request. So its
+supervisor looks at two versions and the clock, and reads the journal only when the time for a stop is up.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ _AGAIN = 5.0
 
 
 class Late(NamedTuple):
-    """A stop that should be over by now, and how many seconds ago it was asked for."""
+    """A stop that should be over by now, and how many seconds ago it was requested."""
 
     request: PauseRequested
     waited: float
 
 
 class _Seen(NamedTuple):
-    """What a look has told: the stop that is wanted, and when the clock may ask for the next one."""
+    """The result of a look: the requested stop, and when the clock may request the next one."""
 
     wanted: Late | None
     next_limit: datetime | None = None
 
 
 class Deadline:
-    """Of one child, from its start on. `now` is always time.monotonic; `clock` tells the time of day, in UTC."""
+    """For one child, from its start on. `now` is always time.monotonic; `clock` is the time of day, in UTC."""
 
     def __init__(
         self, store: Store, pause: Glance, drain_timeout: float | None, grace: float, now: float,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ):  # fmt: skip
-        """`drain_timeout` takes the place of what workspace.yaml says, unless it is None; `grace` is how much longer a
-        child has to force its stop itself. Both in seconds. A pause.yaml that is there already is for the child's start
-        to judge."""
+        """`drain_timeout` replaces the one of workspace.yaml, unless it is None. `grace` is how much longer a child has
+        to force its stop itself. Both in seconds. A pause.yaml that exists already is for the child's start to
+        judge."""
         self._store, self._pause, self._clock = store, pause, clock
         self._drain_timeout, self._grace = drain_timeout, grace
         self.began = clock()
@@ -67,7 +67,7 @@ class Deadline:
 
     @property
     def patience(self) -> float | None:
-        """Seconds from the wish for a stop to the kill. None: never, since a stop is to be extended."""
+        """Seconds from the request for a stop to the kill. None: never, because stops are extended."""
         if self._drain_timeout is not None:
             return self._drain_timeout + self._grace
         definition = self._definition or Definition("", "")
@@ -75,15 +75,15 @@ class Deadline:
 
     @property
     def extended(self) -> float | None:
-        """Seconds after which a stop is late that nothing enforces. None: this one is enforced."""
+        """Seconds after which an extended stop is late. None: stops are not extended but enforced."""
         return None if self.patience is not None else (self._definition or Definition("", "")).drain_timeout
 
     def waited(self, now: float) -> float:
-        """Seconds since pause.yaml asks for a stop; 0 if it does not."""
+        """Seconds since pause.yaml requests a stop; 0 if it does not."""
         return 0.0 if self._asked_at is None else now - self._asked_at
 
     def prolong(self, seconds: float) -> None:
-        """Child and supervisor were frozen for so long."""
+        """Child and supervisor were frozen for so many seconds."""
         self._looks_at += seconds
         if self._asked_at is not None:
             self._asked_at += seconds
@@ -101,7 +101,7 @@ class Deadline:
         self._asked_for = file.requested_at
 
     def overdue(self, now: float) -> Late | None:
-        """The stop that should be over by now, if there is one. Where a look takes its time, it is answered later."""
+        """The stop that should be over by now, if there is one. If a look takes time, a later call has its result."""
         self._look_at_definition(now)
         if self._next_limit is not None and self._clock() >= self._next_limit:
             self._next_limit = None
@@ -127,7 +127,7 @@ class Deadline:
         return wanted
 
     def _look_in_time(self, asked_at: float) -> None:
-        """Look when a stop that was asked for then should be over."""
+        """Look when a stop that was requested then should be over."""
         if self.patience is not None:
             self._looks_at = min(self._looks_at, asked_at + self.patience)
 
@@ -144,7 +144,7 @@ class Deadline:
             self._look_in_time(now if self._asked_at is None else self._asked_at)  # it may be less patient than before
 
     def _begin_look(self, now: float) -> Future[_Seen]:
-        """Over a network in a thread of its own, so that signals are heard meanwhile."""
+        """Over a network in a thread of its own, so that signals are still handled."""
         from concurrent.futures import Future
 
         future: Future[_Seen] = Future()
@@ -181,7 +181,7 @@ class Deadline:
         return self._look_at_limits(moment, self._checked(seen.definition), at)
 
     def _checked(self, definition: Definition) -> Definition:
-        """Without windows that are no times: the child has refused them, and goes on with those from before."""
+        """Without invalid windows: the child has refused them, and continues with the earlier ones."""
         from ...limits import windows
 
         try:
@@ -191,8 +191,8 @@ class Deadline:
         return definition
 
     def _look_at_limits(self, moment: Moment, definition: Definition, at: datetime) -> _Seen:
-        """What the clock wants of a child that has not asked for a pause itself. A window that was open when it started
-        was overruled by a person."""
+        """What the clock requests of a child that has not requested a pause itself. A person has overruled a window
+        that was open when it started."""
         from ....workspace.journal.records import PauseRequested
         from ...limits import Share, budget, pause_for, windows
 

@@ -1,4 +1,4 @@
-"""The child's end of its lifeline: a pipe that ends when the supervisor does, however it ends."""
+"""The child's end of its lifeline: a pipe that ends when the supervisor ends, however it ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def begin(told: str) -> None:
-    """Be the child of a supervisor: `told` is what it says behind `--supervised` (child.py)."""
+    """Be the child of a supervisor: `told` is the value of `--supervised` (child.py)."""
     fd, up, supervisor, patience = told.split(",")
     uplink.hold(int(up), shares_slots=supervisor == "0")
     hold(int(fd), float(patience) if patience else None)
@@ -25,11 +25,11 @@ def begin(told: str) -> None:
 
 
 def hold(fd: int, patience: float | None) -> None:
-    """Stop this process, as SIGTERM does, when the last writer of `fd` is gone; kill its group if that takes longer
+    """Stop this process, as SIGTERM does, when the last writer of `fd` is gone. Kill its group if that takes longer
     than `patience` (seconds; None: never).
 
-    `fd` is kept from the programs that this process starts. A byte in it says that the supervisor has asked for a
-    stop already: a second signal would force it.
+    Programs that this process starts do not inherit `fd`. A byte in it says that the supervisor has already requested a
+    stop: a second signal would force it.
     """
     os.set_inheritable(fd, False)
     _wake_at_its_death()
@@ -37,7 +37,7 @@ def hold(fd: int, patience: float | None) -> None:
 
 
 def _wake_at_its_death() -> None:
-    """If the supervisor dies while Ctrl-Z has stopped both, the system continues this process, which then sees it."""
+    """If the supervisor dies while Ctrl-Z has stopped both, the system continues this process, which then notices."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
 

@@ -1,7 +1,7 @@
-"""What pause.yaml says, for whoever must hear signals meanwhile: a look over a network is taken aside.
+"""Watch pause.yaml while signals are handled.
 
-On a disk each look is taken at once. Elsewhere it is a listing, so it is taken every few seconds in a thread of its
-own, and one that hangs hinders nobody.
+On a disk each look is made at once. Elsewhere it is a listing, made every few seconds in a thread of its own, so one
+that hangs blocks nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ EVERY = 4.0
 
 
 class Glance:
-    """At the pause.yaml of one workspace, from now on. It is parsed again only when its version has changed."""
+    """Watches the pause.yaml of one workspace, from now on. Parses it again only when its version has changed."""
 
     def __init__(self, store: Store):
         self._store = store
@@ -32,7 +32,7 @@ class Glance:
         self._thread: threading.Thread | None = None
 
     def has_changed(self) -> bool:
-        """Whether it is another file, or none any more, since the last time that this was asked."""
+        """Whether the file was changed, created or removed since the last call."""
         self._look()
         if self._version == self._told:
             return False
@@ -40,8 +40,8 @@ class Glance:
         return True
 
     def is_stopped(self) -> bool:
-        """Any pause.yaml forbids a start, unless it says `status: resume`. Over a network as of a few seconds ago: each
-        start looks again."""
+        """Any pause.yaml forbids a start, unless it says `status: resume`. Over a network this is some seconds old, but
+        each start looks again."""
         self._look()
         return self.file is not None and not self.file.lets_go_on
 

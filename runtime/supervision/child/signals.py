@@ -1,4 +1,4 @@
-"""Signals as bytes that a loop waits for: nothing is done in a handler, and none is missed between two looks."""
+"""Signals as bytes that a loop waits for: handlers do nothing else, and no signal is missed between two looks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Bell:
         self._reading = reading
 
     def wait(self, seconds: float) -> list[signal.Signals]:
-        """Wait until it rings, at most so long. Returns which signals have come since the last call, each as often."""
+        """Wait until it rings, at most so long. Returns the signals since the last call, each as often as it came."""
         ready, _, _ = select.select([self._reading], [], [], max(0.0, seconds))
         came = os.read(self._reading, 4096) if ready else b""
         return [signal.Signals(number) for number in came]

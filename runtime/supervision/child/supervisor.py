@@ -1,6 +1,6 @@
-"""When one workspace's child is drained, killed, or started again.
+"""Drain, kill and restart the child of one workspace.
 
-A machine of states that waits for nothing: `supervise` and `serve` turn it.
+A state machine that never waits: `supervise` and `serve` turn it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ONE_PRESS = 0.2  # seconds in which two SIGINTs are one: some tools send it to 
 
 
 class Policy(Struct, frozen=True):
-    """How a crash is answered. Seconds."""
+    """How to react to a crash. Seconds."""
 
     first_delay: float = 1.0  # doubled after each early death
     longest_delay: float = 60.0
@@ -49,7 +49,7 @@ class Policy(Struct, frozen=True):
 
 
 class Order(Struct, frozen=True):
-    """What to run. `words` are those of the command line; a restart is a `run`, since what `resume` was told counts
+    """What to run. `words` are those of the command line. A restart is a `run`, since the options of `resume` count
     once."""
 
     words: Sequence[str]
@@ -63,14 +63,14 @@ Phase = Literal["running", "draining", "resting", "over"]
 
 
 class Supervisor:
-    """Of one workspace. `poll` it when a signal came, a child ended, or `wake_at` is reached; once `code` is not None
-    it is over, and `why` says what the child itself could not say."""
+    """For one workspace. Call `poll` when a signal came, a child ended, or `wake_at` is reached. Once `code` is not
+    None it is over, and `why` says what the child itself could not say."""
 
     def __init__(
         self, store: Store, order: Order, say: Callable[[str], None], policy: Policy | None = None,
         late: Callable[[str], None] | None = None,
     ):  # fmt: skip
-        """`say` is told what becomes of the child, `late` that it does not do what it should by now."""
+        """`say` is called with events of the child, `late` with delays."""
         self.store, self.code, self.why = store, None, ""
         self._order, self._say, self._policy = order, say, policy or Policy()
         self._late, self._named = late or say, set[str]()
@@ -96,7 +96,7 @@ class Supervisor:
         return min(self._due, self._glance)
 
     def start(self) -> None:
-        """The first start is the child's own to refuse, in its own words."""
+        """At the first start the child itself refuses, in its own words."""
         self._start(self._order.words)
 
     def poll(self) -> None:
@@ -124,7 +124,7 @@ class Supervisor:
             self._name_if_late(self._child, now)
 
     def _rest(self, now: float) -> None:
-        """Until it is time to start again."""
+        """Wait until it is time to start again."""
         request = self._stop_wanted() if self._has_stop() else None
         if request is not None:
             self._request = request
@@ -138,7 +138,7 @@ class Supervisor:
         return stop_wanted(self.store, self._deadline.began)
 
     def _has_stop(self) -> bool:
-        """Whether pause.yaml has come to ask for one since it was last looked at."""
+        """Whether pause.yaml requests a stop since the last look."""
         return self._pause.has_changed() and self._pause.is_stopped()
 
     def _name_if_late(self, child: Child, now: float) -> None:
@@ -153,13 +153,13 @@ class Supervisor:
         self._name("draining", is_late, f"{of} asked to stop {asked:.0f} s ago and has not; `drain: then:` is extend")
 
     def _name(self, kind: str, is_so: bool, text: str) -> None:
-        """Once, as long as it is so."""
+        """Report it once, as long as it is so."""
         if is_so and kind not in self._named:
             self._late(text)
         (self._named.add if is_so else self._named.discard)(kind)
 
     def ask(self, number: signal.Signals) -> None:
-        """Drain the child, as `number` asks for. A second SIGINT stops it hard."""
+        """Drain the child, as signal `number` requests. A second SIGINT cuts its work off."""
         if self._phase == "resting":
             self._request = _asked_by(number)
             self._put_right(0.0, "stopped while it waited to start the run again")
@@ -178,7 +178,7 @@ class Supervisor:
             self._child.freeze()
 
     def thaw(self, seconds: float) -> None:
-        """Go on after so many seconds, which count for no time limit."""
+        """Continue after so many seconds, which count for no time limit."""
         self._due += seconds
         if self._drains_since is not None:
             self._drains_since += seconds
@@ -187,11 +187,11 @@ class Supervisor:
             self._child.thaw(seconds)
 
     def reap(self, pid: int) -> bool:
-        """If that is the child, which has ended, collect it."""
+        """Collect the child if `pid` is the child and it has ended."""
         return self._child is not None and self._child.pid == pid and self._child.poll() is not None
 
     def _glance_at_requests(self, now: float) -> None:
-        """A stop that was asked for in another way than by a signal to this process."""
+        """A stop that was requested in another way than by a signal to this process."""
         if self._pause.has_changed():
             file = self._pause.file
             if file is not None and file.asks_for_emergency:
@@ -246,7 +246,7 @@ class Supervisor:
             self._crashed(child, code)
 
     def _put_right(self, waited: float, why: str) -> None:
-        """The child was killed, or has died, on its way to the stop `self._request`."""
+        """The child was killed, or has died, while it stopped for `self._request`."""
         from .aftermath import after_kill
 
         left = after_kill(self.store, self._request, round(waited, 3), self._deadline.began)
@@ -296,7 +296,7 @@ def _asked_by(number: signal.Signals) -> PauseRequested:
 
 
 def _prepare() -> None:
-    """Import what a stop or a crash takes, which a short run never needs. Not only then: by that time the files of this
+    """Import what a stop or a crash needs and a short run does not. Import it now, because later the files of this
     program may be those of another version."""
     from ...agent import download  # noqa: F401
     from ...limits import limits  # noqa: F401
@@ -304,7 +304,7 @@ def _prepare() -> None:
 
 
 def supervise(store: Store, order: Order, say: Callable[[str], None], policy: Policy | None = None) -> Supervisor:
-    """Run a workspace's child until it has come to its end, or is given up. In the main thread: handles signals."""
+    """Run a workspace's child until it has ended, or is given up. Handles signals, so only in the main thread."""
     with listening() as bell:
         supervisor = Supervisor(store, order, say, policy)
         supervisor.start()
@@ -319,8 +319,8 @@ def supervise(store: Store, order: Order, say: Callable[[str], None], policy: Po
 
 
 def heard(bell: Bell, until: float, supervisors: Collection[Supervisor]) -> list[signal.Signals]:
-    """The signals that ask for a stop, waited for until a time of time.monotonic. Ctrl-Z stops this process and all
-    children until SIGCONT. The first process of a container collects orphans, which nothing else does there."""
+    """The signals that request a stop, up to a time of time.monotonic. Ctrl-Z stops this process and all children until
+    SIGCONT. As the first process of a container, also collects orphans."""
     numbers = bell.wait(until - time.monotonic())
     if os.getpid() == 1:
         processes.reap_orphans(lambda pid: any(supervisor.reap(pid) for supervisor in supervisors))

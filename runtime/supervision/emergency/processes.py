@@ -1,4 +1,4 @@
-"""Tells processes apart for certain, and kills them with all that shares their session."""
+"""Identify processes for certain, and kill them with all processes of their session."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _ROUNDS = 20  # of looking for what was forked while we killed
 
 
 def is_alive(pid: int, started: str) -> bool:
-    """Whether that very process runs. False where the system does not tell when a process began: better none than
-    somebody else's."""
+    """Whether that very process runs. False where the system does not tell when a process began: better no kill than a
+    wrong one."""
     return bool(started) and lease.process_started(pid) == started
 
 
 def signal_if(number: signal.Signals, pid: int, started: str) -> bool:
     """Send a signal to that very process, and SIGKILL to its group, too, if it leads a session; `kill_sessions` finds
-    the rest of that. False if it is not there any more. PermissionError if it is somebody else's."""
+    the rest. False if it has ended. PermissionError if it belongs to another user."""
     with _pinned(pid) as pin:
         if not is_alive(pid, started):
             return False
@@ -39,8 +39,8 @@ def leads_session(pid: int) -> bool:
 
 
 def kill_sessions(leaders: Collection[int]) -> None:
-    """Kill every process of the sessions that these began. They may have died, but the caller knows that the numbers
-    were theirs a moment ago: while a session lives, its number goes to nobody else."""
+    """Kill every process of the sessions of these leaders. The leaders may have died, but a moment ago the numbers were
+    theirs: while a session exists, no other process gets its number."""
     for leader in leaders:
         _kill_group(leader)
     for _ in range(_ROUNDS if leaders else 0):
@@ -54,7 +54,7 @@ def kill_sessions(leaders: Collection[int]) -> None:
 
 def has_open(pid: int, path: str) -> bool | None:
     """Whether a process has this very file open, which has no other name. None where the system does not tell.
-    PermissionError if the process is another user's."""
+    PermissionError if the process belongs to another user."""
     try:
         wanted = os.lstat(path)
         if wanted.st_nlink != 1:
@@ -69,7 +69,7 @@ def has_open(pid: int, path: str) -> bool | None:
 
 
 def parent(pid: int) -> int | None:
-    """The process that has started it. None where the system does not tell."""
+    """The parent process. None where the system does not tell."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return int(file.read().rpartition(b")")[2].split()[1])
@@ -78,8 +78,8 @@ def parent(pid: int) -> int | None:
 
 
 def reap_orphans(is_ours: Callable[[int], bool]) -> None:
-    """Collect the processes that have ended as children of this one and that it has not started. `is_ours` is asked
-    about each pid; it collects one that this process has started, and keeps its exit code."""
+    """Collect ended child processes that this process has not started. `is_ours` is called with each pid; it collects
+    one that this process has started, and keeps its exit code."""
     with suppress(ChildProcessError):  # there are no more
         while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             if not is_ours(ended.si_pid):
@@ -93,7 +93,7 @@ def _kill_group(leader: int) -> None:
 
 @contextmanager
 def _pinned(pid: int) -> Iterator[int | None]:
-    """A descriptor that means this process even after its number went to another. None where there are none."""
+    """A descriptor for this process, also after its number went to another. None where there are none."""
     if not hasattr(os, "pidfd_open"):
         yield None
         return
@@ -116,7 +116,7 @@ def _session_of(pid: int) -> int:
 
 
 def _members(sessions: Collection[int]) -> Iterator[int]:
-    """The living processes of these sessions, as far as /proc tells; none where there is none."""
+    """The living processes of these sessions, as far as /proc tells."""
     try:
         numbers = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     except OSError:

@@ -1,6 +1,6 @@
-"""The emergency stop: written down first, then every process of a run is killed, and it is looked that none is left.
+"""The emergency stop: write it down, kill every process of a run, and check that none is left.
 
-Imports little: from the command to no process left there is a second.
+Imports little, because it must take less than a second.
 """
 
 from __future__ import annotations
@@ -35,9 +35,8 @@ How = Literal["stopped", "idle", "elsewhere", "draining", "failed"]
 
 
 class Stopped(Struct, frozen=True):
-    """What became of one workspace. `how`: processes were killed, or saw pause.yaml first; there were none; they are
-    another machine's, which will see pause.yaml; the caller's own, which is not killed; or something stands in the
-    way."""
+    """The outcome for one workspace. `how`: processes were killed, or saw pause.yaml first; there were none; they are
+    on another machine, and will see pause.yaml; or an error prevented it."""
 
     url: str
     how: How
@@ -46,8 +45,8 @@ class Stopped(Struct, frozen=True):
 
 
 def stop(stores: Sequence[Store], reason: str, by: str) -> list[Stopped]:
-    """Stop the runs of these workspaces at once, whatever they do. None of them starts again before a person lets it:
-    every start looks at pause.yaml, which is durable before the first process is killed."""
+    """Stop the runs of these workspaces at once, whatever they do. Only a person can start them again: every start
+    looks at pause.yaml, which is durable before the first process is killed."""
     if not stores:
         return []
     with ThreadPoolExecutor(_AT_ONCE, "satchel-stop") as several:
@@ -59,8 +58,8 @@ def stop(stores: Sequence[Store], reason: str, by: str) -> list[Stopped]:
 
 
 def _running(store: Store) -> list[Process]:
-    """The processes of this machine that run it now. They may see pause.yaml, and end by themselves, before they are
-    killed: then they were stopped all the same."""
+    """The processes of this machine that run it now. They may see pause.yaml and end by themselves before the kill;
+    then they count as stopped."""
     with suppress(SatchelError, OSError):
         held = lease.read(store) if store.abilities.lock else None
         if held is not None and held.host == socket.gethostname() and _names_the_owner(store, held):
@@ -69,7 +68,7 @@ def _running(store: Store) -> list[Process]:
 
 
 def _processes(held: Lease) -> tuple[Process, Process | None]:
-    """Who runs it, and its supervisor, if that is its parent."""
+    """The process that runs it, and its supervisor, if that is its parent."""
     child, supervisor = Process(pid=held.pid, process_started=held.process_started), held.supervisor
     if supervisor is not None and processes.parent(child.pid) not in (None, supervisor.pid):
         supervisor = None
@@ -77,7 +76,7 @@ def _processes(held: Lease) -> tuple[Process, Process | None]:
 
 
 def _ask(store: Store, reason: str, by: str) -> str:
-    """Write the emergency pause.yaml. Returns why that could not be done, or nothing."""
+    """Write the emergency pause.yaml. Returns what prevented that, or nothing."""
     try:
         while True:
             with suppress(FileChanged):  # a person's save came between: it is looked at, too
@@ -112,7 +111,7 @@ def _write(store: Store, reason: str, by: str) -> None:
 
 
 class _Found(Struct, frozen=True):
-    """Whom the lease names, and what was done about them."""
+    """The processes that the lease names, and what was done to them."""
 
     lease: Lease | None
     killed: tuple[Process, ...] = ()
@@ -121,8 +120,8 @@ class _Found(Struct, frozen=True):
 
 
 def _kill(store: Store) -> _Found:
-    """The supervisor is held still first: it would start the other again, and its end would make that write of a drain
-    into the file that says emergency."""
+    """Stops the supervisor first. It would start the child again, and at the child's end it would write `drain` into
+    the file that says `emergency`."""
     try:
         held = lease.read(store)
         if held is None or held.host != socket.gethostname() or not _names_the_owner(store, held):
@@ -187,7 +186,8 @@ def _outcome(store: Store, running: Sequence[Process], refused: str, found: _Fou
 
 
 def _outcome_over_there(store: Store, found: _Found, pids: tuple[int, ...]) -> Stopped:
-    """Of a workspace without a lock: what was killed here must be gone, and who may be elsewhere has a poll to obey."""
+    """For a workspace without a lock: what was killed here must be gone, and processes elsewhere have one poll to
+    obey."""
     held, give_up = found.lease, time.monotonic() + _PATIENCE
     while alive := [each.pid for each in found.killed if processes.is_alive(each.pid, each.process_started)]:
         if time.monotonic() > give_up:
@@ -214,8 +214,8 @@ def _outcome_over_there(store: Store, found: _Found, pids: tuple[int, ...]) -> S
 
 
 def _is_gone(store: Store, told: Collection[Process]) -> bool | Exception:
-    """None of those is there any more, and nobody holds the lock: no process whose lease we could not read,
-    none in a container whose numbers are others, none that has just begun. An error if the lock can't be tried."""
+    """Whether none of those processes is left and the lock is free. So there is no process whose lease we could not
+    read, none in a container with other numbers, none that has just begun. An error if the lock can't be tried."""
     if any(processes.is_alive(process.pid, process.process_started) for process in told):
         return False
     try:

@@ -1,4 +1,4 @@
-"""How many cores this process may use: those of the machine, or what a container was given of them."""
+"""The number of cores that this process may use: of the machine, or of its container."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def usable() -> int:
 
 
 def _quota(groups: str = _CGROUPS, own: str = "/proc/self/cgroup") -> float | None:
-    """Of the control group (version 2) of this process and those around it the smallest, in cores; None: no limit."""
+    """The smallest limit of this process's control group (version 2) and the groups around it, in cores; None: no
+    limit."""
     found: list[float] = []
     try:
         with open(own) as file:

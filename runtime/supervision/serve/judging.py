@@ -1,4 +1,4 @@
-"""Whether a workspace may be started, as its files stand. Runs nothing of it."""
+"""Whether a workspace may be started, according to its files. Runs nothing of it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ...limits import windows
 
 
 class Verdict(Struct, frozen=True):
-    """Whether it may be started, at once or from `at` on; if not, only what is changed in its files could."""
+    """Whether it may be started, at once or from `at` on; if not, only a change of its files can allow it."""
 
     starts: bool
     at: datetime | None = None
@@ -38,10 +38,9 @@ NEVER = Verdict(False)
 def judge(store: Store, now: datetime, *, tried: datetime | None = None, afresh: bool = False) -> Verdict:
     """Whether the workspace may be started. SatchelError if it is damaged, or if its pause.yaml can't be read.
 
-    `tried` is when the last process that was started for it has ended: a failed run is started once for each time of
-    its schedule.
-    `afresh`: a pause that a signal asked for is over, as it is with every start that a person makes: a deploy must go
-    on by itself. Later it is not, since who stops a run with a signal must not see it come back.
+    `tried` is when its last process has ended: a failed run is started once for each time of its schedule. `afresh`: a
+    pause by a signal is over, as with every start by a person, so that a deployment resumes by itself. Later it is not
+    over, since a person who stops a run with a signal must not see it come back.
     """
     held = lease.holder(store)
     if held is not None and held.host == socket.gethostname():  # elsewhere it may be left over: the lock decides
@@ -53,8 +52,8 @@ def judge(store: Store, now: datetime, *, tried: datetime | None = None, afresh:
 
 
 def is_of_serve(held: Lease) -> bool:
-    """Whether no supervisor of its own looks after that process. If it is of a `serve` that has ended, it is told to
-    stop by that, which is no person's wish."""
+    """Whether that process has no supervisor of its own. If it belongs to a `serve` that has ended, that has told it to
+    stop, which is no person's request."""
     return held.supervisor is None
 
 
@@ -97,7 +96,7 @@ def _with_tasks(paths: list[str]) -> Verdict:
 
 
 def _edited(store: Store, seen: Look) -> Verdict:
-    """What a person has saved since it completed, if that gives it work. What is asked or refused is left to them."""
+    """Edits since it completed, if they give it work. Questions and refused edits are left to people."""
     try:
         held = {path: store.read(path) for path in untaken(store, seen.moment)}
     except (FileNotFoundError, InvalidFile):
@@ -108,8 +107,8 @@ def _edited(store: Store, seen: Look) -> Verdict:
 
 
 def _scheduled(seen: Look, now: datetime, tried: datetime | None) -> Verdict:
-    """At once if a time of its schedule has come since it has failed, or at the next. Where the journal is gone, and
-    nothing says when it has failed, at the next."""
+    """At once if a time of its schedule has come since it has failed, or at the next time. If the journal is lost and
+    the time of the failure is unknown, at the next time."""
     schedule, verdict = seen.definition.schedule, Verdict(True, why="its schedule", by_clock=True)
     last = seen.moment.last_at
     failed = None if windows.lies_ahead(last, now) else datetime.fromisoformat(last) if last else now
@@ -136,7 +135,7 @@ def _paused(wanted: Wish, now: datetime) -> Verdict:
 
 
 def _waiting(store: Store, seen: Look, now: datetime) -> Verdict:
-    """Answers are taken by the run itself; here it is only looked whether there is one."""
+    """The run itself takes answers; this only looks whether there is one."""
     asked = open_questions(seen.moment)
     if not asked:
         return Verdict(True, why="nothing is asked any more")
@@ -147,7 +146,7 @@ def _waiting(store: Store, seen: Look, now: datetime) -> Verdict:
 
 
 def questions(store: Store) -> list[str]:
-    """What a waiting run asks, by id and in the agent's words where there are some."""
+    """The questions of a waiting run, by id, in the agent's words if there are any."""
     moment = glance(store).moment
     return [f"{id}: {asked.question}" for id, asked in moment.approvals.items()] + [
         f"{id}: has {doubt.step} happened?" for id, doubt in moment.doubts.items()

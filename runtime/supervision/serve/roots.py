@@ -1,4 +1,4 @@
-"""Where workspaces are looked for: below a folder, or below a URL, of which one listing tells it all."""
+"""Where workspaces are searched: below a folder, or below a URL, which one listing covers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ....workspace.people.inbox import FOLDER as INBOX
 from ....workspace.store import Store, Version, open_store
 
 _SILENCE = 30.0
-"""Seconds after which a lease that nobody renews is left over."""
+"""Seconds after which a lease without a heartbeat is left over."""
 
 _A_PAGE = 4.0
 """Seconds for each request that a listing takes: 648,000 requests in a month, for 3.24 dollars."""
@@ -24,7 +24,7 @@ _A_PAGE = 4.0
 _LOOKED_AT = ("", APPROVALS, INBOX, "journal")
 
 Signature = tuple[tuple[str | int | None, ...], ...]
-"""What a person or a program may have changed: equal as long as nobody has."""
+"""What a person or a program may have changed: equal as long as nothing has changed."""
 
 
 class Root(Protocol):
@@ -33,21 +33,21 @@ class Root(Protocol):
         """Seconds between two looks at everything."""
 
     aside: bool
-    """A look takes its time, and whoever takes it does so in a thread."""
+    """A look takes time, and its caller makes it in a thread."""
 
     def folders(self) -> Iterator[tuple[str, str]]:
-        """A new look: each workspace's own place, and as it is told."""
+        """A new look: the place of each workspace, and its shown name."""
 
     def refresh(self, folders: Sequence[str]) -> None:
-        """From now on signatures and stores of these tell how it is now."""
+        """From now on signatures and stores of these show the current state."""
 
     def store(self, folder: str) -> Store:
-        """To look at one of them. UsageError if it has just been removed."""
+        """The store of one of them. UsageError if it has just been removed."""
 
     def signature(self, folder: str) -> Signature: ...
 
     def is_renewed(self, folder: str) -> bool | None:
-        """Whether somebody renews its lease, where no lock can be looked at. None: that can't be told yet."""
+        """Whether its lease is renewed, where there is no lock to test. None: not known yet."""
 
 
 class FolderRoot:
@@ -83,11 +83,11 @@ class FolderRoot:
 
 
 class UrlRoot:
-    """A store that holds workspaces. `folders` takes a new listing, and the rest answers from it.
+    """A store that holds workspaces. `folders` makes a new listing, and the other methods use it.
 
-    One request tells of 1,000 objects, which are some 100 runs, whatever they do; so all of them are listed rather than
-    a folder of each that waits. The more requests that takes, the longer the next comes after it, so that what waiting
-    costs does not depend on how many wait. What a clock tells is looked at when it is time.
+    One request lists 1,000 objects, which are some 100 runs, whatever they do. So everything is listed, instead of one
+    folder of each waiting run. The more requests a listing takes, the later the next one comes, so that the cost does
+    not depend on the number of waiting runs. Times of the clock are handled when they come.
     """
 
     aside = True
@@ -149,13 +149,13 @@ class UrlRoot:
             before.seen = now
 
     def _inside(self, url: str) -> str:
-        """The way from the root to a workspace; empty, or with a slash at its end."""
+        """The path from the root to a workspace; empty, or with a slash at its end."""
         path = url.removeprefix(self._root.url).strip("/")
         return f"{path}/" if path else ""
 
 
 def _parts(folders_in: Callable[[str], Iterable[str]]) -> Iterator[str]:
-    """The folders of a workspace whose files tell what people have done, those of its sub-agents too."""
+    """The folders of a workspace whose files show what people have done, including those of its sub-agents."""
     yield from _LOOKED_AT
     left = ["agents"]
     while left:

@@ -1,4 +1,4 @@
-"""Puts a task into the inbox of a workspace for each time of its `schedule:`. Runs nothing of it."""
+"""Put a task into the inbox of a workspace for each time of its `schedule:`. Runs nothing of it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ...limits import windows
 _EVER, _NEVER = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 _AGAIN = timedelta(seconds=10)
 _MOST = 100
-"""So many times of a schedule that keeps them are made up for."""
+"""How many missed times of a schedule with `keep` are made up for."""
 
 
 class Schedule:
-    """Of one workspace, first seen at `since`. Each time counts once, however many processes serve the workspace."""
+    """For one workspace, first seen at `since`. Each time counts once, however many processes serve the workspace."""
 
     def __init__(self, store: Store, since: datetime):
         self._store, self._since = store, since
@@ -32,8 +32,8 @@ class Schedule:
         """The next of its times, as of the last look."""
 
     def look(self, now: datetime) -> list[str]:
-        """Create the tasks that are due. Returns what people should know. SatchelError if the schedule is not valid, or
-        if a task can't be written; that is tried again. A workspace that can't be read is for others to complain of."""
+        """Create the due tasks. Returns messages for people. SatchelError if the schedule is not valid, or if a task
+        can't be written, which is tried again. A workspace that can't be read is reported elsewhere."""
         version = self._store.version(DEFINITION)
         is_set_back = self._handled is not None and now < self._handled
         if version is None or (version == self._definition and now < self._next and not is_set_back):
@@ -73,7 +73,7 @@ class Schedule:
         return []
 
     def _waits(self, start: Start, seen: Look) -> bool:
-        """Whether a task of this schedule waits in the inbox. It stands for the times that come meanwhile."""
+        """Whether a task of this schedule waits in the inbox. It stands for later times, too."""
         files = map(firing.of_file, inbox.waiting(self._store, seen.moment))
         return any(each is not None and each.schedule == start.name for each in files)
 
@@ -83,8 +83,8 @@ class Schedule:
                 self._store.create(made.path, made.data)
 
     def _dealt_with(self, start: Start, seen: Look, now: datetime) -> datetime | None:
-        """All times up to this one are dealt with. None if the records are of a clock that ran ahead, so that they
-        don't tell: then the last time has come, unless it is on record itself."""
+        """All times up to this one are done. None if the records come from a clock that was ahead, and so do not tell:
+        then the last time has come, unless it is on record itself."""
         if self._handled is not None:
             return min(self._handled, now)
         moment = seen.moment
@@ -101,7 +101,7 @@ class Schedule:
 
 
 def _stood_for(fired: Fired, start: Start, now: datetime) -> datetime:
-    """Up to when a task stood for the times of its schedule: until it was taken, if that is to be believed."""
+    """Up to when a task stood for the times of its schedule: until it was taken, if that time can be believed."""
     due, taken = _time(fired.due), _time(fired.at)
     return taken if due <= taken <= now and not start.keep else due
 

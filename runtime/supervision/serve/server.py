@@ -1,6 +1,6 @@
-"""Keeps the runnable workspaces below a folder running, a few at a time.
+"""Keep the runnable workspaces below a folder running, a few at a time.
 
-Looks at files, imports no agent and takes no lock: only the children do.
+Looks at files, imports no agent and takes no lock; only the children do.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _OUTCOMES: dict[int, Kind] = {
 
 
 class Event(Struct, frozen=True):
-    """What happened to a workspace. Its folder is as it was found below the root."""
+    """An event of a workspace. Its folder is as it was found below the root."""
 
     kind: Kind
     folder: str
@@ -75,14 +75,14 @@ class _Known(Struct, eq=False):
     supervisor: Supervisor | None = None
 
     def has_come(self, now: datetime) -> bool:
-        """Whether a time has come since the last look, at which it is to be started or to get a task."""
+        """Whether a time has come since the last look, at which it must be started or get a task."""
         starts_at = None if self.supervisor else self.verdict.at
         return any(at and self.seen and self.seen < at <= now for at in (starts_at, self.schedule.due))
 
 
 class Server:
-    """`turn` it again and again. `store` is that of a root that is a URL: then looks are taken in a thread of its own,
-    and nothing is started while one is under way."""
+    """Call `turn` again and again. `store` is that of a root that is a URL: then a thread makes the looks, and nothing
+    is started during one."""
 
     def __init__(
         self, root: str, at_most: int, tell: Callable[[Event], None], drain_timeout: float | None = None,
@@ -152,7 +152,7 @@ class Server:
             supervisor.ask(number)
 
     def _next_look(self) -> Callable[[], None] | None:
-        """At everything, or between two such looks at those whose time has come since."""
+        """Look at everything, or in between at those whose time has come since."""
         if time.monotonic() >= self._looked_at + self._root.every:
             self._looked_at = time.monotonic()
             return self._look
@@ -217,7 +217,7 @@ class Server:
         self._trouble = trouble
 
     def _fire(self, known: _Known) -> None:
-        """Put what its schedule wants now into its inbox, be it running or not."""
+        """Put the due tasks of its schedule into its inbox, whether it runs or not."""
         try:
             for text in known.schedule.look(self._clock()):
                 self._tell(Event("warned", known.folder, text))
@@ -226,7 +226,7 @@ class Server:
             self._complain(known, "schedule", error)
 
     def _complain(self, known: _Known, of: str, error: Exception) -> None:
-        """Once, as long as it is the same, whoever has come across it."""
+        """Once, as long as it is the same, whichever code has found it."""
         is_ours = isinstance(error, SatchelError)
         text = str(error) if is_ours else f"can't be read ({type(error).__name__}: {error})"
         if text not in known.told.values():
@@ -260,7 +260,7 @@ class Server:
             known.due_since, known.in_vain, known.not_before = 0.0, 0, 0.0
 
     def _is_held(self, known: _Known) -> bool | None:
-        """By a process elsewhere, as far as can be told without a lock. None: not yet."""
+        """Whether a process elsewhere has it, as far as can be told without a lock. None: not known yet."""
         is_renewed = self._root.is_renewed(known.folder)
         if is_renewed is False or lease.holder(known.store) is not None:
             return is_renewed
@@ -330,7 +330,7 @@ class Server:
         self._tell(Event(kind, known.folder, "; ".join(part for part in (text, again) if part)))
 
     def _try_again(self, known: _Known) -> str:
-        """Not before some time has passed, and longer each time."""
+        """After some time, and later each time."""
         delay = min(_LONGEST, _FIRST * 2.0**known.in_vain)
         known.in_vain += 1
         known.not_before = time.monotonic() + delay
@@ -338,8 +338,8 @@ class Server:
 
 
 def serve(server: Server, *, once: bool) -> None:
-    """Turn it until a signal has come and all children have ended; with `once`, until nothing is due. In the main
-    thread: handles signals. A second SIGINT stops the children hard."""
+    """Turn it until a signal has come and all children have ended; with `once`, until nothing is due. Handles signals,
+    so only in the main thread. A second SIGINT cuts off the children's work."""
     with listening() as bell:
         while True:
             server.turn()
@@ -350,7 +350,7 @@ def serve(server: Server, *, once: bool) -> None:
 
 
 def _due_since(verdict: Verdict, afresh: bool) -> float:
-    """For the order of the starts. What is found when this begins has waited since its last process ended."""
+    """For the order of the starts. Runs that are found at the beginning have waited since their last process ended."""
     now = time.time()
     if verdict.at is not None:
         return verdict.at.timestamp()
@@ -358,7 +358,7 @@ def _due_since(verdict: Verdict, afresh: bool) -> float:
 
 
 def _has_taken(known: _Known) -> bool:
-    """Whether tasks were taken since the last child had ended."""
+    """Whether tasks were taken since the last child has ended."""
     before = known.taken
     with suppress(SatchelError, OSError):
         known.taken = glance(known.store).moment.tasks_taken
@@ -366,12 +366,12 @@ def _has_taken(known: _Known) -> bool:
 
 
 def _wants_merge(known: _Known) -> bool:
-    """Whether a file and the run contradict each other: a start comes to the same until a person has settled that."""
+    """Whether a file and the run conflict: a start changes nothing until a person has resolved that."""
     return bool(not_settled(known.store, glance(known.store).moment))
 
 
 def _has_not_gone_on(known: _Known, code: int) -> bool:
-    """Whether a start came to nothing: it was refused, the storage failed, or a process of another `serve` has it."""
+    """Whether a start did nothing: it was refused, the storage failed, or a process of another `serve` has it."""
     with suppress(SatchelError, OSError):
         return code in (2, STORAGE) or (code == 6 and ((held := lease.read(known.store)) is None or is_of_serve(held)))
     return True

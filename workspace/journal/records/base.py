@@ -1,4 +1,4 @@
-"""What every record is, and what the records of several kinds say alike."""
+"""The base of all records, and fields that several kinds share."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Patch = list[dict[str, object]]
 """A JSON Patch (RFC 6902) with the operations add, remove and replace."""
 
 Key = tuple[str, str, int]
-"""What tells a call from the others of its scope: step name, hash of the arguments, equal calls before it."""
+"""Identifies a call in its scope: step name, hash of the arguments, number of equal calls before it."""
 
 
 def check_time(text: str) -> None:
-    """ValueError if this is no time with a zone, or one that has no day in UTC."""
+    """ValueError if this is no time with a zone, or has no day in UTC."""
     try:
         at = datetime.fromisoformat(text)
         if at.tzinfo is not UTC:
@@ -33,8 +33,7 @@ def check_time(text: str) -> None:
 
 
 def check_json(raw: Raw) -> None:
-    """ValueError if these bytes, which have the form of JSON, hold what can't be read: numbers beyond all ranges, or
-    text that is not UTF-8."""
+    """ValueError if these bytes look like JSON but can't be read: numbers out of range, or text that is not UTF-8."""
     if len(raw):
         try:
             msgspec.json.decode(raw)
@@ -45,14 +44,14 @@ def check_json(raw: Raw) -> None:
 class Record(Struct, frozen=True, omit_defaults=True, kw_only=True, tag_field="type", gc=False):
     """What happened, and to which agent of the tree: `agent` is its path, `researcher/reader`, empty for the root.
 
-    Where there is one, `scope` is an item's id, `_NAME` for a named scope, or empty for the agent itself.
+    `scope`, if there is one, is an item's id, `_NAME` for a named scope, or empty for the agent itself.
     """
 
     agent: str = ""
 
 
 class Failure(Struct, frozen=True, omit_defaults=True):
-    """An exception, as text; of one that is to be raised again also what it is made of."""
+    """An exception as text. If it must be raised again, also its parts."""
 
     kind: str
     message: str

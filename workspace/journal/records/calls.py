@@ -1,4 +1,4 @@
-"""Records of the calls of steps and effects: how each began and ended, and what it left on its way."""
+"""Records of the calls of steps and effects: start, outcome, progress, cut-off text."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from .base import NOTHING, Failure, Key, OfCall
 
 
 class StepStarted(OfCall, frozen=True, kw_only=True, tag="step.started"):
-    """An effect is about to begin. Without an outcome after it, it is in doubt."""
+    """An effect is about to begin. Without a later outcome it is in doubt."""
 
     idempotency_key: str
     arguments: Raw = NOTHING  # left out when they are long
 
 
 class StepCompleted(OfCall, frozen=True, kw_only=True, gc=False, tag="step.completed"):
-    """A call has returned; its result is `result`, or the blob named `blob`. There may be tens of thousands, which
-    hold nothing that could hold them, so the garbage collector need not look at them."""
+    """A call has returned. Its result is `result`, or the blob named `blob`. There may be tens of thousands, and they
+    can't form cycles, so the garbage collector skips them."""
 
     effect: bool = False
     result: Raw = NOTHING
@@ -31,8 +31,9 @@ class StepCompleted(OfCall, frozen=True, kw_only=True, gc=False, tag="step.compl
 class StepFailed(OfCall, frozen=True, kw_only=True, tag="step.failed"):
     """A call has raised. `not_done` says that an effect has certainly not happened.
 
-    A `final` one is the call's outcome: it is raised again at a re-entry, unless a later record names the call among
-    its `calls`. `cancelled`: by the agent itself, after `ms`; at a re-entry the call waits that long to be cancelled.
+    A `final` one is the outcome of the call: it is raised again at a re-entry, unless a later record names the call
+    among its `calls`. `cancelled`: by the agent itself, after `ms`; at a re-entry the call first waits that long to be
+    cancelled.
     """
 
     error: Failure
@@ -46,13 +47,13 @@ class StepFailed(OfCall, frozen=True, kw_only=True, tag="step.failed"):
 
 
 class StepProgress(OfCall, frozen=True, kw_only=True, tag="step.progress"):
-    """How far an unfinished call has come (`run.progress`)."""
+    """The progress of an unfinished call (`run.progress`)."""
 
     value: Raw
 
 
 class PartialPromoted(OfCall, frozen=True, kw_only=True, tag="partial.promoted"):
-    """What a crash or an error left of a streamed answer was put into `file`, for attempt `attempt` + 1 to see."""
+    """The text that a crash or an error left of a streamed answer was put into `file`, for attempt `attempt` + 1."""
 
     attempt: int
     file: str

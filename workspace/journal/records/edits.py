@@ -1,4 +1,4 @@
-"""Records of what people change: a readable file, or how far the run is."""
+"""Records of people's changes: an edited file, or a return to a checkpoint."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .base import NOTHING, Key, Patch, Record
 
 
 class StepEdit(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What a person wants of one recorded call: done again, or taken to have returned something else."""
+    """A person's edit of one recorded call: do it again, or use another result."""
 
     scope: str
     key: Key
@@ -19,10 +19,10 @@ class StepEdit(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Edited(Record, frozen=True, kw_only=True, tag="edited"):
-    """A person has changed a readable file, and it counts from here on.
+    """A person has changed a readable file; it counts from here on.
 
-    `base` is the record at which the file stood when it was edited, absent if it didn't say. `sha` is that of the file
-    as it was found, so that the same bytes, come back after a power failure, are not taken for another edit.
+    `base` is the record at which the file was when it was edited, absent if the file did not say. `sha` is that of the
+    file as it was found. If a power failure brings the same bytes back, they are not another edit.
     """
 
     file: str
@@ -40,7 +40,7 @@ class Edited(Record, frozen=True, kw_only=True, tag="edited"):
 
 
 class Rewound(Record, frozen=True, kw_only=True, tag="rewound"):
-    """The run went back to record `to`, as the checkpoint `file` has it. The records behind this one say how."""
+    """The run returned to record `to`, as in the checkpoint `file`. The records after this one say how."""
 
     to: int
     file: str

@@ -30,7 +30,7 @@ from .work import (
 )
 
 Epoch = Annotated[int, Meta(ge=0, lt=10**8)]
-"""A digit fewer than a stamp has room for: the next opening counts on."""
+"""One digit less than a stamp allows, because the next opening adds one."""
 
 AnyRecord = (
     Opened | Closed | StepStarted | StepCompleted | StepFailed | StepProgress | ScopeBegun | ScopeFailed
@@ -41,12 +41,12 @@ AnyRecord = (
 
 
 NO_CRC = "00000000"
-"""What the first record names as the one before it."""
+"""The `prev` of the first record."""
 
 
 class Line(Struct, frozen=True, gc=False):
-    """A record and its place. `prev` ties it to the history it is of: two runs that were copied from one and continued
-    have equal numbers and epochs, but never equal checksums."""
+    """A record and its place. `prev` ties it to its history: two runs that were copied from one and continued have
+    equal numbers and epochs, but never equal checksums."""
 
     seq: int
     commit: int
@@ -59,7 +59,7 @@ class Line(Struct, frozen=True, gc=False):
 
 
 class BadLine(ValueError):
-    """These bytes are not a line that was written whole."""
+    """These bytes are not a completely written line."""
 
 
 class _Envelope(Struct, frozen=True):
@@ -87,19 +87,19 @@ def now() -> str:
 
 
 def encode(line: Line) -> bytes:
-    """The line with its newline. What could not be read back is not written: a ValueError says why."""
+    """The line with its newline. ValueError for what could not be read back."""
     return written(line).data
 
 
 class Written(NamedTuple):
-    """A line's bytes, with the newline, and the line as reading them gives it."""
+    """A line's bytes, with the newline, and the line as a reader gets it."""
 
     data: bytes
     line: Line
 
 
 def written(line: Line) -> Written:
-    """As `encode`. What is applied is the line that comes back: no opening will ever see another."""
+    """Like `encode`. The line that is applied is the one read back, because no opening will ever see another."""
     at, prev = line.at.encode(), line.prev.encode()
     head = b'{"seq":%d,"commit":%d,"at":"%s","epoch":%d,"prev":"%s",' % (line.seq, line.commit, at, line.epoch, prev)
     if line.opening:
@@ -116,18 +116,19 @@ def written(line: Line) -> Written:
 
 
 def crc_of(row: bytes) -> str:
-    """The checksum that a whole line, without its newline, ends with. It is not compared with the line."""
+    """The checksum at the end of a whole line without its newline. It is not compared with the line."""
     return row[-_DIGITS_FROM:-2].decode("ascii", "replace")
 
 
 def is_whole(row: bytes) -> bool:
-    """Whether a line, without its newline, is as it was written, by its checksum. It is not parsed."""
+    """Whether the checksum of a line without its newline is right. Does not parse it."""
     body, tail = row[:-_TAIL], row[-_TAIL:]
     return tail == b'%s%08x"}' % (_CRC, zlib.crc32(b"}", zlib.crc32(body)))
 
 
 def parse(data: bytes) -> Line:
-    """The line in `data`, which has no newline. BadLine if it was not written whole, NewerFormat if its type is new."""
+    """The line in `data`, which has no newline. BadLine if it was not completely written, NewerFormat if its type is
+    new."""
     body, tail = data[:-_TAIL], data[-_TAIL:]
     if not (tail.startswith(_CRC) and tail.endswith(b'"}')):
         raise BadLine("it does not end as a record does")
@@ -158,7 +159,7 @@ def parse(data: bytes) -> Line:
 
 
 def parse_if_whole(data: bytes) -> Line | None:
-    """The same, but None if it was not written whole."""
+    """The same, but None if it was not completely written."""
     try:
         return parse(data)
     except BadLine:
@@ -166,8 +167,8 @@ def parse_if_whole(data: bytes) -> Line | None:
 
 
 def _check(record: AnyRecord) -> None:
-    """ValueError for what the types don't tell and whoever looks at the run would stumble over. Not the results of
-    steps: there may be tens of thousands, and only the run reads them."""
+    """ValueError for errors that the types do not exclude and every reader would meet. Not for the results of steps:
+    there may be tens of thousands, and only the run reads them."""
     match record:
         case Closed() | PauseRequested() if record.until:
             check_time(record.until)

@@ -1,4 +1,4 @@
-"""Records of a pause: asked for, too late, forced, in force, and over."""
+"""Records of a pause: requested, too late, forced, in force, and over."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .base import Failure, Record
 
 
 class PauseRequested(Record, frozen=True, kw_only=True, tag="pause.requested"):
-    """Somebody, or something, wants the run to stop. From here on nothing new is begun."""
+    """A request to stop the run. From here on nothing new begins."""
 
     reason: str
     by: str
@@ -17,7 +17,7 @@ class PauseRequested(Record, frozen=True, kw_only=True, tag="pause.requested"):
 
 
 class PauseLate(Record, frozen=True, kw_only=True, tag="pause.late"):
-    """The run completed before it noticed that it was to stop. Nothing came of that wish."""
+    """The run completed before it noticed the request to stop. Nothing else came of the request."""
 
     reason: str
     by: str
@@ -25,21 +25,21 @@ class PauseLate(Record, frozen=True, kw_only=True, tag="pause.late"):
 
 
 class Forced(Record, frozen=True, kw_only=True, tag="forced"):
-    """The run was stopped without waiting any longer for what was under way."""
+    """The stop does not wait any longer for running work."""
 
     under_way: tuple[str, ...] = ()  # in words
     waited: float = 0.0  # seconds
 
 
 class Paused(Record, frozen=True, kw_only=True, tag="paused"):
-    """The pause that was asked for is in force: nothing of the agent is at work."""
+    """The requested pause is in force: no code of the agent runs."""
 
     forced: bool = False
     error: Failure | None = None
 
 
 class Resumed(Record, frozen=True, kw_only=True, tag="resumed"):
-    """A pause is over. `says` is what has changed meanwhile: drift, references, what was adjusted."""
+    """A pause is over. `says` is what has changed meanwhile: drift, references, adjustments."""
 
     by: str
     instructions: str = ""

@@ -1,4 +1,4 @@
-"""Records of the processes that have the workspace: their coming and going, what they work with, what it has cost."""
+"""Records of the processes that have the workspace: opening and closing, configuration, costs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from msgspec import field
 from .base import Failure, Record
 
 FORMAT = 1
-"""Of the journal. It stands in every `opened` record, with which every segment of another version begins."""
+"""Of the journal. Every `opened` record has it, and every segment of another version begins with such a record."""
 
 
 class Opened(Record, frozen=True, kw_only=True, tag="opened"):
-    """A process took the lease. `found` is how the one before it had ended."""
+    """A process took the lease. `found` is how the earlier one had ended."""
 
     format: int
 
@@ -31,15 +31,15 @@ class Opened(Record, frozen=True, kw_only=True, tag="opened"):
 
 
 class Fenced(Record, frozen=True, kw_only=True, tag="fenced"):
-    """In a bucket: from here on the journal is another process's. `opening` of its line tells one attempt from any
-    other."""
+    """In a bucket: from here on the journal belongs to another process. `opening` of its line distinguishes
+    attempts."""
 
 
 EndStatus = Literal["completed", "failed", "waiting", "paused", "sleeping", "cancelled"]
 
 
 class Closed(Record, frozen=True, kw_only=True, tag="closed"):
-    """The process stopped in an orderly way. `status` is absent if it left the run as it was."""
+    """The process stopped normally. `status` is absent if it did not change the status of the run."""
 
     status: EndStatus | None = None
     reason: str = ""
@@ -51,7 +51,7 @@ class Closed(Record, frozen=True, kw_only=True, tag="closed"):
 
 
 Occasion = Literal["start", "growth", "time", "item", "milestone", "edit", "stop"]
-"""What a checkpoint was written for."""
+"""Why a checkpoint was written."""
 
 
 class Saved(Record, frozen=True, kw_only=True, tag="checkpoint.saved"):
@@ -64,7 +64,7 @@ class Saved(Record, frozen=True, kw_only=True, tag="checkpoint.saved"):
 
 
 class Resource(Record, frozen=True, kw_only=True, tag="resource"):
-    """A resource was opened or released, with what came of it."""
+    """A resource was opened or released, with the outcome."""
 
     name: str
     tier: Literal["application", "infrastructure", "process"]
@@ -75,13 +75,13 @@ class Resource(Record, frozen=True, kw_only=True, tag="resource"):
 
 
 class Configured(Record, frozen=True, kw_only=True, tag="configured"):
-    """What the run works with from here on: code, settings, prompts, packages, models, by their hashes or versions."""
+    """What the run works with from here on: code, settings, prompts, packages, models, by hash or version."""
 
     config: dict[str, object]
 
 
 class Spent(Record, frozen=True, kw_only=True, tag="spent"):
-    """What the agent says it has used (`run.spend`). `n`, outside a step: how many equal ones came before it in
+    """A cost that the agent reports (`run.spend`). `n`, outside a step: the number of equal ones before it in
     `scope`."""
 
     tokens: int = 0
@@ -91,5 +91,5 @@ class Spent(Record, frozen=True, kw_only=True, tag="spent"):
 
     @property
     def kind(self) -> str:
-        """What makes two of them equal."""
+        """Two with the same kind are equal."""
         return f"{self.tokens}/{self.usd}"

@@ -1,4 +1,4 @@
-"""Records of the questions that only a person can settle, and of the answers."""
+"""Records of the questions that only a person can answer, and of the answers."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from .base import NOTHING, Key, OfCall, Record
 
 
 class Doubt(OfCall, frozen=True, kw_only=True, tag="doubt"):
-    """A question only a person can settle: has this effect happened?
+    """A question that only a person can answer: has this effect happened?
 
-    `unknown_outcome`: it began and nothing says how it ended. `unclaimed`: this call would begin, but `others`, calls
-    of the same effect that an earlier attempt has recorded, were not made again. `unreached`: it began in an earlier
-    attempt and its scope is about to commit without having called it.
+    `unknown_outcome`: it began, and no record says how it ended. `unclaimed`: this call would begin, but `others`,
+    recorded calls of the same effect from an earlier attempt, were not made again. `unreached`: it began in an earlier
+    attempt, and its scope is about to commit without calling it.
 
-    `needs_person`: the effect has no `verify` and is not `idempotent`, so that no start settles it by itself. A plain
-    start leaves a run alone that only waits for such answers.
+    `needs_person`: the effect has no `verify` and is not `idempotent`, so no start can resolve it. A plain start leaves
+    a run alone that only waits for such answers.
     """
 
     id: str
@@ -30,8 +30,8 @@ class Doubt(OfCall, frozen=True, kw_only=True, tag="doubt"):
 class Resolved(Record, frozen=True, kw_only=True, tag="resolved"):
     """The answer: it has happened, with this result; or it has not, and may be done.
 
-    Of an `unclaimed` one this says what is known of `other`, the earlier call that is the same action (it may be left
-    out if there is only one); or the call is a `new` action, and every earlier one stays as it is.
+    For an `unclaimed` one this is about `other`, the earlier call that is the same action (it may be left out if there
+    is only one). Or the call is a `new` action, and every earlier one stays as it is.
     """
 
     id: str
@@ -58,7 +58,7 @@ class ApprovalAsked(OfCall, frozen=True, kw_only=True, tag="approval.asked"):
 
 
 class ApprovalAnswered(Record, frozen=True, kw_only=True, tag="approval.answered"):
-    """A person's answer, or the default of a question that has expired. From here on it is the result of the call."""
+    """A person's answer, or the default of an expired question. From here on it is the result of the call."""
 
     id: str
     decision: Raw  # JSON

@@ -1,4 +1,4 @@
-"""Records of the agent's work between its calls: scopes and their commits, the plan, sub-agents, the inbox."""
+"""Records of the agent's work apart from its calls: scopes and commits, the plan, sub-agents, the inbox."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ScopeFailed(Record, frozen=True, kw_only=True, tag="scope.failed"):
 
 
 class Output(Struct, frozen=True, omit_defaults=True):
-    """A file in outputs/ as it was written. `version` is the storage's: while it is the same, so is the file."""
+    """A file in outputs/ as it was written. `version` is the storage's: if it is the same, the file is unchanged."""
 
     sha256: str
     bytes: int
@@ -47,8 +47,8 @@ class ScopeCommitted(Record, frozen=True, kw_only=True, tag="scope.committed"):
 
 
 class PlanChanged(Record, frozen=True, kw_only=True, tag="plan.changed"):
-    """The plan is another one. `outline` is where the tasks are afterwards, if that was worth keeping. `planned` is the
-    hash of the arguments of `run.plan`, if that has written it."""
+    """The plan has changed. `outline` has the places of the tasks afterwards, if that was worth keeping. `planned` is
+    the hash of the arguments of the `run.plan` that has written it."""
 
     plan: tuple[Splice, ...]
     outline: list[Row] = field(default_factory=list)
@@ -58,7 +58,7 @@ class PlanChanged(Record, frozen=True, kw_only=True, tag="plan.changed"):
 
 
 class Message(Record, frozen=True, kw_only=True, tag="message"):
-    """One turn of the conversation. Counts only once its scope has committed."""
+    """One message of the conversation. Counts when its scope has committed."""
 
     scope: str
     role: str
@@ -66,7 +66,7 @@ class Message(Record, frozen=True, kw_only=True, tag="message"):
 
 
 class AgentBegun(Record, frozen=True, kw_only=True, tag="agent.begun"):
-    """`agent` was spawned by the one above it, in that one's scope `scope`."""
+    """`agent` was spawned by its parent, in the parent's scope `scope`."""
 
     scope: str
     args: str  # as in OfCall
@@ -84,9 +84,9 @@ class AgentEnded(Record, frozen=True, kw_only=True, tag="agent.ended"):
 class TaskTaken(Record, frozen=True, kw_only=True, tag="task.taken"):
     """A file of inbox/ was given to the agent, in `scope`; again, if that scope has ended without it.
 
-    With `handed_to` it is not the agent's: it lies there under a hidden name, and only needs to be given its own. A
-    firing says its `schedule` and when it was `due` in place of a content; `unopened`: nobody has done anything for it,
-    it is settled because the agent has completed without opening its inbox.
+    With `handed_to` it is not the agent's: it is at that place under a hidden name, and only needs its own name. A time
+    of a schedule has its `schedule` and when it was `due` in place of content. `unopened`: it was not done, but settled
+    because the agent completed without opening its inbox.
     """
 
     id: str
@@ -103,14 +103,14 @@ class TaskTaken(Record, frozen=True, kw_only=True, tag="task.taken"):
 
 
 class TaskDone(Record, frozen=True, kw_only=True, tag="task.done"):
-    """The agent has done with it; the file may go."""
+    """The agent has done it; the file may be removed."""
 
     id: str
     moved_to: str = ""  # it was not done but handed on, to this workspace or folder
 
 
 class Migrated(Record, frozen=True, kw_only=True, tag="migrated"):
-    """The agent's data were brought to version `to` of its state type."""
+    """The agent's data was converted to version `to` of its state type."""
 
     to: int
     patch: Patch = field(default_factory=list)
