@@ -51,7 +51,7 @@ class Look(Struct):
 
 
 def signature(store: Store) -> Signature:
-    files = (entry for folder in (journal.FOLDER, checkpoint.FOLDER) for entry in store.list(folder))
+    files = (entry for folder in (journal.FOLDER, journal.CHECKPOINTS) for entry in store.list(folder))
     return Signature(store.version(DEFINITION), tuple(files))
 
 

@@ -24,6 +24,15 @@ class Remark(msgspec.Struct, frozen=True):
     text: str
 
 
+class _File(msgspec.Struct, kw_only=True):
+    format: int = 1
+    at: str = ""
+    remarks: list[Remark]
+
+
+_file = decoder(_File)
+
+
 class Report(Struct):
     """Grows while a workspace is opened and run."""
 
@@ -57,8 +66,7 @@ class Report(Struct):
             (behind or AtOnce()).do(PATH, partial(store.replace, PATH, text, sync="data"))
 
     def text(self) -> bytes:
-        data = msgspec.json.encode({"format": 1, "at": self.at, "remarks": self.remarks})
-        return msgspec.json.format(data, indent=2) + b"\n"
+        return msgspec.json.format(msgspec.json.encode(_File(at=self.at, remarks=self.remarks)), indent=2) + b"\n"
 
 
 class ReportDocument:
@@ -75,25 +83,17 @@ def amend(store: Store, report: Report) -> None:
     """Save a report once more, after the workspace was closed; unless there is that of a later opening."""
     with suppress(FileNotFoundError, FileChanged, msgspec.MsgspecError):
         there = store.read(PATH)
-        if _saved.decode(there.data).at == report.at:
+        if _file.decode(there.data).at == report.at:
             store.replace(PATH, report.text(), if_version=there.version)
 
 
 def last(store: Store) -> list[Remark]:
     """The remarks of the last opening."""
     try:
-        remarks: list[Remark] = _saved.decode(store.read(PATH).data).remarks
+        remarks: list[Remark] = _file.decode(store.read(PATH).data).remarks
         return remarks
     except (FileNotFoundError, SatchelError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return []
-
-
-class _Saved(msgspec.Struct):
-    remarks: list[Remark]
-    at: str = ""
-
-
-_saved = decoder(_Saved)
 
 
 def describe(seen: Look) -> str:

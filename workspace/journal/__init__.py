@@ -1,7 +1,7 @@
 """The journal: what happened, in segments of records, written in groups that are durable before anyone is told.
 
     records/       what one line says, and how it is written and read
-    naming.py      the segments' names
+    naming.py      the names of segments and checkpoints
     reader.py      gives what there is behind a position, and mends
     segment.py     finds what is good in a segment, cuts off a torn tail, refuses damage that no crash explains
     chain.py       reads as many segments as are needed, and compares them where they meet
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .fencing import check_newest, fence
     from .histories import woven
     from .joints import check_joints
-    from .naming import FOLDER, first_of, new_opening, segment_path, segments, sizes
+    from .naming import CHECKPOINTS, FOLDER, checkpoint_position, first_of, new_opening, segment_path, segments, sizes
     from .object_log import SegmentObjects
     from .reader import Tail, expected, mend, read
     from .writer import RECORD_BYTES, Journal
@@ -36,7 +36,16 @@ else:
             "fencing": ("check_newest", "fence"),
             "histories": ("woven",),
             "joints": ("check_joints",),
-            "naming": ("FOLDER", "first_of", "new_opening", "segment_path", "segments", "sizes"),
+            "naming": (
+                "CHECKPOINTS",
+                "FOLDER",
+                "checkpoint_position",
+                "first_of",
+                "new_opening",
+                "segment_path",
+                "segments",
+                "sizes",
+            ),
             "object_log": ("SegmentObjects",),
             "reader": ("Tail", "expected", "mend", "read"),
             "writer": ("Journal", "RECORD_BYTES"),
@@ -44,6 +53,7 @@ else:
     )
 
 __all__ = [
+    "CHECKPOINTS",
     "FOLDER",
     "RECORD_BYTES",
     "Journal",
@@ -51,6 +61,7 @@ __all__ = [
     "Tail",
     "check_joints",
     "check_newest",
+    "checkpoint_position",
     "expected",
     "fence",
     "first_of",

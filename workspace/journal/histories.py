@@ -6,7 +6,6 @@ together.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
@@ -15,13 +14,12 @@ from msgspec import Struct, field
 
 from ..base import Damaged, SatchelError, decoder
 from ..store import Store
-from .naming import FOLDER, segment_path, segments
+from .naming import CHECKPOINTS, FOLDER, checkpoint_position, segment_path, segments
 from .records.line import NO_CRC, Line, parse_if_whole
 from .records.process import Fenced, Opened
 from .segment import Misfit
 
 _READ_LIMIT = 1 << 30
-_CHECKPOINT = re.compile(r"checkpoints/[0-9]{12}(-[a-z0-9_-]+)?\.json")
 
 Place = tuple[int, str]
 """Identifies a record: its seq and its crc."""
@@ -44,6 +42,8 @@ class History(Struct):
 
 
 class _Position(msgspec.Struct):
+    """Of a checkpoint only this counts here, whether or not the rest of it can be read."""
+
     seq: int
     crc: str = NO_CRC
     opening: str = ""
@@ -114,8 +114,8 @@ def _read(store: Store) -> _Pieces:
             pieces.files.setdefault(place, []).append(path)
             if len(rows) == 1 and isinstance(line.record, Fenced):
                 pieces.fences.add(place)
-    for entry in store.list("checkpoints"):
-        if _CHECKPOINT.fullmatch(entry.path):
+    for entry in store.list(CHECKPOINTS):
+        if checkpoint_position(entry.path) is not None:
             with suppress(msgspec.MsgspecError, RecursionError, SatchelError, FileNotFoundError):
                 data = store.read(entry.path, limit=_READ_LIMIT).data
                 pieces.points[entry.path] = _checkpoint.decode(data).moment

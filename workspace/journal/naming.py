@@ -1,4 +1,8 @@
-"""Names of segments (`journal/000000000017.jsonl` is the segment whose own first record is 17) and of openings."""
+"""Names of segments, of checkpoints and of openings.
+
+`journal/000000000017.jsonl` is the segment whose own first record is 17. `checkpoints/000000000017-NAME.json` is a
+checkpoint of the state after record 17.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,9 @@ import secrets
 from ..store import Store
 
 FOLDER = "journal"
+CHECKPOINTS = "checkpoints"
 _NAME = re.compile(r"journal/([0-9]{12})\.jsonl")
+_CHECKPOINT = re.compile(r"checkpoints/([0-9]{12})(-[a-z0-9_-]+)?\.json")
 
 
 def new_opening() -> str:
@@ -35,3 +41,9 @@ def sizes(store: Store) -> dict[int, int]:
     """The same with their sizes in bytes, from one listing."""
     found = ((first_of(entry.path), entry.size) for entry in store.list(FOLDER))
     return dict(sorted((first, size) for first, size in found if first))
+
+
+def checkpoint_position(path: str) -> int | None:
+    """The record of a checkpoint, by its name; None if it is no checkpoint."""
+    match = _CHECKPOINT.fullmatch(path)
+    return int(match[1]) if match else None

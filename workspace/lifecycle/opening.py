@@ -139,7 +139,7 @@ def _taken(store: Store, mine: Owned, report: Report, noticed: Noticed) -> Works
 def _due(store: Store, seen: Look) -> Due:
     """What the tail of the journal was when the workspace was looked at: however many processes have died since the
     last checkpoint, the next is due when that is."""
-    sizes = {entry.path: entry.size for entry in store.list(checkpoint.FOLDER)}
+    sizes = {entry.path: entry.size for entry in store.list(journal.CHECKPOINTS)}
     after = checkpoint.position_of(seen.checkpoint) if seen.checkpoint else 0
     behind = sum(size for first, size in journal.sizes(store).items() if first > after)
     age = 0.0

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -23,21 +22,20 @@ from msgspec.structs import replace
 
 from ..base import InvalidFile, NewerFormat, SatchelError, decoder, slug
 from ..formats import Checkpoints
+from ..journal import CHECKPOINTS, checkpoint_position
 from ..journal.records import Count, check_json, check_time
 from ..store import Store, Version
 from ..todo import Plan, Row
 from . import detached_results
 from .agent_state import ROOT, AgentMoment
-from .detached_results import Fetched, Results
+from .detached_results import Fetched, Front, Results
 from .packing import Shape, shape_of
 from .run_state import Moment
 from .scope_state import Scope
 
-FOLDER = "checkpoints"
 FORMAT = 1
 KEPT = 5
 READ_LIMIT = 1 << 30
-_NAME = re.compile(r"checkpoints/([0-9]{12})(-[a-z0-9_-]+)?\.json")
 _AFTER_FORCE = "_unclean.json"  # no name that is made of a person's words has a `_`
 _SHA = b',"sha256":"'
 _LARGE = 256 << 10
@@ -83,12 +81,20 @@ def _moment() -> Shape:
     return shape_of(Moment, {Plan: plan})
 
 
+def _parts() -> list[Any]:
+    """The fields after the front: all that an opening needs."""
+    listed: Any = ("listed", dict[str, str], msgspec.field(default_factory=dict))
+    return [("moment", _moment().kind), ("messages", dict[str, MessagesAt]), listed]
+
+
+@cache
+def _rest() -> type[Struct]:
+    return msgspec.defstruct("_Rest", _parts(), omit_defaults=True)
+
+
 @cache
 def _decoder() -> msgspec.json.Decoder[Any]:
-    parts: list[Any] = [("format", int), ("moment", _moment().kind), ("messages", dict[str, MessagesAt])]
-    parts.append(("listed", dict[str, str], msgspec.field(default_factory=dict)))
-    parts.append(("results", list[Results], msgspec.field(default_factory=list)))
-    return decoder(msgspec.defstruct("_File", parts))
+    return decoder(msgspec.defstruct("_File", _parts(), bases=(Front,), kw_only=True))
 
 
 def path_of(moment: Moment, name: str = "", seq: int | None = None) -> str:
@@ -96,7 +102,8 @@ def path_of(moment: Moment, name: str = "", seq: int | None = None) -> str:
     `name`. Its end shows a checkpoint after a forced stop, before anything was checked."""
     open_items = [slug(f"{key}-{scope.title}") for key, scope in moment.root.scopes.items() if key != ROOT]
     words = (open_items[0] if open_items else slug(name)) or moment.status
-    return f"{FOLDER}/{moment.seq if seq is None else seq:012d}-{words}{_AFTER_FORCE if moment.unclean else '.json'}"
+    end = _AFTER_FORCE if moment.unclean else ".json"
+    return f"{CHECKPOINTS}/{moment.seq if seq is None else seq:012d}-{words}{end}"
 
 
 Listed = Mapping[str, Version]
@@ -114,9 +121,8 @@ def encode(
     agents = {path: replace(agent, scopes=_lean(agent.scopes)) for path, agent in moment.agents.items()}
     results = _taken_apart(agents) if is_apart else []
     at = {path: messages.get(path, MessagesAt()) for path in agents}
-    file = {"moment": pack(replace(moment, agents=agents)), "messages": at}
-    rest = msgspec.json.encode(file | ({"listed": dict(listed)} if listed else {}))[1:-1]
-    body = detached_results.encoded(results, rest) if results else b'{"format":%d,%s' % (FORMAT, rest)
+    rest = _rest()(moment=pack(replace(moment, agents=agents)), messages=at, listed=dict(listed))
+    body = detached_results.encoded(Front(FORMAT, results), msgspec.json.encode(rest)[1:-1])
     return b'%s%s%s"}\n' % (body, _SHA, hashlib.sha256(body).hexdigest().encode())
 
 
@@ -300,7 +306,7 @@ def _large(store: Store, path: str) -> int:
     """The size of a file that is too large to fetch whole; else 0."""
     if not _is_apart(store):
         return 0
-    size = next((entry.size for entry in store.list(FOLDER) if entry.path == path), 0)
+    size = next((entry.size for entry in store.list(CHECKPOINTS) if entry.path == path), 0)
     return size if size > _LARGE else 0
 
 
@@ -328,14 +334,14 @@ def _check_position(moment: Moment, path: str) -> None:
 
 def paths(store: Store) -> list[str]:
     """All checkpoints, oldest first."""
-    return sorted(entry.path for entry in store.list(FOLDER) if _NAME.fullmatch(entry.path))
+    return sorted(entry.path for entry in store.list(CHECKPOINTS) if checkpoint_position(entry.path) is not None)
 
 
 def position_of(path: str) -> int:
     """The record of a checkpoint, by its name."""
-    match = _NAME.fullmatch(path)
-    assert match, path
-    return int(match[1])
+    found = checkpoint_position(path)
+    assert found is not None, path
+    return found
 
 
 def write(

@@ -37,6 +37,13 @@ class Results(Struct):
     done: list[StepCompleted]
 
 
+class Front(Struct, omit_defaults=True):
+    """The beginning of the file. Decoding skips the rest."""
+
+    format: int
+    results: list[Results] = []
+
+
 class Head(Struct):
     """The part after the results."""
 
@@ -45,14 +52,7 @@ class Head(Struct):
     sha256: str  # of it
 
 
-_head = decoder(Head)
-
-
-class _File(Struct):
-    results: list[Results] = []
-
-
-_file = decoder(_File)
+_front, _head = decoder(Front), decoder(Head)
 
 
 class Fetched:
@@ -78,7 +78,7 @@ class Fetched:
         try:
             data = self._store.read(self._path, limit=_READ_LIMIT).data
             self._check(data)
-            found: _File = _file.decode(data)
+            found: Front = _front.decode(data)
         except (FileNotFoundError, InvalidFile, ValueError, msgspec.MsgspecError, RecursionError) as error:
             raise self._damaged(str(error)) from error
         return found.results
@@ -152,12 +152,14 @@ def taken_apart(agent: str, key: str, scope: Scope) -> tuple[Scope, Results | No
     return msgspec.structs.replace(scope, done=at_hand), Results(agent, key, [each for _, each in done[:-AT_HAND]])
 
 
-def encoded(results: list[Results], rest: bytes) -> bytes:
-    """The results, then `rest` (keys and values without braces), without the end of the object."""
-    front = b'{"format":1,"results":%s,' % msgspec.json.encode(results)
-    scopes = [(each.agent, each.scope) for each in results]
-    head = Head(scopes, len(front), hashlib.sha256(rest).hexdigest())
-    return b'%s%s,"head":%s' % (front, rest, msgspec.json.encode(head))
+def encoded(front: Front, rest: bytes) -> bytes:
+    """`front`, then `rest` (keys and values without braces), without the end of the object."""
+    begin = msgspec.json.encode(front)[:-1] + b","
+    if not front.results:
+        return begin + rest
+    scopes = [(each.agent, each.scope) for each in front.results]
+    head = Head(scopes, len(begin), hashlib.sha256(rest).hexdigest())
+    return b'%s%s,"head":%s' % (begin, rest, msgspec.json.encode(head))
 
 
 def behind_results(end: bytes, size: int, tail: int) -> tuple[bytes, Head] | None:
