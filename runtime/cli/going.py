@@ -25,9 +25,8 @@ def go(command: Command, wish: Wish) -> int:
             with watching(quiet=wish.quiet) as watch:
                 ended = (place.resume if command == "resume" else place.run)(watch=watch, **wish.how(command))
     except SatchelError as error:
-        if for_programs and not (
-            wish.is_supervised and isinstance(error.__cause__, SystemExit)
-        ):  # then it is started again
+        is_started_again = wish.is_supervised and isinstance(error.__cause__, SystemExit)
+        if for_programs and not is_started_again:
             print_json(refused(error))
         raise
     if for_programs:

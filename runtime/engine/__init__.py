@@ -5,12 +5,14 @@ from typing import TYPE_CHECKING
 from ...workspace.base.lazy import lazily
 
 if TYPE_CHECKING:
-    from . import reverify, uplink
+    from . import recording, reverify, uplink
     from .context import AgentContext, Context
     from .doubts import Doubts, put_question
     from .effect_decorator import effect
+    from .open_scope import PREVIEW, Call, OpenScope, check_outside_steps, current_call
+    from .own_step import OwnStep
     from .raised import RecordedError
-    from .scope import PREVIEW, Call, ScopeRun, check_outside_steps, current_call
+    from .scope import ScopeRun
     from .session import Session
     from .signals import Interruption, hold, release
     from .stopping import Stopping, Suspended, Suspension
@@ -23,9 +25,12 @@ else:
             "context": ("AgentContext", "Context"),
             "doubts": ("Doubts", "put_question"),
             "effect_decorator": ("effect",),
+            "open_scope": ("Call", "OpenScope", "PREVIEW", "check_outside_steps", "current_call"),
+            "own_step": ("OwnStep",),
             "raised": ("RecordedError",),
+            "recording": ("recording",),
             "reverify": ("reverify",),
-            "scope": ("Call", "PREVIEW", "ScopeRun", "check_outside_steps", "current_call"),
+            "scope": ("ScopeRun",),
             "session": ("Session",),
             "signals": ("Interruption", "hold", "release"),
             "stopping": ("Stopping", "Suspended", "Suspension"),
@@ -41,6 +46,8 @@ __all__ = [
     "Context",
     "Doubts",
     "Interruption",
+    "OpenScope",
+    "OwnStep",
     "RecordedError",
     "ScopeRun",
     "Session",
@@ -54,6 +61,7 @@ __all__ = [
     "effect",
     "hold",
     "put_question",
+    "recording",
     "release",
     "reverify",
     "uplink",

@@ -6,12 +6,13 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar, overload
 
 from ...workspace.base import AgentError, NotDone, UsageError
-from ..steps import Retry, Step, current_scope, runs_going
+from ..steps import Retry, current_scope, runs_going
+from .own_step import OwnStep
 
 R = TypeVar("R")
 
 
-class Effect(Step[R]):
+class Effect(OwnStep[R]):
     """A step that changes the outside world. It never happens twice without a person's knowledge: see `effect`."""
 
     is_effect = True
@@ -63,7 +64,7 @@ class Effect(Step[R]):
         record, unless a person is being asked already."""
         from . import effects
 
-        with call.scope.busy():
+        with call.scope.work.busy():
             await effects.recheck(call, done)
 
     def ask_again(self, call: Any, error: UsageError) -> None:

@@ -19,9 +19,10 @@ from ...workspace.journal.records import NOTHING, Key, StepCompleted, StepStarte
 from ...workspace.state import Answer, Kept, blobs
 from ..agent import said
 from ..steps import ONCE, Step
-from . import reverify, verifying
+from . import recording, reverify, verifying
+from .invoking import invoke
+from .open_scope import Call
 from .raised import is_kept
-from .scope import Call
 from .stopping import Stopped, Suspended
 
 R = TypeVar("R")
@@ -67,7 +68,7 @@ async def _as_answered(call: Call, answer: Answer) -> Any:
         if answer.outcome == "done":
             result = blobs.fetch(scope.context.store, Kept(answer.result, answer.blob))
             try:
-                return await scope.keep(call, result, how="resolved")
+                return await recording.keep(call, result, how="resolved")
             except UsageError as error:
                 ask(call, "unclaimed", f"The answer can't be used: {error.why}. Or name it", (answer.other,))
     return await _begin(call)
@@ -124,9 +125,9 @@ async def _begin(call: Call) -> Any:
         is_in_doubt = call.key in call.scope.agent.recorded.scopes[call.scope.key].started
         if wait is None or (is_in_doubt and not effect.idempotent):
             if not call.in_doubt and is_kept(error):  # it has certainly not happened, and the agent is told so
-                call.scope.failed(call, error, not_done=True, final=True)
+                recording.failed(call, error, not_done=True, final=True)
             raise
-        call.scope.sleep(wait, f"{call.step.name} was told to come back later")
+        call.scope.context.stopping.sleep(wait, f"{call.step.name} was told to come back later")
 
 
 async def _once(call: Call, attempt: int) -> Any:
@@ -142,18 +143,18 @@ async def _once(call: Call, attempt: int) -> Any:
         await scope.context.stopping.check_has_it()
         scope.agent.check_going_on()  # another effect may have come into doubt while this one waited
     except BaseException as error:
-        scope.failed(call, error, attempt, not_done=not call.in_doubt)
+        recording.failed(call, error, attempt, not_done=not call.in_doubt)
         raise
     began = time.monotonic()
     try:
-        result = await scope.invoke(call, {effect.shape.key: key} if effect.shape.key else {})
+        result = await invoke(call, {effect.shape.key: key} if effect.shape.key else {})
     except BaseException as error:
         if not _has_not_happened(effect, error):
             return await _may_have_happened(call, error, attempt)
-        scope.failed(call, error, attempt, not_done=not call.in_doubt)
+        recording.failed(call, error, attempt, not_done=not call.in_doubt)
         raise
     try:
-        return await scope.completed(call, result, began)
+        return await recording.completed(call, result, began)
     except BaseException as error:  # it has happened, whatever `not_done` says of errors like this one
         return await _may_have_happened(call, error, attempt)
 
@@ -180,7 +181,7 @@ async def _may_have_happened(call: Call, error: BaseException, attempt: int) -> 
         raise error
     if isinstance(error, StorageFailed) or not isinstance(error, Exception):
         raise error  # the journal tells the next opening how far it has come
-    scope.failed(call, error, attempt)
+    recording.failed(call, error, attempt)
     settled = await _settle(call, said(error))
     if settled:
         return settled.result
@@ -192,18 +193,18 @@ async def _may_have_happened(call: Call, error: BaseException, attempt: int) -> 
 async def _settle(call: Call, cause: str, *, has_key: bool = True) -> _Answer | None:
     """Find out how an effect in doubt ended: an answer, or None if it may be done now. Otherwise a person is asked.
     `has_key`: it would be done under the same key again."""
-    scope, effect = call.scope, call.step
+    effect = call.step
     if effect.verify is not None:
         began = time.monotonic()
         try:
             result = await verifying.verify(effect.verify, call)
         except NotDone as error:
-            scope.failed(call, error, not_done=True)
+            recording.failed(call, error, not_done=True)
             return None
         except Exception as error:
             cause += f"; verify failed: {said(error)}"
         else:
-            return _Answer(await scope.completed(call, result, began, how="verified"))
+            return _Answer(await recording.completed(call, result, began, how="verified"))
     elif effect.idempotent and has_key:
         call.in_doubt = True
         return None
@@ -240,7 +241,7 @@ async def recheck(call: Call, done: StepCompleted) -> None:
         rechecks.seconds_left -= time.monotonic() - began
     rechecks.verified += 1
     if is_asked:  # this takes the question back
-        await scope.keep(call, blobs.fetch(context.store, done), how="verified")
+        await recording.keep(call, blobs.fetch(context.store, done), how="verified")
 
 
 def ask(

@@ -10,7 +10,8 @@ from typing import TypeVar
 from ...workspace.journal.records import Key, ScopeFailed
 from ...workspace.state import ROOT
 from ..agent import describe, of_storage
-from .scope import ScopeRun
+from . import raised
+from .open_scope import OpenScope
 
 T = TypeVar("T")
 
@@ -26,10 +27,13 @@ async def until_fresh(enter: Callable[[], Awaitable[T]]) -> T:
             return await enter()
 
 
-def record_of(scope: ScopeRun, error: BaseException) -> ScopeFailed | None:
+def record_of(scope: OpenScope, error: BaseException) -> ScopeFailed | None:
     """What is to be recorded of a scope that `error` has ended. None: nothing, since the run is to stop, or the disk
     fails. To be asked before the scope is abandoned."""
-    calls, is_replayed = scope.ended_by(error)
+    found = raised.calls_of(error, scope.place)
+    is_replayed = raised.is_replayed(found)
+    # A call that the agent has cancelled runs again unless the agent has made another one since.
+    calls = (*found, *(key for key in scope.numbering.cancelled_last() if key not in found))
     is_cancelled = isinstance(error, asyncio.CancelledError) and bool(calls) and not scope.is_stopping
     if not is_cancelled and (not isinstance(error, Exception) or of_storage(error) is not None):
         return None
@@ -39,7 +43,7 @@ def record_of(scope: ScopeRun, error: BaseException) -> ScopeFailed | None:
     return ScopeFailed(agent=scope.agent.path, scope=scope.key, error=failure, calls=calls, uncounted=uncounted)
 
 
-def _untold(scope: ScopeRun) -> tuple[Key, ...]:
+def _untold(scope: OpenScope) -> tuple[Key, ...]:
     """Calls whose failures the agent has handled before an error of its own. They run again: raised from the record,
     they would bring it to that error at every start. Not those it may have acted on: an effect, an agent, a plan or
     another scope came after."""

@@ -13,6 +13,7 @@ from msgspec import Raw
 
 from ...workspace.base import AgentError, NotSerializable
 from ...workspace.journal.records import Key
+from ...workspace.state import Scope
 from ..agent import place
 from ..steps import canonical
 
@@ -99,3 +100,47 @@ class Unclaimed:
     def claim(self, key: Key) -> None:
         if keys := self._by_name.get(key[0]):
             keys.discard(key)
+
+
+class Numbering:
+    """Under which keys and numbers the calls of one attempt at a scope are recorded. A call that an earlier attempt has
+    recorded keeps its number."""
+
+    def __init__(self, recorded: Scope):
+        self._recorded = recorded
+        self._unclaimed = Unclaimed(recorded.numbers)
+        self._last = recorded.last_number
+        self._made = 0
+        self._cancelled: dict[Key, int] = {}  # by the agent itself: how many calls were made until then
+
+    def is_recorded(self, key: Key) -> bool:
+        return key in self._recorded.numbers
+
+    def has_unclaimed(self, name: str) -> bool:
+        """Whether there is a call of this name that an earlier attempt has recorded, and this one has not made."""
+        return self._unclaimed.has(name)
+
+    def is_unclaimed(self, key: Key) -> bool:
+        """Whether an earlier attempt has recorded this call and this attempt has not made it."""
+        return key in self._unclaimed
+
+    def claim(self, key: Key) -> None:
+        """This attempt makes the call."""
+        self._unclaimed.claim(key)
+        self._made += 1
+
+    def number(self, key: Key) -> int:
+        """The number of a call that is not answered from the record."""
+        number = self._recorded.numbers.get(key)
+        if number is None:
+            self._last += 1
+            number = self._last
+        return number
+
+    def cancel(self, key: Key) -> None:
+        """The agent itself has cancelled the call."""
+        self._cancelled[key] = self._made
+
+    def cancelled_last(self) -> list[Key]:
+        """The calls that the agent has cancelled without making another one since."""
+        return [key for key, made in self._cancelled.items() if made == self._made]

@@ -27,7 +27,8 @@ from . import failing, publishing, unresolved
 from .context import AgentContext, Context
 from .live_state import LiveState, as_object
 from .migrating import bring_up
-from .scope import ScopeRun, check_outside_steps, current_call
+from .open_scope import check_outside_steps, current_call
+from .scope import ScopeRun
 from .stopping import Suspended
 
 FAILURES = 3
@@ -95,9 +96,9 @@ class Session(AgentContext):
             await self.begin()
             self.check_going_on()
             result = await self.agent.function(self.run, *args, **kwargs)
-            await self.root.quiet()
+            await self.root.work.quiet()
             self.check_going_on()
-            self.root.made.check("the agent", self.store.url)
+            self.root.work.made.check("the agent", self.store.url)
             unresolved.ask_about_all(self, self.root)
             self.live.check_unchanged("when the agent returned")
             return result
@@ -106,7 +107,7 @@ class Session(AgentContext):
             is_replayed = failing.is_replayed(failed, error)
             self.is_closing = not is_replayed
             self.root.abandon()
-            await self.root.quiet()
+            await self.root.work.quiet()
             if failed is not None and failed.calls:
                 self.journal.add(replace(failed, uncounted=True))
                 self.journal.flush()
@@ -307,8 +308,8 @@ class Session(AgentContext):
             result = function(*args)
             if inspect.isawaitable(result):
                 result = await result
-            await scope.quiet()
-            scope.made.check(repr(title), self.store.url)
+            await scope.work.quiet()
+            scope.work.made.check(repr(title), self.store.url)
             answer = self._commit(scope, result, finish, codec)
         except BaseException as error:
             failed = failing.record_of(scope, error)
@@ -316,7 +317,7 @@ class Session(AgentContext):
             is_failure = isinstance(error, Exception) and of_storage(error) is None
             was_stopped = scope.was_stopped  # it has failed for that
             try:
-                await scope.quiet()
+                await scope.work.quiet()
             finally:  # cancelled once more, it is rolled back all the same
                 if failed is not None and not was_stopped and key in self.recorded.scopes:
                     self.journal.add(failed)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from datetime import UTC, datetime
-from typing import Any, Literal
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, NoReturn
 
 from msgspec import Struct
 
-from ...workspace.base import SIGNAL, SatchelError
+from ...workspace.base import SIGNAL, SatchelError, time_text
 from ...workspace.journal.records import Failure, Forced, PauseRequested
 from ...workspace.lifecycle import Workspace
-from ..steps import current_scope
+from ..steps import A_DAY, current_scope
 from .drain import Drain
 from .signals import Interruption
 
@@ -116,6 +116,13 @@ class Stopping:
         began = datetime.fromisoformat(self._moment.pause.requested_at) if self._moment.pause else datetime.now(UTC)
         waited = (datetime.now(UTC) - began).total_seconds()
         self._journal.add(Forced(under_way=self.drain.force(), waited=round(max(0.0, waited), 3)))
+
+    def sleep(self, seconds: float, reason: str) -> NoReturn:
+        """Let the run sleep without a process, and resume in `seconds`."""
+        until = datetime.now(UTC) + timedelta(seconds=seconds)
+        reason += ", in more than a day; it is called again after one" if seconds >= A_DAY else ""
+        self.suspend(Suspension("sleeping", reason, time_text(until)))
+        raise Suspended
 
     async def check_has_it(self) -> None:
         """Return when no other process can have taken the workspace. Else LeaseHeld: then no effect begins."""

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial as bind
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec import Struct
 
-from ...workspace.journal.records import Key, now
-from ...workspace.state import Scope
+from ...workspace.journal.records import now
 from ...workspace.views import PartialHead
 from ...workspace.views import partial_files as partial_file
 from ..agent import said
-from ..steps import Partial, Step, recover
-from .context import AgentContext, Context
+from ..steps import Partial, recover
+from .invoking import invoke
+from .open_scope import Call, OpenScope
 from .stopping import Suspended
 
 
@@ -24,32 +24,7 @@ class Accepted(Struct, frozen=True):
     text: str
 
 
-class StreamingScope(Protocol):
-    """What this needs of the current scope (scope.py)."""
-
-    agent: AgentContext
-    context: Context
-    key: str
-    title: str
-    recorded: Scope
-
-    async def invoke(self, call: Any, injected: dict[str, Any]) -> Any: ...
-
-
-class StreamedCall(Protocol):
-    """What this needs of a call (scope.py)."""
-
-    step: Step[Any]
-    key: Key
-    no: int
-    recovered: int
-
-    @property
-    def scope(self) -> StreamingScope: ...
-    def identity(self) -> dict[str, Any]: ...
-
-
-async def once(call: StreamedCall) -> Any:
+async def once(call: Call) -> Any:
     """One attempt. If it fails, its text is promoted for the next one."""
     scope, step, context = call.scope, call.step, call.scope.context
     context.journal.flush()  # a partial of a scope that the journal does not know could not be promoted
@@ -68,7 +43,7 @@ async def once(call: StreamedCall) -> Any:
         context.store, context.workspace.behind, context.projector, path(call), head, recovered, marker, watch
     )
     try:
-        return await scope.invoke(call, {str(step.shape.partial): out})
+        return await invoke(call, {str(step.shape.partial): out})
     except BaseException as error:
         out.file.write()
         if isinstance(error, Suspended) or not isinstance(error, Exception | asyncio.CancelledError):
@@ -85,13 +60,13 @@ async def once(call: StreamedCall) -> Any:
         context.projector.drop(out.file)
 
 
-def path(call: StreamedCall) -> str:
+def path(call: Call) -> str:
     """The file of a streamed answer."""
     scope = call.scope
     return partial_file.partial_path(scope.agent.folder, scope.key, scope.title, call.no, call.step.name)
 
 
-def _promote(scope: StreamingScope, out: Partial, by: str) -> None:
+def _promote(scope: OpenScope, out: Partial, by: str) -> None:
     head, store = out.file.head, scope.context.store
     recovered = partial_file.recovered_path(
         scope.agent.folder, scope.key, scope.title, head.no, head.step, head.attempt

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from ...workspace.journal.records import OfCall, StepStarted
 from .context import AgentContext
-from .scope import ScopeRun
+from .open_scope import OpenScope
 from .stopping import Suspended
 
 
@@ -20,12 +20,12 @@ class _Left(NamedTuple):
     why: Literal["unknown_outcome", "unreached"]
 
 
-def ask_about(agent: AgentContext, scope: ScopeRun) -> None:
+def ask_about(agent: AgentContext, scope: OpenScope) -> None:
     """Ask about the effects of one scope, and of the agents it has spawned. Suspended if there is a question."""
     _ask(agent, [*_in_scope(agent, scope), *_in_agents(agent, scope.key)])
 
 
-def ask_about_all(agent: AgentContext, root: ScopeRun) -> None:
+def ask_about_all(agent: AgentContext, root: OpenScope) -> None:
     """An agent can't finish while one of its effects is unresolved, even if its item was removed or ticked
     meanwhile."""
     scopes = {key: scope for key, scope in agent.recorded.scopes.items() if key != root.key}
@@ -33,7 +33,7 @@ def ask_about_all(agent: AgentContext, root: ScopeRun) -> None:
     _ask(agent, [*_in_scope(agent, root), *others, *_in_agents(agent, None)])
 
 
-def _in_scope(agent: AgentContext, scope: ScopeRun) -> Iterator[_Left]:
+def _in_scope(agent: AgentContext, scope: OpenScope) -> Iterator[_Left]:
     recorded = agent.recorded.scopes.get(scope.key)
     if recorded is not None and recorded.started:
         for key, started in recorded.started.items():

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from ..agent import Apart
 from ..steps import declared, key_parameter, run_parameter
-from .scope import Call
+from .open_scope import Call
 
 Verify = Callable[..., Any]
 
@@ -36,7 +36,7 @@ async def verify(function: Verify, call: Call) -> Any:
     with call.scope.context.stopping.drain.working(f"the verification of {call.words}"):
         if declared.is_async(function):
             return await cast(Awaitable[Any], function(*args, **kwargs))
-        return await call.scope.in_thread(bind(function, *args, **kwargs))
+        return await call.scope.work.in_thread(bind(function, *args, **kwargs))
 
 
 async def verify_within(function: Verify, call: Call, seconds: float) -> None:

@@ -18,8 +18,18 @@ from ...workspace.journal.records import NOTHING, ApprovalAsked, now
 from ...workspace.lifecycle import Workspace
 from ...workspace.people.approvals import Question, blank, fit, read
 from ...workspace.state import blobs
-from ..engine import Call, ScopeRun, Suspended, Suspension, check_outside_steps, put_question, uplink
-from ..steps import Step, canonical, encode
+from ..engine import (
+    Call,
+    OpenScope,
+    OwnStep,
+    ScopeRun,
+    Suspended,
+    Suspension,
+    check_outside_steps,
+    put_question,
+    uplink,
+)
+from ..steps import canonical, encode
 from .answer import Answer
 
 POLL = 0.2
@@ -71,7 +81,7 @@ def _look_for_answers(workspace: Workspace, noticed: list[str]) -> None:
             workspace.projector.want(files.state)
 
 
-class _Ask(Step[Any]):
+class _Ask(OwnStep[Any]):
     def __init__(
         self, choices: tuple[str, ...], schema: dict[str, Any] | bool | None, context: Raw, expires: str, default: Raw,
         wait_for: float,
@@ -140,7 +150,7 @@ def _known(call: Call) -> str | None:
     return None
 
 
-def _stale(scope: ScopeRun) -> tuple[str, ...]:
+def _stale(scope: OpenScope) -> tuple[str, ...]:
     return tuple(
         id for id, asked in scope.context.moment.approvals.items()
         if (asked.agent, asked.scope) == (scope.agent.path, scope.key) and id not in scope.asked

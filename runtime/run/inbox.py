@@ -22,8 +22,8 @@ from ...workspace.journal.records import TaskDone, TaskTaken
 from ...workspace.people.inbox import Arrivals, Found, Offered, archive, inbox
 from ...workspace.state import ROOT, blobs, scope_of_task
 from ...workspace.views import BRIEF, PATIENCE, stable_read
-from ..engine import Call, ScopeRun, Session, check_outside_steps
-from ..steps import Retry, Step, current_scope
+from ..engine import Call, OpenScope, OwnStep, Session, check_outside_steps, recording
+from ..steps import Retry, current_scope
 
 Kind = Literal["task", "message", "schedule"]
 
@@ -181,7 +181,7 @@ class Inbox:
 
     # Several at once
 
-    async def taken_in(self, scope: ScopeRun, kind: Kind | None) -> list[str]:
+    async def taken_in(self, scope: OpenScope, kind: Kind | None) -> list[str]:
         """The ids of the tasks that an earlier attempt of the scope took without a recorded result, and of those that
         have arrived, recorded as taken. For the step below."""
         until = time.monotonic() + BRIEF
@@ -308,7 +308,7 @@ class _Tasks:
         return task
 
 
-class _Take(Step[list[str]]):
+class _Take(OwnStep[list[str]]):
     """For its scope, the taken tasks are the result of a step."""
 
     name = "inbox.take"
@@ -320,7 +320,7 @@ class _Take(Step[list[str]]):
     async def perform(self, call: Any) -> Any:
         assert isinstance(call, Call)
         ids = await self._inbox.taken_in(call.scope, call.arguments["kind"])
-        return await call.scope.keep(call, msgspec.json.encode(ids), soon=not ids)
+        return await recording.keep(call, msgspec.json.encode(ids), soon=not ids)
 
 
 async def _do_nothing(run: object, task: InboxTask) -> None: ...

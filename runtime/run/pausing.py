@@ -9,8 +9,7 @@ from msgspec import Raw
 
 from ...workspace.base import Resume, UsageError
 from ...workspace.journal.records import PauseRequested, StepCompleted
-from ..engine import Call, ScopeRun
-from ..steps import Step
+from ..engine import Call, OwnStep, ScopeRun
 
 
 async def pause(scope: ScopeRun, reason: str, resume: Resume) -> None:
@@ -25,7 +24,7 @@ async def pause(scope: ScopeRun, reason: str, resume: Resume) -> None:
     scope.agent.check_going_on()
 
 
-class _Pause(Step[None]):
+class _Pause(OwnStep[None]):
     def __init__(self, reason: str, resume: Resume):
         super().__init__(_wish, name="pause", retry=None, on_partial="restart")
         self._request = PauseRequested(reason=reason, by="the agent", resume=resume)

@@ -117,12 +117,12 @@ class Run(RunParameter, Generic[S]):
 
     async def progress(self, value: Any) -> None:
         """Save the progress of a long step; its next attempt reads it from `run.saved_progress`. Only inside a step."""
-        from ..engine import current_call
+        from ..engine import current_call, recording
 
         call = current_call.get()
         if call is None:
             raise AgentError("run.progress() was called outside a step", remedy="a scope's own progress is its steps")
-        await call.scope.progress(call, value)
+        await recording.progress(call, value)
 
     @property
     def saved_progress(self) -> Any:
@@ -241,7 +241,7 @@ class Run(RunParameter, Generic[S]):
         """A stop waits for the end of this block. `name` is shown as what it waits for. Not guaranteed: anything
         against a second signal, a kill, or a power failure."""
         scope = self._scope("run.uninterrupted()")
-        with scope.busy(), self._session.context.stopping.drain.held(name):
+        with scope.work.busy(), self._session.context.stopping.drain.held(name):
             yield
 
     def _scope(self, what: str) -> ScopeRun:

@@ -14,8 +14,7 @@ from msgspec import Raw, Struct
 from ...workspace.base import UsageError, decoder, time_text
 from ...workspace.journal.records import StepProgress
 from ...workspace.state import SLEEP
-from ..engine import Call, ScopeRun, Suspended, Suspension
-from ..steps import Step
+from ..engine import Call, OwnStep, ScopeRun, Suspended, Suspension, recording
 
 _IN_PROCESS = 10.0
 """Up to so many seconds the process waits itself."""
@@ -54,7 +53,7 @@ def _known(scope: ScopeRun, wait: str, seconds: float) -> str:
     found = {key: value for key, value in recorded.progress.items() if key[0] == SLEEP}
     found |= {key: done.result for key, done in recorded.done.items() if key[0] == SLEEP}
     close = ""
-    for key in sorted(filter(scope.is_unclaimed, found), key=recorded.numbers.__getitem__):
+    for key in sorted(filter(scope.numbering.is_unclaimed, found), key=recorded.numbers.__getitem__):
         with suppress(msgspec.ValidationError):  # a person has edited it
             kept: _Kept = _kept.decode(found[key])
             if kept.wait == wait:
@@ -64,7 +63,7 @@ def _known(scope: ScopeRun, wait: str, seconds: float) -> str:
     return close or wait
 
 
-class _Sleep(Step[Any]):
+class _Sleep(OwnStep[Any]):
     def __init__(self, kept: _Kept):
         super().__init__(_wait, name=SLEEP, retry=None, on_partial="restart")
         self._kept = kept
@@ -86,7 +85,7 @@ class _Sleep(Step[Any]):
             raise Suspended
         await asyncio.sleep(max(0.0, left))
         scope.agent.check_going_on()
-        return await scope.keep(call, msgspec.json.encode(self._kept))
+        return await recording.keep(call, msgspec.json.encode(self._kept))
 
 
 def _wait(duration: str) -> Any:

@@ -32,7 +32,6 @@ class Scope(Protocol):
     def call(
         self, step: Step[Any], args: tuple[Any, ...], kwargs: dict[str, Any], named: str | None = None
     ) -> Coroutine[Any, Any, Any]: ...
-    async def perform(self, call: Any) -> Any: ...
 
 
 class RunParameter:
@@ -101,11 +100,6 @@ class Step(Generic[R]):
     def outside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call outside a run."""
         return self.function(*args, **kwargs)
-
-    async def perform(self, call: Any) -> Any:
-        """Run the function, for a call without a recorded result."""
-        scope: Scope = call.scope
-        return await scope.perform(call)
 
     async def recheck(self, call: Any, done: Any) -> None:
         """Verify a recorded result again. Only effects can."""

@@ -19,7 +19,7 @@ from unittest import mock
 from waits import NOBODY_SAVES
 
 from satchel.runtime.agent import dependencies
-from satchel.runtime.engine import effects, pace, performing, scope
+from satchel.runtime.engine import effects, pace, performing, recording
 from satchel.runtime.steps import partial as streaming
 from satchel.workspace.formats import definition
 from satchel.workspace.journal import Journal, append_log, merging
@@ -88,7 +88,7 @@ def steady() -> Iterator[None]:
             (pace, "time", SimpleNamespace(monotonic=looks)),  # at every 20th look there is a flush
             (pace, "_LONGEST_UNFLUSHED", 1e9),
             (streaming, "time", stopped),  # so no partial is synced; play.py syncs some
-            (scope, "time", stopped),
+            (recording, "time", stopped),
             (performing, "time", stopped),
             (effects, "time", stopped),
             (store.os, "getpid", lambda: 4242),

@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from satchel.runtime.engine.scope import ScopeRun
+from satchel.runtime.engine.open_scope import OpenScope
 from satchel.workspace import journal
 from satchel.workspace.journal import Tail, segment
 from satchel.workspace.journal.records import Message, PartialPromoted, StepStarted
@@ -165,14 +165,14 @@ def _files_ahead_of_the_journal() -> Fault:
 
 
 def _effect_begun_before_its_intent_is_durable() -> Fault:
-    durable = ScopeRun.durable
+    durable = OpenScope.durable
 
-    async def hasty(self: ScopeRun) -> None:
+    async def hasty(self: OpenScope) -> None:
         waiting = self.context.journal._waiting
         if not (waiting and isinstance(waiting[-1].record, StepStarted)):
             await durable(self)
 
-    return mock.patch.object(ScopeRun, "durable", hasty)
+    return mock.patch.object(OpenScope, "durable", hasty)
 
 
 def _group_lost_in_part_is_taken_for_damage() -> Fault:

@@ -1,0 +1,50 @@
+"""Runs the function of a call."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial as bind
+from typing import Any
+
+from ..steps import MODEL
+from .open_scope import Call, current_call
+
+
+async def invoke(call: Call, injected: dict[str, Any]) -> Any:
+    """Run the function of a call, in a thread if it is not async."""
+    scope, step = call.scope, call.step
+    call.counts, call.made, call.ended = {}, None, False
+    drain = scope.context.stopping.drain
+    try:
+        with (drain.held if step.is_effect else drain.working)(call.words):  # never between an effect's two halves
+            result = await _invoke(call, injected)
+    except (Exception, asyncio.CancelledError) as error:
+        if call.was_stopped:
+            raise scope.agent.stopped() from error
+        raise
+    if call.was_stopped:
+        raise scope.agent.stopped()  # its return value is incomplete, because calls were refused
+    return result
+
+
+async def _invoke(call: Call, injected: dict[str, Any]) -> Any:
+    scope, step = call.scope, call.step
+    token = current_call.set(call)
+    try:
+        arguments = {**call.arguments, MODEL: call.model} if call.model else call.arguments
+        if step.shape.run:
+            injected = {**injected, step.shape.run: scope.agent.run}
+        args, kwargs = step.shape.unbind(arguments, injected)
+        if step.is_async:
+            result = await step.function(*args, **kwargs)
+        else:
+            result = await scope.work.in_thread(bind(step.function, *args, **kwargs))
+        if call.made is not None and step.is_effect:
+            scope.work.made.take(call.made)  # it has happened, which is more important
+        elif call.made is not None:
+            await call.made.settle()
+            call.made.check(step.name, scope.context.store.url)
+        return result
+    finally:
+        call.ended = True
+        current_call.reset(token)

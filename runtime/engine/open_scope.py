@@ -1,0 +1,185 @@
+"""One attempt at a scope: its calls, what is under way in it, and what its commit will hold."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
+from functools import partial as bind
+from typing import Any
+
+from msgspec import Struct, field
+
+from ...workspace.base import AgentError
+from ...workspace.journal.records import Key, Message, Output
+from ...workspace.state import Scope
+from ..agent import of_a_future
+from ..steps import Step
+from . import identity, raised
+from .claims import Claims
+from .context import AgentContext
+from .forgotten import Made
+
+PREVIEW = 60
+"""Bytes of the arguments that a record shows."""
+
+_EFFECT_PREVIEW = 400
+"""The same for an effect, because a person may have to recognise it."""
+
+current_call: ContextVar[Call | None] = ContextVar("current_call", default=None)
+"""The call whose function runs here."""
+
+
+class Call(Struct, eq=False):
+    """A call of a step or effect without a recorded result."""
+
+    scope: OpenScope
+    step: Step[Any]
+    key: Key
+    no: int
+    arguments: dict[str, Any]
+    encoded: bytes  # the arguments as canonical JSON
+    named: str | None = None
+    outer: Call | None = None  # that it is made in
+    counts: dict[tuple[str, str], int] = field(default_factory=dict)  # of the calls its function makes
+    made: Made | None = None  # of those, the ones that have not begun
+    place: int = field(default_factory=raised.new_place)
+    prompts: dict[str, str] = field(default_factory=dict)  # those that went into it, with their versions
+    model: str = ""  # the fallback model of this attempt
+    was_stopped: bool = False  # an inner call has raised because the agent must stop
+    ended: bool = False  # its function is not running any more
+    in_doubt: bool = False  # an attempt at it may have happened, so a later one can't say that it has not
+    recovered: int = 0  # characters of an earlier attempt's answer that the last one has continued
+
+    def keys(self) -> Iterator[Key]:
+        """The identities under which its inner calls may be recorded, the current one first."""
+        yield self.key
+        if not self.named:
+            name, _, n = self.key
+            outers = self.outer.keys() if self.outer else (None,)
+            for digest in identity.earlier(name, self.arguments, self.step.shape.defaults, outers):
+                yield name, digest, n
+
+    @property
+    def words(self) -> str:
+        """`send("weekly")` of 'Send it', for people."""
+        of = f" of {self.scope.title!r}" if self.scope.title else ""
+        return f"{self.key[0]}{self.identity()['call']}{of}"
+
+    def check_unchanged(self) -> None:
+        """Before another attempt: the arguments must not have changed, because the record would name other
+        arguments."""
+        if changed := identity.changed(self.arguments, self.encoded):
+            raise AgentError(
+                f"{self.step.name} can't be tried again: its first attempt has changed its argument {changed!r}",
+                why="its result would be that of other arguments", remedy="let it change a copy: copy.deepcopy(...)",
+            )  # fmt: skip
+
+    def identity(self) -> dict[str, Any]:
+        """The fields of every record about this call."""
+        preview, most = self.encoded[1:-1], _EFFECT_PREVIEW if self.step.is_effect else PREVIEW
+        text = preview[:most].decode(errors="ignore") + ("…" if len(preview) > most else "")
+        name, args, n = self.key
+        agent = self.scope.agent.path
+        return {
+            **({"agent": agent} if agent else {}), **({"prompts": self.prompts} if self.prompts else {}),
+            "scope": self.scope.key, "no": self.no, "step": name, "args": args, "n": n,
+            "call": f"({self.named}: {text})" if self.named else f"({text})",
+        }  # fmt: skip
+
+
+class Work:
+    """What is under way in one attempt at a scope: calls and their threads. `made` are the calls that were made outside
+    all others and have not begun."""
+
+    def __init__(self, agent: AgentContext):
+        self.made = Made()
+        self._agent, self._pool, self._drain = agent, agent.context.threads, agent.context.stopping.drain
+        self._under_way = 0
+        self._threads: set[asyncio.Future[Any]] = set()
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """The scope can't end while the body runs."""
+        self._under_way += 1
+        self._quiet.clear()
+        try:
+            with self._agent.busy():
+                yield
+        finally:
+            self._under_way -= 1
+            if not self._under_way:
+                self._quiet.set()
+
+    async def quiet(self) -> None:
+        """Return when no call of this scope runs in a task, or in a thread that must be waited for."""
+        await self.made.settle()
+        while (self._under_way or self._threads) and not self._drain.forced:
+            await self._quiet.wait()
+            if self._threads:
+                await asyncio.wait(self._threads)
+            await self.made.settle()  # a task may have waited for that to begin with its own
+
+    async def in_thread(self, function: Any) -> Any:
+        """Call it in a thread. The scope waits for its end, even if the wait for it here is cancelled."""
+        within = bind(copy_context().run, of_a_future(function))
+        future = asyncio.get_running_loop().run_in_executor(self._pool, within)
+        self._threads.add(future)
+        future.add_done_callback(self._threads.discard)
+        return await asyncio.shield(future)
+
+
+class OpenScope:
+    """One attempt at a scope: what it is recorded as, what is under way in it, and what its commit will hold."""
+
+    def __init__(self, agent: AgentContext, key: str, title: str, recorded: Scope):
+        self.agent, self.context, self.key, self.title = agent, agent.context, key, title
+        self.recorded = recorded
+        self.claims, self.numbering = Claims(recorded), identity.Numbering(recorded)
+        self.work, self.place = Work(agent), raised.new_place()
+        self.outputs: dict[str, Output] = {}
+        self.messages: list[Message] = []
+        self.tasks: list[str] = []  # from the inbox, that are done when this commits
+        self.asked: set[str] = set()  # the open questions that this attempt asks, too
+        self.spent: dict[str, int] = {}  # how often what, outside its steps
+        self.ended = self.was_stopped = False
+        self.abandoned = False  # it has failed; its sub-agents must stop
+        self._task = asyncio.current_task()  # the one that runs the scope's function
+
+    async def durable(self) -> None:
+        """Return when all records so far are durable. No other code can be about to record something if no other call
+        runs and this is not one of several tasks, as `asyncio.gather` makes them."""
+        alone = self.context.agents.calls <= 1 and self.agent.is_alone and asyncio.current_task() is self._task
+        await self.context.journal.durable(alone=alone)
+
+    def abandon(self) -> None:
+        """The scope has failed. Its sub-agents stop."""
+        self.abandoned = True
+        self.context.agents.stop_abandoned()
+
+    def stop(self) -> None:
+        """The agent must stop: running calls of this scope have no result."""
+        self.was_stopped = True
+        if (call := current_call.get()) is not None:
+            call.was_stopped = True
+
+    @property
+    def is_stopping(self) -> bool:
+        """A cancellation now does not come from the agent itself."""
+        context, agent = self.context, self.agent
+        stopping = context.stopping
+        is_told = stopping.suspension or stopping.failed or stopping.drain.forced or self.was_stopped or self.abandoned
+        return bool(is_told) or agent.is_closing or agent.is_abandoned
+
+
+def check_outside_steps(what: str) -> None:
+    """A step can't do what belongs to a commit: at a re-entry a recorded step does not run."""
+    call = current_call.get()
+    if call is not None:
+        raise AgentError(
+            f"{what} inside {call.step!r}", why="when a step is answered from the record, its function does not run",
+            remedy="let the step return what is needed, and do this in the scope's function",
+        )  # fmt: skip

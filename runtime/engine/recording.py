@@ -1,0 +1,69 @@
+"""Puts on record what came of a call."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from msgspec import Raw
+
+from ...workspace.base import AgentError
+from ...workspace.journal.records import StepCompleted, StepFailed, StepProgress
+from ...workspace.state import blobs
+from ..agent import brief
+from ..steps import encode
+from . import raised
+from .open_scope import Call
+
+
+async def completed(call: Call, result: Any, began: float, **facts: Any) -> Any:
+    """Record a result; it is durable when this returns. Returns the value in the form of a recorded one."""
+    data = encode(result, f"the result of {call.step.name}")
+    return await keep(call, data, ms=int((time.monotonic() - began) * 1000), **facts)
+
+
+async def keep(call: Call, data: bytes, *, soon: bool = False, **facts: Any) -> Any:
+    """Record a result as it is. `soon`: it need not be durable when this returns, only before later records."""
+    scope, context = call.scope, call.scope.context
+    answer = call.step.shape.codec.decode(data)
+    kept = blobs.keep(context.store, data, context.journal.epoch)
+    effect = call.step.is_effect
+    context.journal.add(
+        StepCompleted(**call.identity(), result=kept.result, blob=kept.blob, effect=effect, model=call.model, **facts)
+    )
+    # A streamed answer's file is removed once it is recorded, so that one is waited for.
+    if (scope.agent.pipelined or soon) and not effect and call.step.shape.partial is None:
+        context.pace.flush_soon(scope.agent.files)
+        return answer
+    await scope.durable()
+    context.pace.step_is_done(scope.agent.files)
+    return answer
+
+
+def failed(call: Call, error: BaseException, attempt: int = 1, *, final: bool = False, **facts: Any) -> None:
+    """Record that a call has raised; `final`: for good. Durable with the next commit."""
+    scope = call.scope
+    failure = raised.kept(error) if final and isinstance(error, Exception) else brief(error)
+    if facts.get("cancelled"):
+        scope.numbering.cancel(call.key)
+    # A failure that its function has handled before an error of its own would bring it to that error again.
+    inner = raised.calls_of(error, call.place) or [key for key in scope.recorded.failed if key[:2] in call.counts]
+    scope.context.journal.add(
+        StepFailed(
+            **call.identity(), error=failure, attempt=attempt, effect=call.step.is_effect, final=final,
+            calls=tuple(inner), **facts,
+        )
+    )  # fmt: skip
+
+
+async def progress(call: Call, value: Any) -> None:
+    """Record how far the function of a call has come. AgentError once it has returned."""
+    if call.ended:
+        late = f"run.progress() was called after {call.words} had returned"
+        raise AgentError(late, remedy="await every task of a step before it returns")
+    data = encode(value, "the progress")
+    scope = call.scope
+    scope.context.journal.add(StepProgress(**call.identity(), value=Raw(data)))
+    await scope.durable()
+    scope.context.limits.look()
+    scope.agent.check_going_on()
