@@ -157,6 +157,26 @@ def test_a_refused_file_settles_a_conflict(torn: Place) -> None:
     assert rejected(torn) == [b"{"]
 
 
+@pytest.mark.parametrize("left", [b"- [", b"- [ ] Ring A"])
+@pytest.mark.parametrize("path", ["todo.md", "agents/bob/todo.md"])
+def test_a_cut_off_version_of_the_file_settles_a_conflict(torn: Place, path: str, left: bytes) -> None:
+    """A copy or a save was cut off after the conflict was asked about, and the answer was for the whole file."""
+    mine = contradict(torn, path)
+    asked(torn, path, mine)
+    cut = mine[: mine.index(left) + len(left)]
+    choose = path.replace("/", "__").replace(".", "_")
+    for side in ("theirs", "edited"):
+        torn.put(path, cut)
+        with pytest.raises(SatchelError, match="ends in the middle"):
+            settle(torn, **{choose: side})
+        assert rejected(torn) == [cut]
+        torn.put(path, mine)
+        asked(torn, path, mine)
+    torn.put(path, mine.rstrip())
+    settle(torn, **{choose: "theirs"})
+    assert "Ring Ann" in torn.text(path) and not torn.there("conflicts/*"), "its last line ends with the file"
+
+
 @pytest.mark.parametrize("name", ["todo.ours.md", "todo.base.md", "todo.theirs.md", "state.ours.json", "notes.md"])
 def test_what_a_person_writes_among_the_versions_is_deleted(torn: Place, name: str) -> None:
     """Somebody may prepare the merged file there."""

@@ -27,6 +27,7 @@ from satchel.workspace.journal.records import Doubt
 from satchel.workspace.lifecycle import workspace as opened_workspace
 from satchel.workspace.lifecycle.opening import Why, opened
 from satchel.workspace.people.edits import Side
+from satchel.workspace.people.edits.findings import version_of
 from satchel.workspace.store import DiskStore
 from satchel.workspace.views.projector import Projector
 
@@ -366,23 +367,34 @@ class Turns(RuleBasedStateMachine):
         self._turn(live, crash)
 
     def _settle(self, crash: tuple[int, str] | None, side: Side) -> None:
-        for path in self.conflicted:
+        choices = {path: self._chosen(path, side) for path in self.conflicted}
+        for path, chosen in choices.items():
             if path not in self.model.saved:
                 continue
             saved = self.model.saved[path]
             saved.is_settled = True
-            if side == "edited":
+            if chosen == "edited":
                 saved.is_exact = not saved.is_spoiled
-            elif side == "ours":
+            elif chosen == "ours":
                 saved.is_exact = False
-            if side == "ours":
+            if chosen == "ours":
                 self.model.forget(path)
                 self.model.saved[path] = saved
                 saved.wishes.clear()
             else:
                 self.model.forget_agent(path)
-        # A version that was taken and came back, see `_turned_away`, is nothing that a person wants.
-        self._open("merge", crash, {path: side if path in self.model.saved else "ours" for path in self.conflicted})
+        self._open("merge", crash, choices)
+
+    def _chosen(self, path: str, side: Side) -> Side:
+        """What a person wants is the run's version if theirs was taken and came back, see `_turned_away`. And if theirs
+        has no items: they can choose that, but then the run rightly fails, and this machine wants to go on."""
+        if path not in self.model.saved:
+            return "ours"
+        data = self.tree.get(path, b"")
+        if not data.strip(b"\0 \n"):  # then the version counts that was asked about
+            data = self.tree.get(version_of(path, "theirs"), b"")
+        is_plan = path.endswith("todo.md")
+        return "ours" if is_plan and not person.rows(data.decode(errors="replace")) else side
 
     def _answer(self, crash: tuple[int, str] | None, pick: int, wants_it_again: bool) -> None:
         doubts = self._doubts()

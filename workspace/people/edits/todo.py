@@ -137,6 +137,11 @@ def _read(looking: Looking, agent: AgentMoment, path: str, data: bytes, text: st
     theirs = Plan(text)
     if stamped.stamp is None and _is_cut_off(projection.todo_file(looking.moment, agent), data, theirs, now):
         raise _cut_off(path, "it is the beginning of the file that the run has written")
+    if (asked := looking.noticed.kept.get(path)) is not None and _is_beginning(asked, data):
+        raise Refused(
+            "ends in the middle", path=path, why="it is the beginning of the version that was asked about",
+            remedy="save it whole, or end its last line to remove what came after it",
+        )  # fmt: skip
     known = {problem[1:] for plan in (base, now) if plan is not None for problem in plan.problems()}
     if problems := [problem for problem in theirs.problems() if problem[1:] not in known]:
         raise InvalidFile(path, problems)
@@ -201,6 +206,13 @@ def _is_cut_off(whole: bytes, data: bytes, theirs: Plan, now: Plan) -> bool:
     if not data or not whole.startswith(data):
         return False
     return len(theirs) == len(now) or not data.endswith(b"\n")
+
+
+def _is_beginning(whole: bytes, data: bytes) -> bool:
+    """Whether a version in a conflict was cut off since: an answer to the conflict is for the whole of it."""
+    if not whole.startswith(data) or data.rstrip() == whole.rstrip():
+        return False
+    return whole.endswith(b"\n") and not data.endswith(b"\n")
 
 
 _WORTH_KEEPING = 1000
