@@ -3,18 +3,30 @@ The slow tier tries all, the examples by `pytest --hypothesis-profile=full`."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, core, settings
+from hypothesis.internal.conjecture import providers
 
 FULL, _TENTH = "full", "tenth"
 
 
 def load() -> None:
-    """For conftest.py, before modules with properties are imported. pytest's option has the last word."""
-    unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    """For conftest.py, before modules with properties are imported. pytest's option has the last word.
+
+    The examples of a property are the same at every run, whatever else is collected. `SATCHEL_SEED` takes others.
+    """
+    seed = os.environ.get("SATCHEL_SEED")
+    if seed:
+        core.global_force_seed = int(seed)
+    # Hypothesis tries constants of all modules that are imported, and has no setting against that.
+    providers.is_local_module_file = lambda path: False  # type: ignore[assignment]
+    unhurried = settings(
+        deadline=None, database=None, derandomize=not seed, suppress_health_check=[HealthCheck.too_slow]
+    )
     settings.register_profile(FULL, unhurried, max_examples=100)
     settings.register_profile(_TENTH, unhurried, max_examples=10)
     settings.load_profile(_TENTH)
