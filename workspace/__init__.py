@@ -1,1 +1,1 @@
-"""Files: names, formats, storage, journal, plan, state, partials. Runs nothing."""
+"""Files: names, formats, storage, journal, plan, state, readable files. Runs nothing."""

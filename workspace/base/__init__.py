@@ -1,4 +1,4 @@
-"""What every room builds on: errors, names, URLs, text, times, the stamp, the version."""
+"""What every room uses: errors, names, URLs, text, times, the stamp, the version."""
 
 from typing import TYPE_CHECKING
 

@@ -1,5 +1,5 @@
-"""What a caller of a public function has passed, checked before anything is done: what has a wrong type or can't mean
-anything is a UsageError that names the argument, not an error of the function that would have used it."""
+"""Check the arguments of public functions before anything else happens. A wrong type or an impossible value is a
+UsageError that names the argument."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LONGEST = 80  # characters of a value that is shown
 
 
 def place(name: str, value: Any) -> str:
-    """A folder or URL as text. The `~` of a path stands for the home folder."""
+    """A folder or URL as text. The `~` of a path is the home folder."""
     typed = os.fspath(value) if isinstance(value, str | os.PathLike) else value
     if not isinstance(typed, str) or not typed:
         raise _wrong(name, value, "give a path or URL as text, or a pathlib.Path")
@@ -34,7 +34,7 @@ def seconds(name: str, value: Any) -> float | None:
 
 
 def count(name: str, value: Any, *, least: int) -> int | None:
-    """How many; None if that was left open."""
+    """A number; None if it is left open."""
     if value is not None and not (_is_number(value, int) and value >= least):
         raise _wrong(name, value, f"give a whole number, {least} or more, or None")
     return None if value is None else int(value)
@@ -52,7 +52,7 @@ def text(name: str, value: Any) -> str:
 
 
 def function(name: str, value: Any) -> None:
-    """Something to call, or None."""
+    """A callable, or None."""
     if value is not None and not callable(value):
         raise _wrong(name, value, "give a function, or None")
 
@@ -76,7 +76,7 @@ def no_loop(method: str, instead: str = "") -> None:
 
 
 def mapping(name: str, value: Any) -> dict[str, Any]:
-    """Values by their names; empty if it is None. Never shown in an error: some are secret."""
+    """Values by name; empty for None. Errors never show the values, because some are secret."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):

@@ -24,7 +24,7 @@ from ...schemas import Problem
 
 
 class SatchelError(Exception):
-    """What was being done and failed, where, why, and the way out. One line for people; survives pickling.
+    """What failed, where, why, and what to do. One line for people; survives pickling.
 
     `what` is a clause ("can't read the journal"); `path` is relative to the workspace or as the user gave it.
     """
@@ -51,11 +51,11 @@ def _rebuild(kind: type[SatchelError], facts: dict[str, Any], args: tuple[Any, .
 
 
 class UsageError(SatchelError):
-    """A call or a command that can't mean anything: a wrong name, a missing argument, a contradiction."""
+    """A call or a command that is not valid: a wrong name, a missing argument, a contradiction."""
 
 
 class InvalidFile(SatchelError):
-    """A file is not what its format says. `problems` lists all that was found, in the order of the file."""
+    """A file does not fit its format. `problems` lists everything that was found, in the order of the file."""
 
     def __init__(self, path: str, problems: Sequence[Problem]):
         super().__init__("is not valid", path=path)
@@ -67,36 +67,35 @@ class InvalidFile(SatchelError):
 
 
 class NewerFormat(SatchelError):
-    """The workspace was written by a newer Satchel. Nothing was touched."""
+    """A newer Satchel has written the workspace. Nothing was touched."""
 
 
 class Refused(SatchelError):
-    """A readable file was changed by hand and the change can't be honoured. What the person wrote is kept."""
+    """A person's change of a readable file can't be accepted. The person's version is kept."""
 
 
 class Conflicting(SatchelError):
-    """A readable file and the run contradict each other. All versions are kept until a person says what holds."""
+    """A readable file conflicts with the run. All versions are kept until a person decides."""
 
 
 class Damaged(SatchelError):
-    """Truth is broken in a way no crash explains: bytes inside the journal, a checkpoint that is not its hash."""
+    """The journal or a checkpoint is broken in a way that no crash explains."""
 
 
 class DoesNotFit(SatchelError):
-    """A record that contradicts what is on record already. It was refused whole: the run and its journal are as they
-    were."""
+    """A record contradicts earlier records. It was refused as a whole: the run and its journal are unchanged."""
 
 
 class LeaseHeld(SatchelError):
-    """Another process is running this workspace, or took it over."""
+    """Another process is running this workspace, or has taken it over."""
 
 
 class StorageFailed(SatchelError):
-    """A write or a sync failed. What was not acknowledged before it may or may not be on the disk."""
+    """A write or a sync failed. Unacknowledged data may or may not be on the disk."""
 
 
 class NotSerializable(SatchelError):
-    """A value that must be kept is not JSON. `what` names the value's place, `result.items[3].when` say."""
+    """A value that must be recorded is not JSON. `what` names its place, such as `result.items[3].when`."""
 
 
 class AgentError(SatchelError):
@@ -104,14 +103,14 @@ class AgentError(SatchelError):
 
 
 class NotDone(SatchelError):
-    """Raise it from an effect, or from its `verify`, when the effect has certainly not happened."""
+    """Raise it from an effect, or from its `verify`, if the effect has certainly not happened."""
 
     def __init__(self, what: str = "the effect has not happened", **facts: Any):
         super().__init__(what, **facts)
 
 
 def taken_over(path: str, why: str) -> LeaseHeld:
-    """What a process is told that had the workspace."""
+    """The error for a process that had the workspace."""
     return LeaseHeld(
         "another process has taken over this run", path=path, why=why,
         remedy="see `satchel status`; nothing that was acknowledged before is lost",

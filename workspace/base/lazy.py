@@ -1,4 +1,4 @@
-"""How a room hands on what others use: a name is looked up in its module when it is asked for, and not before."""
+"""Lazy faces of rooms: a name is loaded from its module when somebody first asks for it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 def lazily(room: str, homes: Mapping[str, Sequence[str]]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` of the package `room`. Importing the package then imports none of its modules.
 
-    `homes` says which names each module has. A module's own name among them stands for the module. The package keeps
-    nothing: a name that a test replaces in its module is handed on as it is at that moment.
+    `homes` says which names each module has. A module's own name among them means the module. The package keeps
+    nothing: if a test replaces a name in its module, the package returns the replacement.
     """
     places = {name: module for module, names in homes.items() for name in names}
 

@@ -1,4 +1,4 @@
-"""Names of files and folders: what may be one, and how a readable one is made of a person's words."""
+"""Names of files and folders: which are valid, and how to make a readable one from a person's words."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ DEFINITION = "workspace.yaml"
 """The file that makes a folder a workspace."""
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
-"""An item's sticky id (`^3`, `^setup`). Also safe as the start of a folder's name."""
+"""The id of an item (`^3`, `^setup`). Also safe as the start of a folder's name."""
 
 SCHEMAS = ".satchel/schemas"
-"""Where an editor finds what a file may contain."""
+"""The folder of the schemas for editors."""
 
 OF_A_RUN = frozenset(
     ("journal", "checkpoints", "state.json", ".satchel", "outputs", "partials", "recovered", "steps",
      "messages.jsonl", "messages.rejected.jsonl", "pause.yaml", "approvals", "conflicts")
 )  # fmt: skip
-"""What lies at the top of a workspace and belongs to its run, not to what the run is made from."""
+"""Names at the top of a workspace that belong to its run, not to its definition and code."""
 
 _SLUG_LENGTH = 40
 _LEADS_OUT = frozenset(("", ".", ".."))
@@ -30,7 +30,7 @@ _FORBIDDEN = re.compile(r'[\x00-\x1f\x7f\\:*?"<>|\ud800-\udfff]')
 
 
 def slug(words: str) -> str:
-    """A short lower-case ASCII name for a person to recognise `words` by. Not unique; may be empty."""
+    """A short lower-case ASCII name by which a person can recognise `words`. Not unique; may be empty."""
     plain = unicodedata.normalize("NFKD", words).encode("ascii", "ignore").decode().lower()
     return re.sub(r"[^a-z0-9]+", "-", plain)[:_SLUG_LENGTH].strip("-")
 
@@ -41,7 +41,7 @@ def is_name(name: str) -> bool:
 
 
 def shown(name: str) -> str:
-    """A name, or a path, that may be a stranger's, in one line that is safe to print."""
+    """A name or path, possibly a stranger's, in one line that is safe to print."""
     return visible(name).replace("\t", r"\t").replace("\n", r"\n")
 
 
@@ -49,7 +49,7 @@ def shown(name: str) -> str:
 def check_path(path: str) -> str:
     """Return `path` if it is a plain relative path that stays below its root on every system; otherwise UsageError.
 
-    Purely textual: symbolic links are the disk store's business.
+    Looks only at the text; the disk store handles symbolic links.
     """
     if not all(map(is_name, path.split("/"))):
         raise UsageError(

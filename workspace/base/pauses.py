@@ -1,14 +1,14 @@
-"""The words that pause.yaml and the records of a pause share."""
+"""The values that pause.yaml and the records of a pause share."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 Mode = Literal["drain", "emergency", "cancel"]
-"""How a run is to stop: at a safe point; at once, by a kill; or at a safe point, and for good."""
+"""How a run stops: at a safe point; at once, by a kill; or at a safe point, for good."""
 
 Resume = Literal["continue", "restart_step", "await_instructions"]
-"""How it is to go on: where it was; with the step that was cut off begun anew; or only with a person's words."""
+"""How it resumes: where it was; with the cut-off step from its beginning; or only with a person's instructions."""
 
 SIGNAL = "signal"
-"""The reason of a pause that a signal asked for. It is over with the next start: a deploy must go on by itself."""
+"""The reason of a pause by a signal. It ends with the next start, so that a deployment resumes by itself."""

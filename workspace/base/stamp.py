@@ -1,4 +1,4 @@
-"""The stamp on every projection: at which moment it stands, and the hash by which a person's edit is told.
+"""The stamp of every projection: the moment that it shows, and a hash that reveals a person's edit.
 
 In JSON it is the key `at`; in Markdown the last line is a comment, `<!-- satchel 42.3.9c1f03ab -->`.
 """
@@ -25,7 +25,7 @@ class Stamp(NamedTuple):
 
 
 class Stamped(NamedTuple):
-    """A file read back: its stamp if it has one, the content without it, and whether the hash still fits."""
+    """A file as it was read: its stamp if it has one, the content without it, and whether the hash is right."""
 
     stamp: Stamp | None
     body: bytes
@@ -33,10 +33,11 @@ class Stamped(NamedTuple):
 
 
 def sign_markdown(body: bytes, seq: int, epoch: int, of: str) -> bytes:
-    """`body` with a stamp as its last line. The newline before the stamp is the stamp's, whatever `body` ends with.
+    """`body` with a stamp as its last line. The newline before the stamp belongs to the stamp, whatever `body` ends
+    with.
 
-    `of` names the run and the agent. It goes into the hash, since nothing else in the file says whose it is: another
-    run's file must not pass for one of this run that lags behind.
+    `of` names the run and the agent. It is part of the hash, because nothing else in the file says whose it is: the
+    file of another run must not look like an older one of this run.
     """
     return b"%s\n<!-- satchel %d.%d.%s -->\n" % (body, seq, epoch, sha_of_markdown(body, of))
 
@@ -46,7 +47,8 @@ def sha_of_markdown(body: bytes, of: str) -> bytes:
 
 
 def read_markdown(data: bytes, of: str = "") -> Stamped:
-    """A stamp that is not in the last line any more, since something was appended, still tells where the file stood."""
+    """A stamp that is no longer in the last line, because something was appended, still names the moment of the
+    file."""
     at = data.rfind(_BEGINS)
     if at < 0:
         return Stamped(None, data, False)
@@ -65,14 +67,14 @@ def read_markdown(data: bytes, of: str = "") -> Stamped:
 
 
 def sign_json(text: bytes) -> bytes:
-    """`text` holds `"at": {"seq": .., "epoch": .., "sha": "00000000"}`, once; the hash is put in."""
+    """`text` contains `"at": {"seq": .., "epoch": .., "sha": "00000000"}` once; this fills in the hash."""
     match = _JSON.search(text)
     assert match and match[3] == _BLANK, "the first `at` must be the blank stamp"
     return text[: match.start(3)] + _sha(text) + text[match.end(3) :]
 
 
 def read_json(data: bytes) -> Stamped:
-    """The hash covers the whole file with the hash itself blanked, so any change is seen, of the position too."""
+    """The hash covers the whole file with the hash itself blanked, so it reveals any change, also of the position."""
     match = _JSON.search(data)
     if not match:
         return Stamped(None, data, False)

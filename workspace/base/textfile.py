@@ -1,5 +1,4 @@
-"""Bytes of a file that a person or a stranger wrote, made into text that is safe to show; and places in it, as people
-count them."""
+"""Bytes of a person's or a stranger's file as text that is safe to show, and places in it as people count them."""
 
 from __future__ import annotations
 
@@ -13,11 +12,11 @@ _BREAK = re.compile(r"\r\n|\r|\n")
 UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb]"
 )
-"""What could steer a terminal or turn the direction of writing."""
+"""Characters that could control a terminal or change the direction of text."""
 
 
 def decode(data: bytes, path: str) -> str:
-    """The text of a UTF-8 file, without a byte order mark. InvalidFile names the line of the first byte that is not."""
+    """The text of a UTF-8 file, without a byte order mark. InvalidFile names the line of the first wrong byte."""
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise InvalidFile(path, [Problem("line 1", "a file in UTF-16", "UTF-8", "Save the file as UTF-8")])
     try:
@@ -30,7 +29,7 @@ def decode(data: bytes, path: str) -> str:
 
 
 def visible(text: str) -> str:
-    """`text` without what could steer a terminal or turn the direction of writing; such characters are spelled out."""
+    """`text` with escapes in place of characters that could control a terminal or change the direction of text."""
     return UNSAFE.sub(lambda match: match[0].encode("unicode_escape", "surrogatepass").decode(), text)
 
 

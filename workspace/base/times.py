@@ -13,11 +13,11 @@ _CLOCK = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])")
 
 
 _LONGEST = 36_525 * 86_400
-"""Seconds of a hundred years. No calendar ends within them."""
+"""Seconds of a hundred years. No calendar ends that soon."""
 
 
 def seconds(written: str | float) -> float:
-    """The length of time in seconds. UsageError if it is none, or one of more than a hundred years."""
+    """The length of time in seconds. UsageError if it is none, or longer than a hundred years."""
     if isinstance(written, str):
         match = _LENGTH.fullmatch(written.strip())
         if match is None:
@@ -33,7 +33,7 @@ def seconds(written: str | float) -> float:
 
 
 def moment_after(written: str, now: datetime) -> datetime:
-    """The time that `written` means to somebody who writes it at `now`: a date and a time, a time of day (the next
+    """The time that `written` means for a person who writes it at `now`: a date and a time, a time of day (the next
     one), or a length of time from now. Without a zone it is this machine's. UsageError if it is none."""
     text = written.strip()
     try:
@@ -54,5 +54,5 @@ def moment_after(written: str, now: datetime) -> datetime:
 
 
 def time_text(at: datetime) -> str:
-    """UTC, ISO 8601, milliseconds, as every file of a workspace has it."""
+    """UTC, ISO 8601, milliseconds: the form in every file of a workspace."""
     return at.astimezone(UTC).isoformat(timespec="milliseconds")[:-6] + "Z"

@@ -1,9 +1,9 @@
-"""Decoders of JSON to types. Whatever decodes to a struct of Satchel's or of an agent's gets its decoder here.
+"""Decoders of JSON to types. All code that decodes to a struct gets its decoder here.
 
-msgspec finds out what a struct is made of when it first needs to know, and keeps that with the class. It does so in
-Python code, so another thread may come in between. That thread sees the half of it that is there, and dies of a
-segmentation fault (msgspec 0.22). So decoders are made one at a time, and those of a module when it is imported.
-`msgspec.json.decode(..., type=...)` and `msgspec.convert` are not used with structs: a test sees to that.
+msgspec analyses a struct when it first needs it, and stores the result with the class. It does so in Python code, so
+another thread may run in between. That thread sees an incomplete result and crashes with a segmentation fault (msgspec
+0.22). So decoders are made one at a time, and those of a module when it is imported. A test checks that
+`msgspec.json.decode(..., type=...)` and `msgspec.convert` are not used with structs.
 """
 
 from __future__ import annotations

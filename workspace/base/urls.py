@@ -1,4 +1,4 @@
-"""URLs of workspaces: told from paths, checked before anything is opened, and joined. Text only: opens nothing."""
+"""URLs of workspaces: recognise them, check them before anything is opened, and join them. Text only: opens nothing."""
 
 from __future__ import annotations
 
@@ -13,29 +13,30 @@ from .names import DEFINITION, is_name
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.:-]*)://(.*)", re.DOTALL)
 _NEARLY = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)(:/|:|//)([^/].*)?", re.DOTALL)
 _BUCKETS = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oss", "oci", "r2")
-"""Protocols of which the first part names a bucket."""
+"""Protocols whose first part names a bucket."""
 _LOCAL = ("file://", "local://")
 _COMMON = (*_BUCKETS, "file", "memory", "smb", "sftp", "ssh", "webdav", "http", "https", "ftp", "hdfs", "dropbox")
 
 
 def is_remote(place: str) -> bool:
-    """Whether it is a URL, and not a path in whatever way it is written."""
+    """Whether it is a URL, and not a path in any form."""
     return _URL.match(place) is not None and not place.startswith(_LOCAL)
 
 
 def protocol(url: str) -> str:
-    """What stands before `://`; of a chain (`simplecache::s3://`) the last."""
+    """The part before `://`; of a chain (`simplecache::s3://`) the last."""
     found = _URL.match(url)
     return found[1].rpartition("::")[2] if found else ""
 
 
 def local(path: str) -> str:
-    """A path as the system's calls take it. The one place where `~` becomes the home folder."""
+    """A path in the form for system calls. The only place where `~` becomes the home folder."""
     return os.path.expanduser(path.removeprefix("file://").removeprefix("local://"))
 
 
 def checked(place: str) -> str:
-    """A path, or a URL as it is compared and joined: without a `/` at its end. UsageError if it is a slip of one."""
+    """A path, or a URL without a `/` at its end, in the form that is compared and joined. UsageError for a mistyped
+    one."""
     found = _URL.match(place)
     if found is None:
         _check_path(place)
@@ -67,7 +68,7 @@ def checked(place: str) -> str:
 
 
 def _check_path(path: str) -> None:
-    """`s3:/bucket` is a path nobody means, unless it is there."""
+    """`s3:/bucket` is not meant as a path, unless it exists."""
     nearly = _NEARLY.fullmatch(path)
     if nearly is None or os.path.exists(path):
         return
@@ -78,7 +79,7 @@ def _check_path(path: str) -> None:
 
 
 def check_text(place: str) -> None:
-    """UsageError for a folder of the disk whose name is not text: records and readable files can't name it."""
+    """UsageError for a folder of the disk whose name is not text, because records and readable files can't name it."""
     try:
         place.encode()
     except UnicodeEncodeError:
@@ -105,12 +106,12 @@ def check_protocol(url: str) -> None:
 
 
 def join(place: str, path: str) -> str:
-    """What lies at `path` in a folder: as `os.path.join`, of URLs, too."""
+    """The place of `path` in a folder: like `os.path.join`, also for URLs."""
     return f"{place.rstrip('/')}/{path}" if is_remote(place) else os.path.join(place, path)
 
 
 def resolve(base: str, reference: str) -> str:
-    """Where a reference in the workspace `base` leads: a URL, or a path of this machine, that may be relative to it."""
+    """Where a reference in the workspace `base` leads: a URL, or a path of this machine, possibly relative to it."""
     if is_remote(reference):
         return reference
     full = local(reference)

@@ -13,7 +13,7 @@ from . import yamltext
 
 FORMAT = 1
 LIMIT = 64 << 10
-"""Bytes. Every command reads this file, and YAML takes its time."""
+"""Bytes. Every command reads this file, and parsing YAML takes time."""
 
 _IDENTITY = ("$schema", "format", "run_id")
 
@@ -34,7 +34,7 @@ class Window(Struct, frozen=True):
 
 class Start(Struct, frozen=True):
     """A time at which `serve` puts a task into the run's inbox. With `keep` also while an earlier one of that `name`
-    still waits there."""
+    waits there."""
 
     cron: str
     timezone: str = "UTC"
@@ -43,7 +43,7 @@ class Start(Struct, frozen=True):
 
 
 class Budget(Struct, frozen=True):
-    """What the run may use in all; None: as much as it likes. `time` in seconds at work."""
+    """The total that the run may use; None: no limit. `time` in seconds of running time."""
 
     steps: int | None = None
     tokens: int | None = None
@@ -52,7 +52,7 @@ class Budget(Struct, frozen=True):
 
 
 class Checkpoints(Struct, frozen=True):
-    """When checkpoints are written, and how long they are kept. A number for `every`: so many seconds."""
+    """When checkpoints are written, and how long they are kept. A number for `every` is seconds."""
 
     every: Literal["growth", "item", "milestone"] | float = 600.0
     keep: int = 5  # so many of the newest ...
@@ -60,7 +60,7 @@ class Checkpoints(Struct, frozen=True):
 
 
 class Definition(Struct, frozen=True):
-    """What workspace.yaml says. `agent` is `FILE.py:NAME`, or `PACKAGE.MODULE:NAME`; it is not imported here."""
+    """The content of workspace.yaml. `agent` is `FILE.py:NAME`, or `PACKAGE.MODULE:NAME`; it is not imported here."""
 
     run_id: str
     agent: str
@@ -82,19 +82,19 @@ class Definition(Struct, frozen=True):
 
     @property
     def recorded(self) -> dict[str, Any]:
-        """What the journal has of it."""
+        """The part in the journal."""
         return {"settings": {}, **self.said}
 
 
 def parse(source: str | bytes, path: str = DEFINITION) -> Definition:
-    """What the file says. InvalidFile lists all that is wrong with it, with lines; NewerFormat if it is newer."""
+    """The content of the file. InvalidFile lists everything that is wrong, with lines; NewerFormat if it is newer."""
     text = yamltext.decode(source, path) if isinstance(source, bytes) else source
     document = yamltext.load(text, path)
     return _of(document.value, document.place, path)
 
 
 def restore(run_id: str, recorded: Mapping[str, Any]) -> Definition:
-    """What the file said when the journal got `recorded` of it."""
+    """The content of the file when the journal got `recorded` of it."""
     return _of({"format": FORMAT, "run_id": run_id, **recorded}, dotted, DEFINITION)
 
 
@@ -119,7 +119,7 @@ def _of(value: Any, place: Callable[[Where], str], path: str) -> Definition:
 
 
 class _NoLength(Exception):
-    """A length of time that is none."""
+    """A length of time that is not valid."""
 
     def __init__(self, where: Where, found: Any):
         super().__init__(where, found)
@@ -134,7 +134,7 @@ def _seconds(written: Any, *where: str | int) -> float:
 
 
 def _options(value: dict[str, Any]) -> dict[str, Any]:
-    """What the optional keys come to."""
+    """The values of the optional keys."""
     found: dict[str, Any] = {key: value[key] for key in ("on_drift", "recheck", "redirect_to") if key in value}
     found |= {key: tuple(value[key]) for key in ("references", "notify") if key in value}
     drain, budget = value.get("drain", {}), dict(value.get("budget", {}))

@@ -1,4 +1,4 @@
-"""A slow second look at JSON, taken when the first found a fault: where everything is and what each slip is."""
+"""A slow second look at JSON after the first found a fault: the places of all values, and each mistake."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _PLAIN_NUMBER = (
 
 
 class _Slip(NamedTuple):
-    """What is said of text that matches `pattern` where `wanted` should be. The place is that of its group `at`."""
+    """What to say about text that matches `pattern` at a place for `wanted`. The place is that of its group `at`."""
 
     wanted: tuple[Wanted, ...]
     pattern: str
@@ -87,7 +87,7 @@ _SLIPS = (
     _Slip(_VALUES, r"\Z", "the end of the file", "a value", "Complete the file"),
     _Slip(_VALUES, "", "{word} without quotes", "a value", "Put text in double quotes: {quoted}"),
 )
-"""The first that fits is the one. Without `wanted` it is one anywhere. Compiled when there is a slip: every start of an
+"""The first that fits counts. Without `wanted` it may be anywhere. Compiled when needed, because every start of an
 agent imports this."""
 
 
@@ -135,7 +135,7 @@ class _Scanner:
             wanted = self._following(wanted, token, at) or self._slip(wanted, token, at)
 
     def _following(self, wanted: Wanted, token: re.Match[str], at: int) -> Wanted | None:
-        """What is wanted behind a token; None if the token is not what was wanted before it."""
+        """What may follow a token; None if the token was not allowed."""
         sign, opened = token["sign"], self.open[-1]
         if wanted in ("next", "first key", "first item") and sign == opened.close:
             self.open.pop()

@@ -1,4 +1,4 @@
-"""JSON in files that people and strangers write: read strictly, with places and remedies; written to be read."""
+"""JSON in files of people and strangers: read strictly, with places and remedies; written to be readable."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from . import json_diagnostics
 __all__ = ["DEPTH", "decode", "dump", "load", "place_of"]
 
 DEPTH = 100
-"""Levels of lists and mappings inside each other that a file may have."""
+"""The maximum nesting of lists and mappings in a file."""
 
 
 def load(text: str, path: str) -> Any:
-    """The value in `text`; `path` is only named in errors. InvalidFile for whatever another reader may take otherwise.
+    """The value in `text`; `path` is only named in errors. InvalidFile for everything that another reader may
+    understand differently.
 
-    Refused besides what is not JSON: NaN and Infinity, a key given twice, numbers too large, half surrogate pairs, and
+    Refused besides what is not JSON: NaN and Infinity, a repeated key, numbers too large, half surrogate pairs, and
     more than DEPTH levels.
     """
     try:
@@ -43,8 +44,8 @@ def load(text: str, path: str) -> Any:
 def dump(value: Any) -> str:
     """`value` as a file: two spaces, keys in their order, text as it is, a line break at the end.
 
-    NotSerializable for what JSON can't say: NaN, half surrogate pairs, Python's own types. Not checked: that keys are
-    text; a number as a key becomes text.
+    NotSerializable for what JSON can't express: NaN, half surrogate pairs, Python's own types. Not checked: that keys
+    are text; a number as a key becomes text.
     """
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, check_circular=False)
@@ -58,7 +59,7 @@ def dump(value: Any) -> str:
 def place_of(text: str) -> Callable[[Where], str]:
     """Names the line of a path in a JSON file, for `schemas.problems`: `line 4 (data.items[3])`.
 
-    The file is scanned at the first question only. For a path that is not there it is the line of what is around it.
+    The file is scanned only at the first question. For a missing path it is the line of the value that contains it.
     """
     lines: dict[Where, int] = {}
 

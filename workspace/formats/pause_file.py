@@ -1,6 +1,6 @@
-"""The format of pause.yaml: a person's wish to stop a run, and the runtime's word on how it stands.
+"""The format of pause.yaml: a person's request to stop a run, and Satchel's report on the pause.
 
-A person's comments, order and own keys survive whatever the runtime fills in.
+A person's comments, order and own keys are kept when Satchel changes the file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from . import yamltext
 PATH = "pause.yaml"
 LIMIT = 64 << 10
 FATE = "and was written again"
-"""What becomes of a file that can't be understood, once it is kept as rejected."""
+"""What happens to a file that can't be understood, after it was kept as rejected."""
 
 _HEAD = """\
 # This run is to stop, or has stopped. To go on: write `status: resume` below and save, or run `satchel resume`.
@@ -26,7 +26,7 @@ _HEAD = """\
 
 
 class PauseFile(Struct, frozen=True):
-    """What the file says; None and empty where it says nothing."""
+    """The content of the file; None and empty where it says nothing."""
 
     status: Literal["requested", "draining", "paused", "resume"] | None = None
     reason: str = ""
@@ -38,23 +38,23 @@ class PauseFile(Struct, frozen=True):
     requested_at: str = ""  # of the pause that it describes, as the runtime has filled it in
 
     def is_of(self, lifted: str) -> bool:
-        """Whether it is the file of the pause that was asked for then, the last one that is over: no new wish."""
+        """Whether it is the file of this earlier request, the last pause that is over. Then it is no new request."""
         return bool(lifted) and self.requested_at == lifted
 
     @property
     def lets_go_on(self) -> bool:
-        """A person has written that the run may go on."""
+        """A person has written that the run may resume."""
         return self.status == "resume"
 
     @property
     def asks_for_emergency(self) -> bool:
-        """The run is to be killed, and has not stopped for that yet."""
+        """The run must be killed, and has not stopped for that yet."""
         return self.mode == "emergency" and self.status not in ("paused", "resume")
 
 
 def parse(data: bytes, saved: datetime | None = None) -> PauseFile:
-    """What the file says; an empty one is a wish too. InvalidFile if it is not what a pause.yaml may contain. `45m` and
-    `22:30` count from when it was `saved`, now if that is not known: else such a time would never come."""
+    """The content of the file; an empty one is a request too. InvalidFile if it is not valid. `45m` and `22:30` count
+    from the time it was `saved`, or now if that is not known: else such a time would never come."""
     document = yamltext.load(yamltext.decode(data, PATH), PATH)
     value = document.value
     if found := problems("pause", value, place=document.place):
@@ -77,8 +77,8 @@ def parse(data: bytes, saved: datetime | None = None) -> PauseFile:
 
 
 def check_wish(url: str, **said: Any) -> None:
-    """UsageError if a program gives a wish words that the file can't have: no start could read it, and the run would
-    stay stopped. None is one of them, unlike in the file."""
+    """UsageError if a program gives a request with values that the file can't have: no start could read it, and the run
+    would stay stopped. Unlike in the file, None is not allowed either."""
     for name, value in said.items():
         if why := _why_not(name, value):
             raise UsageError(f"a request to stop can't have the {name} {value!r}", path=url, why=why)
@@ -96,8 +96,8 @@ def _why_not(name: str, value: Any) -> str:
 
 
 def understood(data: bytes) -> PauseFile:
-    """What the file says, for a process that must obey it at once. A file that `parse` refuses is a plain pause; it is
-    an emergency stop if it says so, or a line of it does: a typing error elsewhere must not keep the run alive."""
+    """The content for a process that must obey it at once. A file that `parse` refuses is a plain pause; it is an
+    emergency stop if it says so, or a line of it does: a typing error elsewhere must not keep the run alive."""
     try:
         return parse(data)
     except InvalidFile:
@@ -116,8 +116,7 @@ def _says_emergency(text: str) -> bool:
 
 
 def filled(data: bytes, facts: Mapping[str, Any]) -> bytes:
-    """The file with `facts` set, all else as it is. None: it is to say nothing of that. InvalidFile if it can't be
-    read."""
+    """The file with `facts` set, and all else unchanged. None removes a fact. InvalidFile if the file can't be read."""
     text = yamltext.decode(data, PATH)
     if not text.strip():
         text = _HEAD
@@ -129,5 +128,5 @@ def filled(data: bytes, facts: Mapping[str, Any]) -> bytes:
 
 
 def new(facts: Mapping[str, Any]) -> bytes:
-    """A file that nobody has begun."""
+    """A new file."""
     return (_HEAD + yamltext.dump({key: value for key, value in facts.items() if value is not None})).encode()

@@ -1,4 +1,4 @@
-"""Looks at a workspace without taking it."""
+"""Read a workspace without taking it."""
 
 from typing import TYPE_CHECKING
 

@@ -1,7 +1,7 @@
-"""Copies that sync tools leave where two machines have changed one file: an edit may be in them, and no run reads them.
+"""Conflict copies of sync tools: two machines have changed one file. They may contain an edit, and no run reads them.
 
 Dropbox, Nextcloud and Seafile write `todo (conflicted copy 2026-11-23).md`, Syncthing `todo.sync-conflict-DATE-ID.md`,
-rclone `todo.conflict1.md`, Google Drive and OneDrive `todo (1).md`, OneDrive `todo-DESKTOP-1A2B3C.md`, too, and iCloud
+rclone `todo.conflict1.md`, Google Drive and OneDrive `todo (1).md`, OneDrive also `todo-DESKTOP-1A2B3C.md`, and iCloud
 `todo 2.md`.
 """
 
@@ -39,7 +39,7 @@ class SyncCopy(NamedTuple):
 
 
 def sync_copies(store: Store, agents: Iterable[str]) -> Iterator[SyncCopy]:
-    """Those among the files that people and the runtime write. `agents` are the folders of the agents, `""` or
+    """The copies of files that people and Satchel write. `agents` are the folders of the agents, `""` or
     `agents/NAME/`."""
     for folder in ("journal", "checkpoints", "approvals", "inbox"):
         yield from _of_folder(store, folder)
@@ -50,7 +50,8 @@ def sync_copies(store: Store, agents: Iterable[str]) -> Iterator[SyncCopy]:
 
 
 def _of_folder(store: Store, folder: str, own: Iterable[str] = ()) -> Iterator[SyncCopy]:
-    """`own`: among files of a person these are the run's. In the inbox a number at the end of a name says nothing."""
+    """`own`: these files of the run are in a folder of people. In the inbox a number at the end of a name means
+    nothing."""
     top = f"{folder}/" if folder else ""
     names = [entry.path.removeprefix(top) for entry in store.list(folder)]
     for name in names:

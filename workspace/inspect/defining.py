@@ -1,4 +1,4 @@
-"""Reads what workspace.yaml says of a workspace, unless its run has moved away."""
+"""Read workspace.yaml, unless the run has moved away."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from . import moved_file, transfer_file
 
 
 def define(store: Store) -> Definition:
-    """What workspace.yaml says. UsageError if there is none, or if the run has moved away."""
+    """The content of workspace.yaml. UsageError if there is none, or if the run has moved away."""
     if store.version(DEFINITION) is None:
         transfer_file.refuse(store)
         moved_file.refuse(store, None)
@@ -19,7 +19,7 @@ def define(store: Store) -> Definition:
 
 
 def read_definition(store: Store) -> Definition:
-    """What workspace.yaml says, whether or not the run lives here."""
+    """The content of workspace.yaml, also if the run has moved away."""
     try:
         data = store.read(DEFINITION, limit=definition.LIMIT).data
     except FileNotFoundError:

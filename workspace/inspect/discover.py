@@ -11,10 +11,10 @@ from . import moved_file
 
 
 def below(root: str, *, with_moved: bool = False) -> Iterator[str]:
-    """Folders with a workspace.yaml, by name. What lies inside a workspace is its own and not looked at; hidden folders
-    are skipped, and links are not followed. `with_moved`: those, too, that a run has left for another place.
+    """Folders with a workspace.yaml, by name. Folders inside a workspace and hidden folders are skipped, and links are
+    not followed. `with_moved`: also places that a run has left.
 
-    A folder that may not be read may hold a run, so it is one of them: the error of the first look into it says why.
+    A folder that can't be read may hold a run, so it is included: the error of the first look says why.
     """
     refused: list[OSError] = []
     for folder, inside, files in os.walk(root, onerror=refused.append):
@@ -29,8 +29,8 @@ def below(root: str, *, with_moved: bool = False) -> Iterator[str]:
 
 
 def below_store(root: Store, *, with_moved: bool = False, is_live: bool = False) -> Iterator[Store]:
-    """The same of a store that holds workspaces, or is one. All answer from one listing, that of `root`; it is taken
-    anew only by `root` itself, unless what is found `is_live`."""
+    """The same for a store that holds workspaces, or is one. All use one listing, that of `root`; only `root` itself
+    makes a new one, unless the found ones are `is_live`."""
     for folder in _inside(root, "", with_moved):
         yield Part(root, folder, is_live=is_live)
 

@@ -1,4 +1,4 @@
-"""Workspaces that have one run_id, as copies of a folder have."""
+"""Workspaces with the same run_id, as copies of a folder have."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NAMED = 3
 
 
 def groups(run_ids: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """The folders of each run_id that several have, of pairs of folder and run_id."""
+    """The folders of each run_id that occurs several times, from pairs of folder and run_id."""
     found: dict[str, list[str]] = {}
     for folder, run_id in run_ids:
         found.setdefault(run_id, []).append(folder)
@@ -22,7 +22,7 @@ def groups(run_ids: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
 
 
 def beside(folder: str, run_id: str) -> list[str]:
-    """The folders in the same folder of a disk that have this run_id, too, if that one may be listed."""
+    """The folders next to this one on a disk that have the same run_id, if the parent can be listed."""
     found: list[str] = []
     with suppress(OSError), os.scandir(os.path.dirname(folder)) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
@@ -42,7 +42,7 @@ def _says(folder: str, run_id: str) -> bool:
 
 
 def said(run_id: str, folders: Sequence[str]) -> str:
-    """What is wrong with that, and what to do."""
+    """The message about it, and what to do."""
     more = f" and {len(folders) - _NAMED} more" if len(folders) > _NAMED else ""
     return (
         f"several workspaces have the run_id {run_id}: {', '.join(folders[:_NAMED])}{more}. Give each that was never "

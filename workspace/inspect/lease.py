@@ -1,8 +1,7 @@
-"""Who is running this workspace, in `.satchel/lease.json`.
+"""The process that runs a workspace, in `.satchel/lease.json`.
 
-On a disk it tells people: the lock beside it decides. In a bucket its holder writes it again and again, which decides
-when another process tries to take the workspace (lifecycle/heartbeat.py); who has it the fences decide
-(journal/fencing.py).
+On a disk it is for people: the lock decides. In a bucket its holder writes it again and again, which decides when
+another process tries to take the workspace (lifecycle/heartbeat.py); the fences decide who has it (journal/fencing.py).
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from ..store import Store
 PATH = ".satchel/lease.json"
 
 _LATE = 2
-"""A holder that has not beaten for so many times its ttl is not shown as one any more."""
+"""A holder without a heartbeat for so many times its ttl is no longer shown as one."""
 
 
 _DYING = 2.0
-"""Seconds at most that a process which was killed, or a command, may need to let go of its lock."""
+"""Maximum seconds that a killed process, or a command, may need to release its lock."""
 
 
 class Process(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,17 +63,17 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 _lease = decoder(Lease)
 
 _supervisor: Process | None = None
-"""Of this process. One fact about it, whichever workspaces it opens."""
+"""Of this process, for all workspaces that it opens."""
 
 
 def supervised_by(pid: int) -> None:
-    """From now on the leases of this process name the process that supervises it."""
+    """From now on the leases of this process name its supervisor."""
     global _supervisor
     _supervisor = Process(pid=pid, process_started=process_started(pid))
 
 
 def parse(data: bytes) -> Lease | None:
-    """None if it is not one: the lease informs, so a broken one must not stop anybody."""
+    """None if it is not valid: the lease only informs, so a broken one must not stop anything."""
     try:
         lease: Lease = _lease.decode(data)
         return lease
@@ -108,8 +107,8 @@ def mine(store: Store, run_id: str, epoch: int, ttl: float = 0.0, *, is_brief: b
 def holder(store: Store) -> Lease | None:
     """The process that holds the workspace, as far as this machine can tell without touching the lock.
 
-    A glance: taking the lock to see whether it is free would refuse a run that starts at that moment. Of one that only
-    tells by its beats whether it lives, by the clocks of this machine and of the storage.
+    A test of the lock would refuse a run that starts at that moment. If only heartbeats tell, this compares the clocks
+    of this machine and of the storage.
     """
     lease = read(store)
     if lease is None or has_died(lease):
@@ -121,7 +120,8 @@ def holder(store: Store) -> Lease | None:
 
 
 def has_died(lease: Lease) -> bool:
-    """Whether it is known that its process is no more, or has let go. Of one elsewhere the former is never known."""
+    """Whether its process certainly no longer runs, or has let go. Of one on another machine the former is never
+    known."""
     if lease.is_left:
         return True
     if lease.host != socket.gethostname():
@@ -131,7 +131,8 @@ def has_died(lease: Lease) -> bool:
 
 @contextmanager
 def held(store: Store) -> Iterator[None]:
-    """Hold the workspace by its lock, if there is one. LeaseHeld, saying who has it, if another process does."""
+    """Hold the workspace by its lock, if there is one. LeaseHeld, with the name of the holder, if another process
+    does."""
     with ExitStack() as stack:
         if store.abilities.lock:
             _take_lock(store, stack)
@@ -139,9 +140,9 @@ def held(store: Store) -> Iterator[None]:
 
 
 def _take_lock(store: Store, stack: ExitStack) -> None:
-    """A killed process can be gone for whoever looks and still have the lock: its other threads, or a process that it
-    was just starting, end a moment later. A command like `satchel answer` has it for a moment, too, and whoever has
-    just taken it, or is about to let go, has no lease. So that moment is waited for."""
+    """A killed process can have ended and still hold the lock for a moment: its other threads, or a process that it was
+    starting, end later. A command such as `satchel answer` also holds it for a moment. A process that has just taken
+    it, or is about to release it, has no lease. So this waits for that moment."""
     end = time.monotonic() + _DYING
     while True:
         try:
@@ -167,8 +168,8 @@ def _explain(error: LeaseHeld, store: Store, lease: Lease) -> None:
 
 
 def process_started(pid: int) -> str:
-    """When a process began, in the system's own terms; empty where the system doesn't tell, and for one that has
-    ended and only waits for its parent to notice (in a container without an init it may wait for ever)."""
+    """When a process began, in the system's own terms. Empty where the system does not tell, and for a process that has
+    ended and only waits for its parent (in a container without an init it may wait for ever)."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
@@ -178,7 +179,7 @@ def process_started(pid: int) -> str:
 
 
 def _started_by_ps(pid: int) -> str:
-    """Where there is no /proc. To the second: enough to tell a process from one that got its number later."""
+    """Without /proc. Precise to the second: enough to tell a process from a later one with its number."""
     try:
         command = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
         told = subprocess.run(command, capture_output=True, text=True, check=False)

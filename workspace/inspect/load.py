@@ -1,6 +1,6 @@
-"""Looks at a workspace without changing it, and without running anything of it.
+"""Read a workspace without changing it, and without running anything of it.
 
-What `status`, `log`, `check` and the first and third step of every opening share.
+Used by `status`, `log`, `check` and the first and third step of every opening.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ _LOOKS = 8
 
 
 class Signature(NamedTuple):
-    """What a moment was made of. While it is the same, so is the moment: these files only grow, or are made."""
+    """What a moment was made from. While it is the same, so is the moment, because these files only grow, or are
+    created."""
 
     definition: Version | None
     files: tuple[Entry, ...]
 
 
 class Look(Struct):
-    """A workspace as it lies there."""
+    """A workspace as it is now."""
 
     definition: Definition
     moment: Moment  # the newest: checkpoint plus tail
@@ -56,8 +57,8 @@ def signature(store: Store) -> Signature:
 
 
 def look(store: Store, *, described: Definition | None = None) -> Look:
-    """The newest moment. InvalidFile, NewerFormat or Damaged if the workspace can't be opened as it is. `described`
-    counts in place of what workspace.yaml says now."""
+    """The newest moment. InvalidFile, NewerFormat or Damaged if the workspace can't be opened. `described` replaces the
+    content of workspace.yaml."""
     having = _begin(partial(_have_definition, store)) if store.abilities.remote else None
     store.refresh()
     if having is not None:  # of the others the listing has told the names
@@ -79,9 +80,9 @@ def look(store: Store, *, described: Definition | None = None) -> Look:
 
 
 def look_beside(store: Store) -> Look:
-    """As `look`, for a command that may come while a process runs the workspace. That process does not stop for a
-    mistake in workspace.yaml, so the command does not either: what the file said before counts, and `mistake` tells
-    what is wrong with it now."""
+    """Like `look`, for a command that may run while a process runs the workspace. That process does not stop for a
+    mistake in workspace.yaml, so the command does not either: the earlier content counts, and `mistake` says what is
+    wrong now."""
     try:
         return look(store)
     except (InvalidFile, NewerFormat, Damaged) as error:
@@ -89,9 +90,9 @@ def look_beside(store: Store) -> Look:
 
 
 def glance(store: Store, besides: Iterable[str] = ()) -> Look:
-    """As `look_beside`, for whoever only tells how the run stands: by the listing that the store has. In a bucket what
-    the listing shows to be as the last stop left it is not read, so `tail` has no lines of it. `besides` is what will
-    be read as well, and is fetched with the rest."""
+    """Like `look_beside`, for code that only shows the status: by the listing that the store has. In a bucket, files
+    that are unchanged since the last stop are not read, so `tail` has none of their lines. `besides` are other files
+    that will be read; they are fetched together."""
     try:
         return _glance(store, besides=besides)
     except (InvalidFile, NewerFormat, Damaged) as error:
@@ -99,7 +100,7 @@ def glance(store: Store, besides: Iterable[str] = ()) -> Look:
 
 
 def _in_spite(store: Store, error: SatchelError, look: Callable[..., Look]) -> Look:
-    """Of a mistake in workspace.yaml, if a process runs the workspace."""
+    """The look in spite of a mistake in workspace.yaml, if a process runs the workspace."""
     if (holder := lease.holder(store)) is None:
         raise error
     seen = look(store, described=Definition(holder.run_id, ""))
@@ -120,28 +121,28 @@ def _glance(store: Store, *, described: Definition | None = None, besides: Itera
 
 
 def _begin(job: Callable[[], None]) -> threading.Thread:
-    """In a thread that nobody has to wait for."""
+    """In a daemon thread."""
     thread = threading.Thread(target=job, name="satchel-look", daemon=True)
     thread.start()
     return thread
 
 
 def _have_definition(store: Store) -> None:
-    """At hand, if it is there. Errors are for whoever reads it to tell."""
+    """Fetch it, if it exists. Its reader reports errors."""
     with suppress(SatchelError, OSError):
         store.read(DEFINITION, limit=definition.LIMIT)
 
 
 def _needed(store: Store) -> list[str]:
-    """What every look reads, as far as the names tell."""
+    """The files that every look reads, according to the names."""
     newest = checkpoint.paths(store)[-1:]
     covered = checkpoint.position_of(newest[0]) if newest else 0
     return [*checkpoint.worth_fetching(store), *journal.expected(store, after=covered), DEFINITION, lease.PATH]
 
 
 def read_by_glance(store: Store) -> list[str]:
-    """What `glance` will read, as far as names tell: a segment whose own first record the checkpoint covers is probably
-    known as a whole, and so is workspace.yaml then."""
+    """The files that `glance` will read, according to the names. If the checkpoint covers a segment's own first record,
+    it probably covers the whole segment, and workspace.yaml too."""
     newest = checkpoint.paths(store)[-1:]
     covered = checkpoint.position_of(newest[0]) if newest else 0
     behind = [path for path in journal.expected(store, after=covered) if journal.first_of(path) > covered]
@@ -151,7 +152,7 @@ def read_by_glance(store: Store) -> list[str]:
 def _look(
     store: Store, before: Signature, described: Definition | None, *, knows_enough: bool = False
 ) -> Look:  # fmt: skip
-    """`knows_enough`: what the checkpoint says of files that have not changed is enough."""
+    """`knows_enough`: the checkpoint's word about unchanged files is enough."""
     described = described or (None if knows_enough else define(store))
     newest = checkpoint.newest(store)
     found, messages_at, complaints, loaded, listed = newest

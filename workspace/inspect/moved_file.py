@@ -1,6 +1,6 @@
-"""`moved.yaml`: what a run leaves where it was, once it lives elsewhere.
+"""`moved.yaml`: a run that has moved leaves it at the old place.
 
-From the moment this file is there, the place is no workspace any more, whatever else still lies in it.
+With this file the place is no workspace any more, whatever else is there.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def encode(tombstone: Tombstone) -> bytes:
 
 
 def parse(data: bytes) -> Tombstone | None:
-    """None if it is not one: a person may have a file of this name."""
+    """None if it is not valid: a person may have a file of this name."""
     try:
         value = yamltext.load(yamltext.decode(data, PATH), PATH).value
     except SatchelError:
@@ -63,7 +63,7 @@ def read(store: Store) -> Tombstone | None:
 
 
 def gone(url: str, tombstone: Tombstone, *, is_cleared: bool) -> UsageError:
-    """What whoever opens the place is told."""
+    """The error for opening the place."""
     there = shlex.quote(tombstone.to)
     remedy = f"it is there: `satchel status {there}`"
     if not is_cleared:

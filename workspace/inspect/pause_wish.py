@@ -1,4 +1,4 @@
-"""What pause.yaml asks of a run, for processes that don't have the workspace."""
+"""What pause.yaml requests, for processes that do not have the workspace."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 def seen(store: Store) -> PauseFile | None:
-    """The file as it is now, as far as it can be understood; None if there is none. Takes no lock and does not wait for
-    a save to end."""
+    """The current file, as far as it can be understood; None if there is none. Takes no lock and does not wait for a
+    save to end."""
     try:
         return pause_file.understood(store.read(pause_file.PATH, limit=pause_file.LIMIT).data)
     except FileNotFoundError:
@@ -24,7 +24,7 @@ def seen(store: Store) -> PauseFile | None:
 
 
 def request_of(file: PauseFile, by: str) -> PauseRequested:
-    """The wish, by somebody who is called `by` unless they say otherwise."""
+    """The request, by `by` unless the file names somebody else."""
     from ..journal.records import PauseRequested  # with all kinds of record, which a look does not need
 
     return PauseRequested(

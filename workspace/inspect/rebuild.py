@@ -1,7 +1,7 @@
-"""Goes on without a journal: makes a moment of workspace.yaml, todo.md and state.json, if their stamps agree.
+"""Continue without a journal: make a moment from workspace.yaml, todo.md and state.json, if their stamps agree.
 
-What only the journal knew is lost: results of steps and scopes, and which effects have happened. So an item that was
-begun is asked about, and an effect that may have been done before is in doubt.
+What only the journal knew is lost: results of steps and scopes, and which effects have happened. So a person is asked
+about an item that had begun, and an effect that may have happened is in doubt.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Rebuilt(NamedTuple):
 
 
 def rebuild(store: Store, run_id: str, known: Moment | None) -> Rebuilt | None:
-    """The moment that the readable files show. None if there are none: a run that has not begun. Damaged if they are
-    not of one moment. `known` is what the newest checkpoint says, if there is one."""
+    """The moment that the readable files show. None if there are none: a run that has not begun. Damaged if they show
+    different moments. `known` is the content of the newest checkpoint, if there is one."""
     root = _read_agent(store, run_id, "")
     if root is None:
         if known is None:
@@ -66,7 +66,7 @@ def rebuild(store: Store, run_id: str, known: Moment | None) -> Rebuilt | None:
 
 
 def begun(moment: Moment) -> Conflicting | None:
-    """What to ask if an item was begun of which it is not known any more what it has done."""
+    """The question about a begun item whose work is no longer known."""
     found = [
         (agent, task)
         for agent in moment.agents.values()
@@ -87,7 +87,7 @@ def begun(moment: Moment) -> Conflicting | None:
 
 
 def _remember(agent: AgentMoment, before: AgentMoment) -> None:
-    """An older checkpoint knows of effects, which is worth keeping."""
+    """Keep the effects that an older checkpoint knows."""
     agent.past, agent.results, agent.outputs = before.past, before.results, before.outputs
     agent.highest_id = max(agent.highest_id, before.highest_id)
     agent.forgotten = list(dict.fromkeys([*agent.forgotten, *before.forgotten]))
@@ -101,8 +101,8 @@ def _remember(agent: AgentMoment, before: AgentMoment) -> None:
 
 
 def _forget_what_came_next(agent: AgentMoment) -> None:
-    """The last process has not ended in an orderly way, and the files may lag behind what it did: an item that they
-    show as open may have been begun."""
+    """The last process has not ended normally, and the files may be older than its work: an item that they show as open
+    may have begun."""
     task = agent.plan.next_leaf()
     if task is None or task.mark != "begun":
         agent.forgotten.append(task.id if task and task.id else str(agent.highest_id + 1))
@@ -180,7 +180,7 @@ def _below(store: Store, run_id: str, path: str, at: Stamp, state: dict[str, Any
 
 
 def _messages(store: Store, agent: AgentMoment) -> MessagesAt:
-    """The conversation as it lies there, up to its last whole line."""
+    """The conversation in the file, up to its last whole line."""
     try:
         data = store.read(agent.folder + message_file.NAME, limit=1 << 30).data
     except FileNotFoundError:
@@ -190,7 +190,7 @@ def _messages(store: Store, agent: AgentMoment) -> MessagesAt:
 
 
 def _nonce(state: dict[str, Any], known: Moment | None) -> tuple[str, bool]:
-    """The run's, and whether an earlier one is lost. One that has begun without any has a checkpoint that says so."""
+    """The nonce of the run, and whether an earlier one is lost. The checkpoint of a run without a nonce says so."""
     found = state.get("run_nonce")
     if isinstance(found, str) and found:
         return found, False

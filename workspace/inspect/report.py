@@ -1,4 +1,4 @@
-"""The opening report: what was found, what was done about it, and what is wanted from a person."""
+"""The opening report: what was found, what was done, and what a person has to do."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Report(Struct):
         self.remarks.append(Remark(kind, text))
 
     def add_late(self, kind: Kind, text: str) -> None:
-        """What turns up only when the run stops."""
+        """A remark at the stop of the run."""
         self.add(kind, text)
         self.late.append(self.remarks[-1])
 
@@ -70,7 +70,7 @@ class Report(Struct):
 
 
 class ReportDocument:
-    """The report as one of the files that the projector writes."""
+    """The report as one of the projector's files."""
 
     def __init__(self, report: Report, store: Store, behind: Behind):
         self._report, self._store, self._behind = report, store, behind
@@ -80,7 +80,7 @@ class ReportDocument:
 
 
 def amend(store: Store, report: Report) -> None:
-    """Save a report once more, after the workspace was closed; unless there is that of a later opening."""
+    """Save a report once more after the workspace was closed, unless there is one of a later opening."""
     with suppress(FileNotFoundError, FileChanged, msgspec.MsgspecError):
         there = store.read(PATH)
         if _file.decode(there.data).at == report.at:
@@ -97,7 +97,7 @@ def last(store: Store) -> list[Remark]:
 
 
 def describe(seen: Look) -> str:
-    """One line on how the last run of this workspace ended."""
+    """One line about how the last run of this workspace ended."""
     moment = seen.moment
     if moment.is_new:
         return "a new run"

@@ -1,11 +1,11 @@
-"""Two small files at the two ends of a copy or a move, so that one that was killed can be gone on with.
+"""Two small files at the two ends of a copy or a move, so that an interrupted one can continue.
 
-`.satchel/moving.json`, the first file at the destination: which run is brought here, and from where. Once
-workspace.yaml is there it tells how the run has come, for its first opening (moving/adoption.py).
+`.satchel/moving.json`, the first file at the destination: which run comes here, and from where. Once workspace.yaml is
+there, it tells the first opening how the run has come (lifecycle/adopt.py).
 
-`journal/leaving.json`, at the source of a move: what is to be removed there, by hash, so that what somebody has changed
-meanwhile is not. It lies in journal/ because that is what whoever opens a workspace lists again behind its fence: it
-comes before the tombstone, so while it is there they look for that, too.
+`journal/leaving.json`, at the source of a move: the files to remove, by hash, so that a changed file is not removed. It
+is in journal/ because an opening lists that again after its fence. It comes before the tombstone, so an opening that
+finds it also looks for the tombstone.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def encode(value: Manifest) -> bytes:
 
 
 def read(store: Store) -> Manifest | None:
-    """None if there is none, or what lies there is not one."""
+    """None if there is none, or it is not valid."""
     if store.version(PATH) is None:
         return None
     try:
@@ -66,7 +66,7 @@ def read(store: Store) -> Manifest | None:
 
 
 def refuse(store: Store) -> None:
-    """UsageError if this is a place to which a run is only half brought: one without a workspace.yaml."""
+    """UsageError for a place where a run is only half copied: one without a workspace.yaml."""
     found = read(store)
     if found is not None and store.version(DEFINITION) is None:
         raise UsageError(
@@ -81,7 +81,7 @@ def write_leaving(store: Store, hashes: dict[str, str]) -> None:
 
 
 def read_leaving(store: Store) -> dict[str, str]:
-    """The SHA-256 of each file that was brought away from here. Empty if nothing is left to remove."""
+    """The SHA-256 of each file that was moved away from here. Empty if nothing is left to remove."""
     if store.version(LEAVING) is None:
         return {}
     try:

@@ -1,6 +1,6 @@
-"""What a listing shows to be as the last stop left it. Whoever only tells how a run stands need not fetch that.
+"""Files that a listing shows to be unchanged since the last stop. Code that only shows the status need not fetch them.
 
-The checkpoint of a stop names the files that it knows all about, with their versions in the bucket.
+The checkpoint of a stop names the files that it fully covers, with their versions in the bucket.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def at_stop(
     store: Store, moment: Moment, described: Definition, version: Version | None,
     written: Mapping[str, Version | None],
 ) -> Listed:  # fmt: skip
-    """To be called when everything of the `moment` is in the journal. `described` is what workspace.yaml said as
+    """Call it when all records of the `moment` are in the journal. `described` is the content of workspace.yaml in
     `version`; `written` are the readable files that show the moment."""
     if not (store.abilities.remote and store.abilities.conditional_replace):
         return {}  # on a disk reading costs nothing, and elsewhere two saves in one tick of a clock may look the same
@@ -35,13 +35,13 @@ def at_stop(
 
 
 def is_unchanged(store: Store, listed: Listed, path: str) -> bool:
-    """Whether a file still has the version under which a checkpoint names it."""
+    """Whether a file still has the version that a checkpoint names."""
     known = listed.get(path)
     return known is not None and store.version(path) == known
 
 
 def tail(store: Store, newest: Newest) -> Tail | None:
-    """That of a journal that says nothing behind the checkpoint; None if it may."""
+    """The tail of a journal without records after the checkpoint; None if there may be some."""
     segments = journal.segments(store)
     if newest.moment is None or not segments or not is_unchanged(store, newest.listed, segment_path(segments[-1])):
         return None
@@ -49,7 +49,7 @@ def tail(store: Store, newest: Newest) -> Tail | None:
 
 
 def defined(store: Store, newest: Newest) -> Definition | None:
-    """What workspace.yaml says, if that is what the checkpoint says. UsageError if the run has moved away."""
+    """The content of workspace.yaml, if it is what the checkpoint says. UsageError if the run has moved away."""
     moment = newest.moment
     if moment is None or moment.definition is None or not is_unchanged(store, newest.listed, DEFINITION):
         return None

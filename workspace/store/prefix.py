@@ -1,4 +1,4 @@
-"""A folder of a store, as a store: many workspaces below one URL are looked at with one listing and one client."""
+"""A folder of a store as a store of its own: many workspaces below one URL share one listing and one client."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .contract import Abilities, Content, Entry, Exchanged, Log, Store, Sync, Tr
 
 
 class Part:
-    """What lies in `folder` of `whole`. Unless `is_live`, only who has the whole takes a new listing."""
+    """The files in `folder` of `whole`. Unless `is_live`, only the owner of the whole makes a new listing."""
 
     def __init__(self, whole: Store, folder: str, *, is_live: bool):
         self._whole, self._prefix, self._is_live = whole, f"{check_path(folder)}/" if folder else "", is_live
@@ -70,7 +70,7 @@ class Part:
         return self._whole.replace(self._in(path), data, sync=sync, if_version=if_version)
 
     def exchange(self, path: str, data: bytes, *, if_version: Version | None) -> Exchanged:
-        """What is displaced by a store that displaces is the whole's, so it is not for parts of a disk."""
+        """The whole keeps displaced files, so this is not for parts of a disk."""
         return self._whole.exchange(self._in(path), data, if_version=if_version)
 
     def create(self, path: str, data: bytes) -> None:

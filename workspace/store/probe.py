@@ -1,5 +1,5 @@
-"""Whether a storage keeps two writers apart. Some servers take conditional writes for plain ones and answer 200, and
-some file systems know no locks."""
+"""Find out whether a storage keeps two writers apart. Some servers ignore the conditions of a write and answer 200, and
+some file systems have no locks."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ PROBE = ".satchel/probe-"
 
 
 def check_lock(store: Store) -> None:
-    """StorageFailed if files can't be locked there. Tried with workspace.yaml, which no process locks and which stays
-    as it is; in a folder without one, with a file that is removed again."""
+    """StorageFailed if files can't be locked there. Tries workspace.yaml, which no process locks and which is not
+    changed; in a folder without one, a file that is removed again."""
     if store.version(DEFINITION) is not None:
         store.try_lock(DEFINITION)
         return
@@ -27,8 +27,8 @@ def check_lock(store: Store) -> None:
 
 
 def check_conditional_puts(store: Store) -> None:
-    """Write a small file under conditions that hold and under others that don't. UsageError if the store does not
-    tell them apart. About seven requests; the file is removed again."""
+    """Write a small file under conditions that are true and others that are false. UsageError if the store does not
+    distinguish them. About seven requests; the file is removed again."""
     path = f"{PROBE}{uuid4().hex[:12]}"  # of its own: others may be trying at the same moment
     store.create(path, b"first")
     try:
@@ -55,8 +55,8 @@ def _try(store: Store, path: str) -> None:
 
 
 def check_exclusive(store: Store, path: str, data: bytes) -> None:
-    """The same with one file that was created with `data` a moment ago: another one of that name has to be refused.
-    Two requests. If it is not, the file is put right before UsageError is raised."""
+    """The same with a file that was just created with `data`: the store must refuse a second creation. Two requests. If
+    it does not refuse, the file is restored before UsageError is raised."""
     try:
         store.create(path, b"second " + uuid4().hex.encode())
     except FileExistsError:

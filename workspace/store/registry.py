@@ -1,4 +1,4 @@
-"""Which kind of store a URL means."""
+"""The kind of store for a URL."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def open_store(url: str, storage_options: Mapping[str, Any] | None = None, *, patience: float | None = None) -> Store:
-    """The store of a workspace, by where it lies: a path or `file://`, `s3://bucket/prefix`, or any URL that fsspec
-    knows. UsageError if there is no such folder, or if the URL can't be one of a workspace.
+    """The store of a workspace at a path or `file://`, `s3://bucket/prefix`, or any URL that fsspec knows. UsageError
+    if there is no such folder, or if the URL can't be one of a workspace.
 
-    `storage_options` are fsspec's for that kind of URL; what FSSPEC_* and AWS_* variables say need not be repeated.
-    `patience`: seconds for which a request to a bucket is tried again, if not as long as a run would.
+    `storage_options` are fsspec's for that kind of URL; the variables FSSPEC_* and AWS_* need not be repeated.
+    `patience`: seconds during which a request to a bucket is repeated, if not as long as in a run.
     """
     scheme, separator, rest = url.partition("://")
     if not separator or scheme in ("file", "local"):

@@ -1,4 +1,4 @@
-"""The readable files: made of the state, kept up to date, and never written over what a person saves."""
+"""Write the readable files and keep them current, without overwriting what a person saves."""
 
 from typing import TYPE_CHECKING
 

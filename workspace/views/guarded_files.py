@@ -1,7 +1,7 @@
-"""Replaces readable files that a person may be saving at the same moment: no save is overwritten unseen.
+"""Replace readable files that a person may be saving at the same moment: no save is overwritten unseen.
 
-A file that was saved since it was last written is left alone, until somebody has merged it. What an exchange displaces
-is kept for a minute, for an editor may have had it open: what is saved into it then is put back.
+A file that was saved since it was last written stays as it is until it has been merged. A displaced file is kept for a
+minute, because an editor may have it open: what is then saved into it is put back.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Displaced(Struct, eq=False):
 
 
 class Guard:
-    """Of one opened workspace."""
+    """For one opened workspace."""
 
     def __init__(
         self, store: Store, clock: Callable[[], float] = time.monotonic, behind: Behind | None = None
@@ -53,7 +53,7 @@ class Guard:
         self._settling = Settling(store, clock)
 
     def replace(self, path: str, data: bytes) -> None:
-        """Write the file, now or soon, unless a person has saved it since. One that was deleted is restored."""
+        """Write the file, now or soon, unless a person has saved it since. A deleted file is restored."""
         self._later(path, lambda: self._replace(path, data))
 
     def _later(self, path: str, write: Callable[[], None]) -> None:
@@ -83,7 +83,7 @@ class Guard:
             self.versions[path] = exchanged
 
     def _exchange(self, path: str, data: bytes, there: Version | None) -> Version | None:
-        """Write it in place of the version `there`, which is kept. None if a person was faster."""
+        """Replace the version `there` and keep it. None if a person was faster."""
         try:
             exchanged = self._store.exchange(path, data, if_version=there)
         except (FileChanged, FileExistsError):
@@ -97,7 +97,7 @@ class Guard:
         return exchanged.version
 
     def remove(self, path: str) -> None:
-        """Likewise."""
+        """The same for a removal."""
         self._later(path, lambda: self._remove(path))
 
     def _remove(self, path: str) -> None:
@@ -112,7 +112,7 @@ class Guard:
                 self._store.remove(path)
 
     def take(self, path: str, version: Version) -> None:
-        """What a person has saved as `version` is merged: from here on the file is the run's to write again."""
+        """The version that a person has saved is merged: from here on the run may write the file again."""
         self.versions[path] = version
         self._theirs.pop(path, None)
         for displaced in self._displaced:
@@ -120,18 +120,17 @@ class Guard:
                 displaced.version, displaced.back = displaced.back[0], None
 
     def lose(self, path: str) -> None:
-        """A person has removed the file: there is nothing of theirs in its place, and it may be written. What they save
-        there before that happens is seen."""
+        """A person has removed the file, so it may be written. A save before that is still seen."""
         self.versions[path] = None
         self._theirs.pop(path, None)
 
     @property
     def theirs(self) -> tuple[str, ...]:
-        """Files that a person has saved since they were last written, as far as anybody has looked."""
+        """Files that a person has saved since they were last written, as far as is known."""
         return tuple(self._theirs)
 
     def look(self) -> Iterator[str]:
-        """The files that a person has saved or removed since. Costs a system call a file."""
+        """The files that a person has saved or removed since. Costs a system call per file."""
         self._look_at_displaced()
         for path in list(self.versions | self._theirs):
             if self._writing[path]:
@@ -143,8 +142,7 @@ class Guard:
                 yield path
 
     def clear(self) -> None:
-        """Nobody will look any more: remove what was displaced and not saved into since. The rest is for the next
-        opening to find."""
+        """The last call: remove displaced files without later saves. The next opening finds the others."""
         while self._displaced:
             self._forget_oldest()
 
@@ -166,7 +164,7 @@ class Guard:
             self._forget_oldest()
 
     def _put_back(self, displaced: _Displaced) -> None:
-        """If that can be done. If the file was saved once more, that save is merged first."""
+        """If possible. If the file was saved once more, that save is merged first."""
         path, known = displaced.path, self.versions.get(displaced.path)
         if self._store.version(path) != known:
             return
@@ -179,7 +177,7 @@ class Guard:
             self._theirs[path] = None
 
     def _forget_oldest(self) -> None:
-        """One that has changed, or may, stays where it is, for the next opening."""
+        """One that has changed, or may change, stays for the next opening."""
         oldest = self._displaced.popleft()
         self._kept_bytes -= oldest.size
         if self._store.version(oldest.file) != oldest.version:

@@ -1,7 +1,7 @@
-"""messages.jsonl: the conversation, oldest first, one message a line. It is only appended to.
+"""messages.jsonl: the conversation, oldest first, one message per line. It is only appended to.
 
-A checkpoint says how far the file had come, so that opening compares one checksum and re-adds what came after. From
-then on it is read from its end, and only as far back as somebody asks.
+A checkpoint records the length of the file, so that an opening compares one checksum and adds later messages. From then
+on it is read from its end, only as far back as needed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .write_behind import AtOnce, Behind
 NAME = "messages.jsonl"
 REJECTED = "messages.rejected.jsonl"
 KEPT = 64 << 10
-"""Bytes of the newest rows that stay in memory, or as many as were ever asked for."""
+"""Bytes of the newest rows that stay in memory, or as many as were ever requested."""
 
 _READ_LIMIT = 1 << 30
 
@@ -52,13 +52,13 @@ def _encode(line: Line) -> bytes:
 
 
 class MessageFile:
-    """The open file of one agent. It is appended to, and read from its newest message on.
+    """The open file of one agent. It is appended to, and read from its newest message backwards.
 
-    What it holds is known, so reading touches the disk only for what is older than what stays in memory.
+    Its content is known, so reading touches the disk only for rows that are no longer in memory.
     """
 
     def __init__(self, store: Store, folder: str, at: MessagesAt, whole: bytes = b""):
-        """`at` is how far the file has come, `whole` what is in it."""
+        """`at` is the length of the file, `whole` its content."""
         self.at = at
         self.behind: Behind = AtOnce()
         self._store, self._path = store, folder + NAME
@@ -80,10 +80,10 @@ class MessageFile:
             self._newest_bytes -= len(self._newest.popleft())
 
     def newest_first(self) -> Iterator[Row]:
-        """Its messages, read as far back as the iteration goes. Nothing may be appended meanwhile.
+        """Its messages, read as far back as the iteration goes. Append nothing meanwhile.
 
-        InvalidFile if the file is seen not to be the one that was written. Not guaranteed: that an older message
-        changed by hand while the run goes on is seen before the next opening, which compares every byte.
+        InvalidFile if the file is not the one that was written. Not guaranteed: that a change of an older message
+        during the run is seen before the next opening, which compares every byte.
         """
         told = 0
         while True:
@@ -98,7 +98,7 @@ class MessageFile:
             self._read_further_back()
 
     def _read_further_back(self) -> None:
-        """At least one row more, and about as many bytes again as are in memory."""
+        """At least one more row, and about as many bytes again as are in memory."""
         known = b"".join(self._newest)
         size = len(known)
         self.behind.wait()
@@ -144,9 +144,9 @@ def is_whole(store: Store, folder: str, checkpointed: MessagesAt, later: list[Li
 def restore(
     store: Store, folder: str, checkpointed: MessagesAt, later: list[Line]
 ) -> tuple[MessageFile, str | None] | None:
-    """Bring the file to the moment: what the checkpoint knows, then `later`. Also says what was wrong with it.
+    """Bring the file to the moment: what the checkpoint knows, then `later`. Also returns what was wrong with it.
 
-    None if what the checkpoint knows is gone from the file; then the whole journal is needed.
+    None if the part that the checkpoint knows is gone; then the whole journal is needed.
     """
     complaint = ""
     while True:
@@ -163,7 +163,7 @@ def restore(
 
 
 def _put(store: Store, folder: str, found: Content | None, wanted: bytes) -> str:
-    """Let the file be `wanted` in place of what was `found`. A person's version is kept; returns what to say of it."""
+    """Write `wanted` in place of `found`. A person's version is kept; returns a message about it."""
     path, rejected = folder + NAME, folder + REJECTED
     if found is None:
         if wanted:
@@ -180,7 +180,7 @@ def _put(store: Store, folder: str, found: Content | None, wanted: bytes) -> str
 
 
 def rebuild(store: Store, folder: str, lines: list[Line]) -> MessageFile:
-    """Write the file anew from all committed messages of the journal; what was there is kept aside."""
+    """Write the file again from all committed messages of the journal; the earlier file is kept."""
     path, data = folder + NAME, encode(lines)
     while True:
         found = _read(store, path)

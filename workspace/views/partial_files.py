@@ -1,7 +1,8 @@
-"""Output that is still being streamed (partials/), and what became of it when a crash cut it off (recovered/).
+"""Streamed output (partials/), and streamed output that a crash cut off (recovered/).
 
-Both are Markdown with a front matter of `key: JSON` lines, which is YAML too. A partial is renamed into place without
-a sync, so that it can follow nearly every token; its length and checksum tell after a power failure what is whole.
+Both are Markdown with a front matter of `key: JSON` lines, which is also YAML. A partial is renamed into place without
+a sync, so that it can follow nearly every token. Its length and checksum show after a power failure which part is
+whole.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _Head = TypeVar("_Head", "PartialHead", "RecoveredHead")
 
 
 class PartialHead(Struct, frozen=True, kw_only=True):
-    """Which call is streaming, in which attempt, and how much of it is in the file."""
+    """Which call is streaming, in which attempt, and how much of the text is in the file."""
 
     run_id: str
     agent: str = ""
@@ -49,7 +50,7 @@ class PartialHead(Struct, frozen=True, kw_only=True):
 
 
 class RecoveredHead(Struct, frozen=True, kw_only=True):
-    """The same, with what is known about the cut."""
+    """The same, with the known facts about the cut."""
 
     kind: str = "recovered"
     run_id: str
@@ -69,7 +70,7 @@ class RecoveredHead(Struct, frozen=True, kw_only=True):
 
 
 class Marker(Struct, frozen=True):
-    """Says that a text was recovered and is not finished. `str()` of it is meant for a prompt."""
+    """Says that a text was recovered and is not finished. Use `str()` of it in a prompt."""
 
     step: str
     attempt: int  # the attempt that was cut off; 1 is the first
@@ -93,7 +94,7 @@ class Marker(Struct, frozen=True):
 
 
 def encode_partial(head: PartialHead, text: str) -> bytes:
-    """The file of a stream that has come as far as `text`; `characters` and `crc` are filled in."""
+    """The file of a stream with the text so far; `characters` and `crc` are filled in."""
     body = text.encode()
     return _front(asdict(head) | {"characters": len(text), "crc": _crc(body)}) + body
 
@@ -129,7 +130,7 @@ def marker_of(head: RecoveredHead | PartialPromoted) -> Marker:
 
 
 def promotion(head: PartialHead, text: str, damaged: bool, by: str, path: str) -> tuple[bytes, PartialPromoted]:
-    """What promoting a partial writes: the recovered file at `path`, and the record that points to it."""
+    """The result of promoting a partial: the recovered file at `path`, and the record that points to it."""
     recovered = RecoveredHead(
         run_id=head.run_id, agent=head.agent, scope=head.scope, no=head.no, step=head.step, args=head.args, n=head.n,
         attempt=head.attempt, characters=len(text), crc=_crc(text.encode()), damaged=damaged,
@@ -158,7 +159,7 @@ def _front(facts: dict[str, Any]) -> bytes:
 
 
 def _split(data: bytes, kind: type[_Head]) -> tuple[_Head, bytes] | None:
-    """The front matter as a `kind`, and the bytes after it. Keys it does not know are ignored."""
+    """The front matter as a `kind`, and the bytes after it. Ignores unknown keys."""
     fence = _FENCE.encode()
     if not data.startswith(fence) or (end := data.find(b"\n" + fence)) < 0:
         return None

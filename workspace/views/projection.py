@@ -1,6 +1,6 @@
-"""The readable files, as views of a moment: state.json, todo.md, steps/. Pure: a moment in, bytes out.
+"""The readable files as views of a moment: state.json, todo.md, steps/. Pure: a moment in, bytes out.
 
-Also their way back: what a file read from the storage says, compared with the moment.
+Also the other direction: what a file says, compared with the moment.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ STATE = "state.json"
 TODO = "todo.md"
 STEPS = "steps"
 STEPS_SHOWN = 50
-"""Of each open scope the newest results are shown, so that a scope of 10,000 steps is not a folder of 10,000 files."""
+"""How many results of each open scope are shown, the newest: a scope of 10,000 steps must not become 10,000 files."""
 
 STEPS_SHOWN_REMOTELY = 3
-"""Where every file is a request, to write and at each opening to read."""
+"""The same where every file is a request, to write and at each opening to read."""
 
 _HASHED = re.compile("-[0-9a-f]{6}$")
 _STEP_FILE = re.compile(r"/[0-9]{2,}-[a-z0-9-]+\.json\Z")
@@ -57,12 +57,12 @@ def state_file(moment: Moment, agent: AgentMoment, at: tuple[int, int] | None = 
 
 
 def schema_of_state(agent: AgentMoment) -> str:
-    """What an agent's state.json says under `$schema`."""
+    """The value of `$schema` in an agent's state.json."""
     return f"{_up(agent.folder)}.satchel/schemas/{agent.folder}state.json"
 
 
 def status_of(moment: Moment, agent: AgentMoment) -> Status:
-    """A sub-agent's own, if it has ended; else it goes on or stops with the run."""
+    """A sub-agent's own status if it has ended; else that of the run."""
     if agent.path and agent.result is not None:
         return "completed"
     return "failed" if agent.path and agent.error else moment.status
@@ -73,7 +73,7 @@ def todo_file(moment: Moment, agent: AgentMoment) -> bytes:
 
 
 def owner(moment: Moment, agent: AgentMoment) -> str:
-    """Whose plan it is, for the stamp."""
+    """The run and agent of a plan, for the stamp."""
     return f"{moment.run_id}/{agent.path}"
 
 
@@ -95,7 +95,7 @@ def step_files(agent: AgentMoment, most: int = STEPS_SHOWN) -> Iterator[StepFile
 
 
 def step_files_of(agent: AgentMoment, key: str, scope: Scope, most: int = STEPS_SHOWN) -> Iterator[StepFile]:
-    """The newest steps of a scope, and the newest that have failed, newest first; effects in doubt always."""
+    """The newest steps of a scope, and the newest failed ones, newest first; effects in doubt always."""
     folder = f"{agent.folder}{STEPS}/{folder_of(key, scope.title)}"
     done: Iterator[OfCall] = scope.newest(most)
     failed: Iterator[OfCall] = islice(reversed(scope.failed.values()), most)
@@ -104,7 +104,7 @@ def step_files_of(agent: AgentMoment, key: str, scope: Scope, most: int = STEPS_
 
 
 def step_file(moment: Moment, record: OfCall, at: tuple[int, int] | None = None) -> bytes:
-    """`at`: seq and epoch to stamp it with, to compare it with a file written at an earlier moment."""
+    """`at`: seq and epoch of its stamp, to compare it with a file of an earlier moment."""
     facts: dict[str, object] = {
         **({"agent": record.agent} if record.agent else {}),
         "scope": record.scope,
@@ -130,7 +130,7 @@ def step_file(moment: Moment, record: OfCall, at: tuple[int, int] | None = None)
 
 
 def _up(folder: str) -> str:
-    """The way from an agent's folder to the workspace."""
+    """The path from an agent's folder to the workspace."""
     return "../" * folder.count("/")
 
 

@@ -1,9 +1,9 @@
-"""Keeps the readable files near the moment, at no more than 5% of the time.
+"""Keep the readable files near the moment, at no more than 5% of the time.
 
-Everything that is written only to be looked at or salvaged shares one budget: a file is written when the time since
-such writing last ended is at least 20 times what it took, the neediest first. So it follows closely on a fast disk and
-slows down on a slow one, with nothing to set. At a stop everything is written. Where writing is a request, the run goes
-on meanwhile; the time counts all the same.
+All files that are written only for reading or salvage share one budget: a file is written when the time since the last
+such write is at least 20 times what that took, the one that has waited longest first. So files follow closely on a fast
+disk and slowly on a slow one, without a setting. At a stop everything is written. Where writing is a request, the run
+continues meanwhile; the time still counts.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from .write_behind import AtOnce, Behind
 
 SHARE = 20
 _UNDER_WAY = float("inf")
-"""When the next write is due, as long as one of the projector's own has not ended."""
+"""When the next write is due while one of the projector's own has not ended."""
 _LOOK_AGAIN = 0.02
-"""Seconds after which it is looked whether what is being written is written, or what is to be shown is on its way."""
+"""Seconds until the next check whether a write has ended, or its records are being written."""
 
 
 class Document(Protocol):
     """One or a few files that belong together."""
 
     def write(self) -> bool | None:
-        """Bring the files, or one of them, up to the moment, but for one that a person has saved since: it stays as
-        it is. True if others wait."""
+        """Bring the files, or one of them, up to the moment, except one that a person has saved since. True if others
+        wait."""
 
 
 class Projector:
@@ -51,13 +51,14 @@ class Projector:
         self._awaited = False
 
     def mark(self, *documents: Document) -> None:
-        """They have changed: write them now if the budget allows and all they show is on its way, else later."""
+        """They have changed: write them now if the budget allows and all records that they show are being written, else
+        later."""
         for document in documents:
             self._dirty.setdefault(document)
         self.look()
 
     def look(self) -> None:
-        """Write what is due. To be called whenever `is_ahead` has become false."""
+        """Write what is due. Call it whenever `is_ahead` has become false."""
         while self._dirty and not self.is_ahead() and self._clock() >= self._due:
             self._write_neediest()
         self._ask_to_be_woken()
@@ -76,16 +77,16 @@ class Projector:
             self._ask_to_be_woken()
 
     def drop(self, document: Document) -> None:
-        """`document` is of no more interest."""
+        """`document` is no longer needed."""
         self._dirty.pop(document, None)
 
     @property
     def is_done(self) -> bool:
-        """Every file shows the moment."""
+        """Whether every file shows the moment."""
         return not self._dirty and self._behind.is_idle
 
     def write_all(self) -> None:
-        """Every file shows the moment when this returns, all of which is durable."""
+        """When this returns, every file shows the moment, and all of it is durable."""
         assert not self.is_ahead()
         while self._dirty:
             self._write_neediest()
@@ -111,7 +112,7 @@ class Projector:
                 self._landed()
 
     def _landed(self) -> None:
-        """What was to be written is. In any thread, and also when it was others who had something written."""
+        """A write has ended. In any thread, also for writes of others."""
         if self._due == _UNDER_WAY:
             ended = self._clock()
             self._due = ended + SHARE * (ended - self._began)
@@ -137,15 +138,15 @@ class TodoDocument:
 
 
 class StepsDocument:
-    """steps/ as a whole: writes what is new in the open scopes, one file at a time, the newest first; removes what no
-    longer is of interest."""
+    """steps/ as a whole: writes new results of the open scopes, one file at a time, the newest first; removes files
+    that are no longer needed."""
 
     def __init__(self, files: Guard, moment: Moment, agent: AgentMoment, shown: dict[str, records.OfCall]):
         self._files, self._moment, self._agent = files, moment, agent
         self._shown = shown
 
     def forget(self, path: str) -> None:
-        """What this file shows is not to be relied on: a person has removed or changed it."""
+        """A person has removed or changed this file, so write it again."""
         self._shown.pop(path, None)
 
     def write(self) -> bool:

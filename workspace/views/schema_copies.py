@@ -1,4 +1,4 @@
-"""Copies of the schemas in `.satchel/schemas/`, where editors find them."""
+"""Copies of the schemas in `.satchel/schemas/`, for editors."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from ..base import SCHEMAS
 from ..store import Store, Sync
 
 _OWN = "data"
-"""The agent's own is the agent's to write."""
+"""The agent writes its own."""
 
 
 def all_in(store: Store) -> None:
-    """The schemas of all files. Not where each copy would be an object that every listing tells of, and no editor opens
-    a file in its place: there those that came with a copy or a move are removed."""
+    """The schemas of all files. Not in a bucket, where each copy would be an object in every listing and no editor
+    opens a file in place: there the ones that came with a copy or a move are removed."""
     if store.abilities.remote:
         listed = {entry.path for entry in store.list(SCHEMAS)}
         if copies := sorted(listed & {_path(name) for name in schemas.names() if name != _OWN}):
@@ -24,8 +24,8 @@ def all_in(store: Store) -> None:
 
 
 def publish(store: Store, name: str, schema: str, *, sync: Sync = "data") -> None:
-    """Copy a schema to where editors find it. Edits are checked against data.json, too, so that one is synced. What a
-    power failure leaves of the others is repaired at the next opening."""
+    """Copy a schema for editors. Edits are also checked against data.json, so that one is synced. The next opening
+    repairs the others after a power failure."""
     path, data = _path(name), schema.encode()
     store.expect(path, data)
     if store.version(path) is None or store.read(path).data != data:

@@ -1,8 +1,8 @@
-"""Has a file that a person saves settled? Only then may it be taken: before, a program may be half through saving it.
+"""Decide whether a person's file is completely saved. Only then may it be taken.
 
-A file has settled when two looks at it were equal and no program has it open for writing; one look is enough at a file
-that was saved long before, as all of a copied workspace. Where it can't be told who has it open, it must have been the
-same for longer. A program that never closes a file delays it, but not for ever.
+A file has settled when two looks at it were equal and no program has it open for writing. One look is enough for a file
+that was saved long before, such as those of a copied workspace. Where the system does not tell who has it open, it must
+have been the same for longer. A program that never closes a file delays it, but not for ever.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..store import READ_LIMIT, Content, Store, Version
 
 
 class Waits(NamedTuple):
-    """Seconds that a file must have been the same for."""
+    """How many seconds a file must have been the same."""
 
     look: float = 0.05  # in any case
     closed: float = 0.35  # no program has it open; one that saves in several parts may open it again
@@ -60,7 +60,7 @@ class Settling:
         self._seen: dict[str, tuple[Version, float]] = {}  # by path; since when it has that version
 
     def stage(self, path: str, version: Version) -> Stage:
-        """How far the saving of a file has come that is `version` now."""
+        """How far the saving of a file has come whose current version is `version`."""
         if appears_whole(self._store):
             return "settled"
         now = self._clock()
@@ -112,8 +112,8 @@ def until_settled(store: Store, path: str, patience: float = PATIENCE) -> Conten
 
 
 def replace(store: Store, path: str, data: bytes, version: Version | None) -> None:
-    """Put `data` in the place of that version, durably; FileChanged if it is another one. What a program has open for
-    writing by then, or has saved at that moment, is kept in `.satchel/displaced/` for the next opening to find."""
+    """Write `data` in place of that version, durably; FileChanged if it is another one. If a program has the file open
+    for writing, or saved it at that moment, its version is kept in `.satchel/displaced/` for the next opening."""
     if store.abilities.remote or version is None:
         store.replace(path, data, if_version=version)
         return
@@ -124,9 +124,9 @@ def replace(store: Store, path: str, data: bytes, version: Version | None) -> No
 
 
 def remove(store: Store, path: str, version: Version | None) -> None:
-    """Remove that version of a file; None is no version, and removes nothing. One that was saved since, or that a
-    program has open for writing, stays. A save between the look and the removal is not seen: on a disk these are
-    microseconds, over a network the way of one request."""
+    """Remove that version of a file; None removes nothing. A file that was saved since, or that a program has open for
+    writing, stays. A save between the look and the removal is not seen: microseconds on a disk, one request over a
+    network."""
     if version is None or store.version(path) != version:
         return
     look_again(store, path)
@@ -148,8 +148,8 @@ def _remove_if_still(store: Store, path: str, version: Version) -> None:
 
 
 def look_again(store: Store, path: str) -> None:
-    """Let `Store.version` tell what one file is now. Over a network it tells what a listing did, which may be older
-    than a save: there the file is fetched."""
+    """Let `Store.version` return the current version of one file. Over a network it comes from a listing that may be
+    older than a save, so the file is fetched."""
     if store.abilities.remote:
         with suppress(FileNotFoundError, InvalidFile):
             read_back(store, path)
@@ -168,7 +168,7 @@ def is_left_open(store: Store, path: str) -> bool:
 
 
 def appears_whole(store: Store) -> bool:
-    """An object in a bucket is there whole or not at all, whatever program saves it."""
+    """An object in a bucket appears whole, whatever program saves it."""
     return store.abilities.remote and store.abilities.conditional_replace
 
 
@@ -188,6 +188,6 @@ def _is_ended(store: Store, path: str) -> bool:
 
 
 def _is_older(store: Store, path: str, seconds: float) -> bool:
-    """Whether a file was saved longer ago, by the clock of its storage, which tells whole seconds."""
+    """Whether a file was saved longer ago, by the clock of its storage, which has whole seconds."""
     saved = store.trace(path).at
     return bool(saved) and time.time() - datetime.fromisoformat(saved).timestamp() >= seconds + 1.0

@@ -1,7 +1,7 @@
-"""Writes what nobody waits for: at once where that takes microseconds, in other threads where it is a request.
+"""Write-behind queue: synchronous on a disk, threaded on remote stores, ordered per path.
 
-What is asked for one path is done in the order it was asked for; of different paths several at a time. Nothing is done
-before the group of records is durable that was under way when it was asked for: it may show them.
+Jobs for one path run in the order they were added; jobs for different paths run several at a time. A job waits until
+the group of records that was being written when it was added is durable, because it may show these records.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ Job = Callable[[], object]
 
 
 class Behind(Protocol):
-    """Of one opened workspace. Used from its thread."""
+    """For one opened workspace. Used from its thread."""
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is under way."""
+        """Whether the queue is empty."""
 
     on_idle: Callable[[], None] | None
-    """Called, in any thread, when nothing is under way any more."""
+    """Called, in any thread, when the queue becomes empty."""
 
     group: Callable[[], Future[None] | None]
-    """The group of records that is on its way to the storage, if one is."""
+    """The group of records that is being written, if there is one."""
 
     def do(self, path: str, job: Job) -> None:
-        """Do `job`, which writes `path`, now or soon. Raises what an earlier one has raised."""
+        """Run `job`, which writes `path`, now or soon. Raises the error of an earlier job."""
 
     def wait(self) -> None:
-        """Return when all is done. Raises what one has raised."""
+        """Return when all jobs are done. Raises the error of a job."""
 
     def close(self) -> None: ...
 
 
 class AtOnce:
-    """Nothing is ever under way."""
+    """Runs every job at once."""
 
     is_idle = True
     on_idle: Callable[[], None] | None = None

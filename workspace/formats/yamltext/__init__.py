@@ -1,7 +1,7 @@
-"""The one YAML dialect: the 1.2 core schema, JSON's values only, and nothing that does more than say what it says.
+"""The one YAML dialect: the 1.2 core schema, with the values of JSON.
 
-`no`, `on`, `22:30` and dates are text; anchors, tags, merge keys, several documents and keys that are not text are
-refused, with the line and the way out. The runtime changes YAML by position, so comments and order survive.
+`no`, `on`, `22:30` and dates are text. Anchors, tags, merge keys, several documents and keys that are not text are
+refused, with the line and the remedy. Satchel changes YAML by position, so comments and order are kept.
 """
 
 from ...base import decode

@@ -1,7 +1,7 @@
-"""Says what is wrong with YAML in the words of someone who has never read its specification.
+"""Explain mistakes in YAML to people who do not know its specification.
 
-The scanner's own messages ("mapping values are not allowed here") name what it could not do; the commonest slips are
-few, so they are recognised by the line they stand in, and the corrected line is offered.
+The scanner's own messages ("mapping values are not allowed here") name what it could not do. There are few common
+mistakes, so they are recognised by their line, and the error shows the corrected line.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _STARTS = {
 
 
 class Mark(NamedTuple):
-    """A place in a text, all three counted from 0. Of our own, since PyYAML's may be missing where it never is."""
+    """A place in a text, all three counted from 0. PyYAML's own mark may be missing."""
 
     offset: int
     line: int
@@ -101,7 +101,7 @@ def at(mark: Mark) -> str:
 
 
 def quote(text: str, mark: Mark, found: str, expected: str) -> Problem:
-    """A problem whose remedy is to quote the value; the corrected line is offered if it can be told for certain."""
+    """A problem whose remedy is to quote the value; with the corrected line, if it is certain."""
     line = _line(text, mark)
     remedy = "Put the whole value in quotes"
     if (match := _ENTRY.fullmatch(line)) and not _COLLECTION.fullmatch(match["value"]):
@@ -113,7 +113,7 @@ def quote(text: str, mark: Mark, found: str, expected: str) -> Problem:
 
 
 def reference(text: str, mark: Mark) -> Problem:
-    """An anchor, an alias or a tag: meant as such, or a text that happens to begin like one."""
+    """An anchor, an alias or a tag: intended, or a text that begins like one."""
     problem = quote(text, mark, *_sign(text[mark.offset]))
     return problem._replace(remedy=f"{problem.remedy}; or write out in full what it stands for")
 
@@ -169,7 +169,7 @@ def _value_of(line: str) -> object:
 
 
 def unreadable(text: str, offset: int) -> Problem:
-    """A character that no YAML may contain, or one that only some programs take for the end of a line."""
+    """A character that no YAML may contain, or that only some programs treat as the end of a line."""
     character = text[offset]
     found = f"the invisible character U+{ord(character):04X}"
     return Problem(place(text, offset), found, "visible text", "Remove it, or write it as an escape in double quotes")

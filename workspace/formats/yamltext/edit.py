@@ -1,4 +1,4 @@
-"""Writes YAML as a person would, and changes it by position, so that comments and order survive."""
+"""Write YAML as a person would, and change it by position, so that comments and order are kept."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _SHORT = 80  # characters up to which a list stays in one line
 
 
 def dump(value: Any) -> str:
-    """YAML for a JSON value: mappings and long lists as lines of their own, quotes only where they are needed.
+    """YAML for a JSON value: mappings and long lists on their own lines, quotes only where needed.
 
-    `load` reads it back as it was. UsageError if it is not JSON. Keys of more than 1,000 characters can't be read back.
+    `load` returns an equal value. UsageError if it is not JSON. Keys of more than 1,000 characters can't be read back.
     """
     _json(value)
     return "".join(f"{line}\n" for line in _block(value))
@@ -78,7 +78,7 @@ def _changed(text: str, document: Document, path: Where, value: Any) -> str:
 
 
 def _inserted(text: str, after: int, indent: int, value: Mapping[str, Any]) -> str:
-    """With `value`'s lines behind the line in which the offset `after` is, or at it if that is the start of a line."""
+    """With `value`'s lines after the line that contains the offset `after`, or at it if that is the start of a line."""
     newline = "\r\n" if "\r\n" in text else "\n"
     if after and text[after - 1] not in "\r\n":
         end = re.compile(r"\r\n|\r|\n|\Z").search(text, after)
@@ -114,7 +114,7 @@ def _replaced(text: str, parent: Node, key: str | int, node: Node, value: Any) -
 
 
 def _end(node: Node) -> int:
-    """Where the content ends; PyYAML's end of a block collection lies behind the comments that follow it."""
+    """The end of the content; PyYAML's end of a block collection is after the comments that follow it."""
     while node.style == "block" and node.items:
         node = next(reversed(node.items.values()))
     return node.end
@@ -176,7 +176,7 @@ def _indented(written: list[str]) -> list[str]:
 
 
 def _fits_literal(text: str) -> bool:
-    """Whether a block (`|`) shows it as it is: several lines of visible text, at most one line break at the end."""
+    """Whether a block (`|`) can show it: several lines of visible text, at most one line break at the end."""
     lines = text.removesuffix("\n").split("\n")
     visible = not _INVISIBLE.search(text) and all(c.isprintable() or c in "\n\t" for c in text)
     edges = lines[0][:1].strip() and lines[-1].strip()

@@ -1,4 +1,4 @@
-"""Reads YAML that people and strangers wrote: values as in JSON, and where in the file each of them stands."""
+"""Read YAML of people and strangers: values as in JSON, and the place of each in the file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _HASH = re.compile(r"[ ]+(#[^\s#!][^\r\n]*)")
 
 
 class Node(Struct):
-    """A value and its place: offsets into the text, counted in characters. `end` may lie behind what follows it."""
+    """A value and its place: offsets into the text in characters. `end` may include what follows it."""
 
     kind: Literal["scalar", "mapping", "sequence"]
     value: Any
@@ -41,13 +41,13 @@ class Node(Struct):
 
 
 class Document(Struct, frozen=True):
-    """What a YAML file says. `root` is None if it says nothing."""
+    """The content of a YAML file. `root` is None if it is empty."""
 
     value: Any
     root: Node | None
 
     def line(self, path: Where) -> int:
-        """The line of a key or an item, from 1; of the nearest thing around it if there is no such key."""
+        """The line of a key or an item, from 1; of the nearest value around it if there is no such key."""
         node, line = self.root, 1
         for part in path:
             if node is None or part not in node.items:
@@ -63,10 +63,10 @@ class Document(Struct, frozen=True):
 
 
 def load(text: str, path: str) -> Document:
-    """Parse `text`; `path` is only named in errors. InvalidFile lists all that can be found at once.
+    """Parse `text`; `path` is only named in errors. InvalidFile lists all mistakes that can be found at once.
 
-    Slow for its size (up to 2 s for the largest file allowed): PyYAML's own scanner, since libyaml's recursion and
-    its marks can't be relied on everywhere.
+    Slow for its size (up to 2 s for the largest file allowed): it uses PyYAML's own scanner, since libyaml's recursion
+    and marks are not reliable everywhere.
     """
     if len(text) > LIMIT or len(text.encode("utf-8", "surrogatepass")) > LIMIT:
         raise InvalidFile(
@@ -88,7 +88,7 @@ def load(text: str, path: str) -> Document:
 
 
 class _Refused(Exception):
-    """Nothing after this place can be trusted to be what it seems."""
+    """Nothing after this place can be trusted."""
 
 
 def _start(event: yaml.Event) -> Mark:
@@ -100,7 +100,7 @@ def _end(event: yaml.Event) -> int:
 
 
 class _Reader:
-    """Makes nodes of PyYAML's events. Its composer would follow aliases and any depth before we could refuse."""
+    """Makes nodes from PyYAML's events. PyYAML's composer would follow aliases and any depth before we could refuse."""
 
     def __init__(self, text: str):
         self.text = text
@@ -187,7 +187,7 @@ class _Reader:
         return node
 
     def _name(self, key: Node, into: Node) -> str | None:
-        """The key's text, or None if it can't be one."""
+        """The key's text, or None if it can't be a key."""
         if key.kind != "scalar":
             line = self.text[into.start :].split("\n", 1)[0]
             if line.startswith("{{"):

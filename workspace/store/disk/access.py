@@ -1,7 +1,7 @@
-"""Who may read and write what Satchel makes in a folder of a disk, and what to say to a user who may not.
+"""Permissions of the files that Satchel makes in a folder of a disk, and what to tell a user without permission.
 
-Files are for the folder's owner alone, or for its group too if the folder is shared with the group. What root writes
-belongs to the owner of the folder, so that a single run as root locks nobody out.
+Files are private to the folder's owner, or shared with its group if the folder is. Files of root belong to the owner of
+the folder, so that a single run as root locks nobody out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 
 class Access(NamedTuple):
-    """Modes of files and folders, and whom they are given to (None: whoever makes them)."""
+    """Modes and owners of new files and folders (None: the user of this process)."""
 
     file: int
     folder: int
@@ -22,7 +22,7 @@ class Access(NamedTuple):
 
 
 def access_in(folder: os.stat_result) -> Access:
-    """For what is made in a workspace whose folder this is."""
+    """The access in a workspace with this folder."""
     is_shared = bool(folder.st_mode & (stat.S_IWGRP | stat.S_ISGID))
     is_of_another = hasattr(os, "geteuid") and os.geteuid() == 0 and folder.st_uid != 0
     owner = (folder.st_uid if is_of_another else -1, folder.st_gid) if is_of_another or is_shared else None
@@ -59,8 +59,8 @@ def remedy(error: OSError) -> str:
 
 
 def _in_the_way(error: OSError) -> str:
-    """The file or folder that this user may not use: one that the call named, or the folder that it is in. Of two names
-    it is more often the one that was to be given; the other one is a temporary file."""
+    """The file or folder that this user may not use: one that the call named, or its folder. Of two names it is
+    probably the target, because the other is a temporary file."""
     found = ""
     for named in (error.filename2, error.filename):
         path = os.fspath(named) if isinstance(named, str | os.PathLike) else ""
@@ -73,8 +73,8 @@ def _in_the_way(error: OSError) -> str:
 
 
 def _refused(path: str) -> str:
-    """This file or folder, or the one that it is in. A file that can only be read is seldom what was to be written to:
-    files are replaced."""
+    """This file or folder, or its folder. A file that can only be read is seldom the one to write, because files are
+    replaced."""
     folder = os.path.dirname(path)
     if not _may_use(path, os.R_OK | (os.W_OK | os.X_OK if os.path.isdir(path) else 0)):
         return path

@@ -1,4 +1,4 @@
-"""What an error of the operating system means for who reads or writes a workspace."""
+"""Errors of the operating system in terms of a workspace."""
 
 from __future__ import annotations
 

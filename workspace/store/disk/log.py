@@ -1,4 +1,4 @@
-"""A file of a disk that grows: what is appended is durable when the call returns."""
+"""A file of a disk that grows: appended data is durable when the call returns."""
 
 from __future__ import annotations
 

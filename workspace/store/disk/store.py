@@ -1,6 +1,6 @@
 """A workspace in a folder of a local disk.
 
-fsspec's local file system neither syncs nor creates exclusively, so this is written on the system's own calls.
+fsspec's local file system neither syncs nor creates exclusively, so this uses system calls.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class DiskStore:
         return DISK
 
     def refresh(self, folder: str = "") -> None:
-        """Nothing is remembered: looking costs next to nothing."""
+        """Nothing is cached, because reading is cheap."""
 
     def fetch(self, paths: Iterable[str]) -> None: ...
 
@@ -85,7 +85,8 @@ class DiskStore:
             raise failed("can't be looked at", path, error) from error
 
     def has_writer(self, path: str) -> bool | None:
-        """A network file system may say of every file that it has one: not believed if it says so of our own."""
+        """A network file system may say of every file that it has a writer. It is not believed if it says so of our
+        own."""
         found = self._os.has_writer(self._inside(path))
         return None if found and path != _OURS and self._os.has_writer(self._inside(_OURS)) else found
 
@@ -176,7 +177,7 @@ class DiskStore:
             self._os.rename(temporary, aside)
 
     def _displace(self, aside: str, target: str) -> None:
-        """The same where the system knows no exchange: then a save between the two calls is not seen."""
+        """The same where the system has no exchange: then a save between the two calls is not seen."""
         old = f"{aside}~"
         self._os.link(target, old)
         self._os.rename(aside, target)
@@ -186,7 +187,7 @@ class DiskStore:
         return self._os.watch([os.path.dirname(self._inside(f"{folder}/x".lstrip("/"))) for folder in folders], hint)
 
     def create(self, path: str, data: bytes) -> None:
-        """The same with `link` in place of the rename, because a link never replaces."""
+        """The same with `link` instead of the rename, because a link never replaces."""
         target = self._inside(path)
         with failing("can't be written", path):
             self._make_folder(os.path.dirname(path), durable=True)
@@ -225,7 +226,7 @@ class DiskStore:
                 self._os.sync_folder(os.path.dirname(target))
 
     def rename(self, path: str, to: str) -> None:
-        """The new name first: until it is durable the old one is not given up."""
+        """First makes the new name durable, then removes the old one."""
         source, target = self._inside(path), self._inside(to)
         if self.version(path) is None:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
@@ -290,8 +291,8 @@ class DiskStore:
 
     @contextmanager
     def _temporary(self, data: bytes, sync: Sync, target: str = "") -> Iterator[str]:
-        """A file with `data`, to be renamed or linked by the body. Removed if the body fails. One that is to replace
-        the file `target` has its mode, which a person may have set."""
+        """A file with `data`, which the body renames or links. Removed if the body fails. One that will replace
+        `target` has its mode, which a person may have set."""
         self._make_folder(TEMPORARY, durable=False)  # what is in it after a crash is rubbish anyway
         path, fd = self._open_temporary(target)
         try:
@@ -343,7 +344,7 @@ class DiskStore:
     # Folders, and the way out of them
 
     def _inside(self, path: str) -> str:
-        """The absolute path, once its folder was seen not to be a symbolic link out of the workspace."""
+        """The absolute path, after a check that its folder is not a symbolic link out of the workspace."""
         check_path(path)
         folder = path.rpartition("/")[0]
         if folder not in self._folders:
@@ -351,7 +352,7 @@ class DiskStore:
         return f"{self._root}/{path}"
 
     def _check_folder(self, folder: str) -> None:
-        """UsageError for one that leads out. The root has been resolved, so only what is below it can be a link."""
+        """UsageError for one that leads out. The root is resolved, so only folders below it can be links."""
         at = self._root
         for name in filter(None, folder.split("/")):
             at = f"{at}/{name}"
@@ -366,8 +367,8 @@ class DiskStore:
             return
 
     def _make_folder(self, folder: str, *, durable: bool) -> None:
-        """Make a folder and those above it. A folder's name may have been made by a process that died before it
-        was durable, so the first durable use in this process syncs it whoever made it."""
+        """Make a folder and its parents. Another process may have made a folder and died before its name was durable,
+        so the first durable use in this process syncs it."""
         if not folder or self._folders.get(folder, False) or (folder in self._folders and not durable):
             return
         self._make_folder(os.path.dirname(folder), durable=durable)
@@ -383,8 +384,8 @@ class DiskStore:
 
 
 def displaced_name(path: str) -> str:
-    """How a file's path is written in the name that it has once it is displaced: the path itself, unless no file
-    system takes such a long name."""
+    """The part of a displaced file's name that stands for its path: the path itself, unless it is too long for a file
+    name."""
     name = quote(path, safe="")
     return name if len(name) <= _LONGEST_NAME else hashlib.sha256(path.encode()).hexdigest()
 

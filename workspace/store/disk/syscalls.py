@@ -1,7 +1,7 @@
-"""Everything the disk store asks of the operating system, one method a call, so that tests can stand in between.
+"""All system calls of the disk store, one method per call, so that tests can intercept them.
 
-The crash explorer (tests/crash) records these calls and works out what a file system may leave behind after each.
-Whatever writes to a workspace on a disk goes through here, or it goes untested.
+The crash explorer (tests/crash) records these calls and works out what a file system may leave behind after each. All
+writes to a workspace on a disk must go through here, or they are not tested.
 """
 
 from __future__ import annotations
@@ -28,20 +28,19 @@ _NONBLOCK = getattr(os, "O_NONBLOCK", 0)  # a FIFO planted in a workspace must n
 
 
 class Syscalls:
-    """The real ones. Paths are absolute; errors are the OSErrors of the calls."""
+    """The real calls. Paths are absolute; errors are the OSErrors of the calls."""
 
     def open_new(self, path: str) -> int:
         """A private file that did not exist, for appending. FileExistsError if it did."""
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | _NOFOLLOW | _CLOEXEC, 0o600)
 
     def open_append(self, path: str) -> int:
-        """A file to write to the end of. FileNotFoundError if there is none, ELOOP for a symbolic link."""
+        """A file to append to. FileNotFoundError if there is none, ELOOP for a symbolic link."""
         return os.open(path, os.O_WRONLY | os.O_APPEND | _NOFOLLOW | _CLOEXEC | _NONBLOCK)
 
     def give(self, fd: int, mode: int, owner: tuple[int, int] | None) -> None:
-        """Let a file that was just made be for those whom it is for. `owner`: user and group, if it changes hands.
-        Some file systems have neither modes nor owners, and nobody may give a group that is not theirs: then it stays
-        as it was made."""
+        """Set mode and owner of a new file. `owner`: user and group, if it changes. Some file systems have neither, and
+        nobody may give a file to a foreign group: then it stays as it is."""
         if owner is not None:
             _try(os.fchown, fd, *owner)
         if mode != 0o600:
@@ -82,7 +81,7 @@ class Syscalls:
             os.close(fd)
 
     def has_name(self, fd: int) -> bool:
-        """Whether an open file can still be found under some name."""
+        """Whether an open file still has a name."""
         return os.fstat(fd).st_nlink > 0
 
     def close(self, fd: int) -> None:
@@ -92,7 +91,7 @@ class Syscalls:
         os.replace(source, target)
 
     def exchange(self, one: str, other: str) -> bool:
-        """Let two files change their names, atomically. False where the system can't."""
+        """Exchange the names of two files, atomically. False where the system can't."""
         return _exchange(one, other)
 
     def link(self, source: str, target: str) -> None:
@@ -109,8 +108,8 @@ class Syscalls:
         os.rmdir(path)
 
     def read(self, path: str, limit: int) -> tuple[bytes, os.stat_result]:
-        """At most `limit` + 1 bytes, and what the file was when it was opened; nothing of one that is larger. ELOOP
-        for a symbolic link."""
+        """At most `limit` + 1 bytes, and the facts of the file when it was opened; nothing of a larger one. ELOOP for a
+        symbolic link."""
         with _open_file(path) as (file, status):
             return file.read(status.st_size + 1 if status.st_size <= limit else 0), status
 
@@ -125,13 +124,13 @@ class Syscalls:
         return os.lstat(path)
 
     def has_writer(self, path: str) -> bool | None:
-        """Whether any process has a file open for writing. None where that can't be told: only Linux can, and only of
-        a file that is one's own. What is no regular file has no writer."""
+        """Whether any process has a file open for writing. None where the system does not tell: only Linux does, and
+        only for one's own files. What is no regular file has no writer."""
         return _has_writer(path)
 
     def scan(self, path: str) -> list[tuple[str, bool, int]]:
-        """(name, is a folder, bytes) of what lies in a folder; symbolic links are neither followed nor hidden. What
-        goes away meanwhile is left out."""
+        """(name, is a folder, bytes) of each entry of a folder; symbolic links are neither followed nor hidden. Entries
+        that disappear meanwhile are omitted."""
         found = []
         with os.scandir(path) as entries:
             for entry in entries:
@@ -141,26 +140,26 @@ class Syscalls:
         return found
 
     def is_link(self, path: str) -> bool:
-        """Whether this name, not what it may lead to, is a symbolic link."""
+        """Whether this name itself is a symbolic link."""
         return os.path.islink(path)
 
     def resolve(self, path: str) -> str:
         return os.path.realpath(path)
 
     def watch(self, paths: Sequence[str], hint: Callable[[], None]) -> AbstractContextManager[object]:
-        """Call `hint`, in another thread, when something directly in one of these folders may have changed. Not
-        guaranteed to: events are lost past the system's limits, and some file systems have none. It may still be called
-        for a moment after the body has ended."""
+        """Call `hint`, in another thread, when a file directly in one of these folders may have changed. Not
+        guaranteed: events are lost past the system's limits, and some file systems have none. It may be called shortly
+        after the body has ended."""
         return _watching(paths, hint)
 
     def lock(self, path: str) -> AbstractContextManager[object]:
-        """Held until it is left or the process dies. filelock.Timeout if another process holds it."""
+        """Held until the body ends or the process dies. filelock.Timeout if another process holds it."""
         from filelock import FileLock  # takes 9 ms to import, and looking at a workspace needs no lock
 
         return FileLock(path, timeout=0, fallback_to_soft=False)  # a file that only exists keeps no process out
 
     def try_lock(self, path: str) -> None:
-        """OSError if a file can't be locked. Tried with a lock that can be shared, and is released at once."""
+        """OSError if a file can't be locked. Tries a shared lock, which is released at once."""
         import fcntl
 
         with _open_file(path) as (file, _), suppress(BlockingIOError):  # it is locked by another process
@@ -176,10 +175,10 @@ def _try(change: Callable[..., None], *args: Any, **options: Any) -> None:
 
 
 def _has_writer(path: str) -> bool | None:
-    """Asks the kernel for a read lease, which it grants if no process has the file open for writing, and gives it back.
+    """Asks the kernel for a read lease, which it grants if no process has the file open for writing, and returns it.
 
-    A process that opens the file for writing meanwhile is held up for these microseconds, and we get a signal: SIGURG,
-    which is ignored by default. It must be named before the lease is asked for, since SIGIO would kill this process.
+    A process that opens the file for writing meanwhile waits for these microseconds, and we get a signal: SIGURG, which
+    is ignored by default. Name it before the lease is requested, since the default, SIGIO, would kill this process.
     """
     if sys.platform != "linux":
         return None
@@ -259,7 +258,8 @@ def _watching(paths: Sequence[str], hint: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def _open_file(path: str) -> Iterator[tuple[BinaryIO, os.stat_result]]:
-    """A regular file for reading. Buffered, as it goes on after a short read: half a journal looks like a torn one."""
+    """A regular file for reading. Buffered, because that continues after a short read: half a journal looks like a torn
+    one."""
     fd = os.open(path, os.O_RDONLY | _NOFOLLOW | _CLOEXEC | _NONBLOCK)
     with open(fd, "rb") as file:
         status = os.fstat(fd)

@@ -1,1 +1,1 @@
-"""Storage over a network: one listing is looked at, and what has been read is kept."""
+"""Storage over a network, with one listing and a cache of what was read."""

@@ -1,4 +1,4 @@
-"""What the stores over a network have in common: they look at one listing, and keep what they have read."""
+"""The common part of stores over a network: one listing, and a cache of what was read."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ READ_LIMIT = 64 << 20
 _FETCHED_AT_ONCE = 8  # requests
 
 PAGE = 1000
-"""Files that one request of a listing tells of."""
+"""How many files one request of a listing returns."""
 
 
 class RemoteStore:
-    """Everything of a `Store` that needs no request but for the listing."""
+    """The methods of a `Store` that need no request except the listing."""
 
     def __init__(self, url: str, take: Take):
         self._url = url
@@ -78,7 +78,7 @@ class RemoteStore:
         return None
 
     def trace(self, path: str) -> Trace:
-        """Nobody's name is kept, only when it was."""
+        """Only the time is known, not the name."""
         known = self._view.get(path)
         return Trace("", known.at if known else "")
 
@@ -92,12 +92,12 @@ class RemoteStore:
         return map(shown, self._view.unusable(folder))
 
     def settle(self, folder: str) -> None:
-        """Whatever was answered is as durable as it gets."""
+        """An acknowledged write is already durable."""
         if folder:
             check_path(folder)
 
     def tidy(self, folder: str) -> None:
-        """A folder is only shown as long as something is in it."""
+        """A folder exists only while it contains something."""
 
     def watch(self, folders: Sequence[str], hint: Callable[[], None]) -> AbstractContextManager[object]:
         for folder in folders:
@@ -116,8 +116,8 @@ class RemoteStore:
         raise AgentError("can't be locked", path=path, remedy="the journal fences other writers instead")
 
     def _kept(self, path: str, limit: int) -> Content | None:
-        """The file as it was read or written before, if the listing knows no newer version. InvalidFile if it is known
-        to be larger than `limit`."""
+        """The cached file, if the listing has no newer version. InvalidFile if it is known to be larger than
+        `limit`."""
         known = self._view.peek(path)
         if known is None:
             return None

@@ -1,7 +1,7 @@
-"""A workspace in a bucket: one object a file, one PUT a write, conditions where others may write too.
+"""A workspace in a bucket: one object per file, one PUT per write, with conditions.
 
-A PUT replaces an object atomically and is durable when it is answered, so nothing is renamed and `sync` says nothing.
-Every PUT has a condition: the network may deliver one that was given up long after it, and that must replace nothing.
+A PUT replaces an object atomically and is durable when it is answered, so nothing is renamed and `sync` has no meaning.
+Every PUT has a condition: the network may deliver a request long after it was given up, and it must replace nothing.
 """
 
 from __future__ import annotations
@@ -80,14 +80,14 @@ class BucketStore(RemoteStore):
         return Content(body.data, body.facts["ETag"])
 
     def _is_listed(self, path: str) -> bool:
-        """Whether an object is there, without asking for it: see `Denied`."""
+        """Whether an object exists, without a request for it: see `Denied`."""
         key = self._key(path)
         page = self._requests.call("list_objects_v2", "can't be listed", path, Prefix=key, MaxKeys=1)
         return any(each["Key"] == key for each in page.get("Contents", ()))
 
     @contextmanager
     def _telling_absent(self, path: str) -> Iterator[None]:
-        """Absent for an object that the server calls denied because it is not there."""
+        """Absent for an object that the server denies because it does not exist."""
         try:
             yield
         except Denied:
@@ -100,9 +100,9 @@ class BucketStore(RemoteStore):
             return self._requests.fetch("can't be read", path, limit, patience, Key=self._key(path), **arguments)
 
     def _fetch(self, path: str, limit: int, patience: Patience) -> Body | None:
-        """The object, None if there is none; the view is told. Bytes that are not those of a tag that looks like their
-        hash are fetched again, as an answer may be cut short on its way: what comes twice is right, and then this
-        server's tags are no hashes."""
+        """The object, or None; the cache is updated. If the bytes do not fit a tag that looks like their hash, they are
+        fetched again, because an answer may be cut off. If the same bytes come twice, they are right, and this server's
+        tags are no hashes."""
         before: bytes | None = None
         with self._view.look() as since:
             while True:
@@ -157,7 +157,7 @@ class BucketStore(RemoteStore):
                 self._wait_for_others("can't be written", path, patience)
 
     def _last_seen(self, path: str, patience: Patience) -> Version | None:
-        """What this store knows the file to be; it is looked at if nothing is known."""
+        """The version of the file that this store knows; it is requested if none is known."""
         check_path(path)
         if self._view.knows(path):
             known = self._view.peek(path)
@@ -166,20 +166,20 @@ class BucketStore(RemoteStore):
         return body.facts["ETag"] if body else None
 
     def _wait_for_others(self, what: str, path: str, patience: Patience) -> None:
-        """Another process has changed the file since this store saw it. The next try is of what it has become."""
+        """Another process has changed the file since this store saw it. The next attempt uses the new version."""
         self.check_owner()
         patience.wait(Trouble(_BUSY), what, path)
 
     def exchange(self, path: str, data: bytes, *, if_version: Version | None) -> Exchanged:
-        """Nothing is displaced: what the condition lets through was seen."""
+        """Nothing is displaced: the condition only allows the version that was seen."""
         return Exchanged(self._put_if(path, data, FileChanged, _only(if_version)), None)
 
     def create(self, path: str, data: bytes) -> None:
         self._put_if(path, data, taken, _only(None))
 
     def append(self, path: str, data: bytes, *, durable: bool = False) -> None:
-        """Read, add, replace if it is still what was read: so it costs what the file has. One PUT if this store wrote
-        it last."""
+        """Read, add, replace if it is unchanged. So the cost depends on the size of the file. One PUT if this store
+        wrote it last."""
         patience = self._requests.patience()
         while True:
             old = self._whole(path, patience)
@@ -203,10 +203,10 @@ class BucketStore(RemoteStore):
     def _put_if(
         self, path: str, data: bytes, refusal: Callable[[str], Exception], condition: Mapping[str, str]
     ) -> Version:
-        """One PUT under a condition. When the answer does not tell what has become of it, the object does.
+        """One PUT under a condition. If the answer does not tell whether it has happened, the object does.
 
-        A refusal need not be one: whoever sends a request again after its answer was lost, which the client's HTTP
-        library does by itself, is refused because of what it wrote itself.
+        A refusal may be wrong: if a client sends a request again after its answer was lost, as its HTTP library does by
+        itself, it is refused because of its own write.
         """
         try:
             tag = self._put_and_know(path, data, condition)
@@ -218,7 +218,7 @@ class BucketStore(RemoteStore):
         return self._wrote(path, data, tag)
 
     def _put_and_know(self, path: str, data: bytes, condition: Mapping[str, str]) -> Version:
-        """Unmet if somebody else's object is there, or none where there should be one."""
+        """Unmet if there is an object of another process, or none where there should be one."""
         what, key, nonce = "can't be written", self._key(path), uuid4().hex
         patience, refused = self._requests.patience(), 0
         while True:
@@ -292,15 +292,15 @@ class BucketStore(RemoteStore):
 
 
 def _only(version: Version | None) -> dict[str, str]:
-    """The condition of a PUT: that the object is this version, or is not there."""
+    """The condition of a PUT: the object is this version, or does not exist."""
     return {"IfNoneMatch": "*"} if version is None else {"IfMatch": version}
 
 
 def _known(facts: Mapping[str, Any]) -> Known:
-    """What a listing tells of an object."""
+    """The facts about an object in a listing."""
     return Known(facts["ETag"], int(facts["Size"]), moment(facts.get("LastModified")))
 
 
 def _is_from(found: Body, nonce: str) -> bool:
-    """Whether this is what was written with `nonce`; servers that keep no metadata are believed."""
+    """Whether this was written with `nonce`; servers that keep no metadata are believed."""
     return bool(found.facts.get("Metadata", {}).get(_NONCE, nonce) == nonce)

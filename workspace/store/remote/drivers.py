@@ -1,4 +1,4 @@
-"""Where fsspec's drivers differ: the packages they come in, how they rename and create, and what their errors are."""
+"""Differences of fsspec's drivers: their packages, how they rename and create, and their errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _EXCLUSIVE: dict[str, dict[str, Any]] = {
     "gs": {"mode": "create"}, "gcs": {"mode": "create"},
     "az": {"overwrite": False}, "abfs": {"overwrite": False}, "abfss": {"overwrite": False},
 }  # fmt: skip
-"""What `pipe_file` is told for it to create exclusively, where the service itself sees to it."""
+"""The arguments of `pipe_file` for an exclusive creation, where the service itself enforces it."""
 
 _PACKAGES = {
     "sftp": "paramiko", "ssh": "paramiko", "smb": "smbprotocol", "webdav": "webdav4[fsspec]",
@@ -27,11 +27,11 @@ _MEANINGS = {
     "SFTPNoSuchFile": errno.ENOENT, "SFTPNoSuchPath": errno.ENOENT, "SFTPNotADirectory": errno.ENOTDIR,
     "SFTPFileAlreadyExists": errno.EEXIST, "ResourceExistsError": errno.EEXIST, "ResourceNotFoundError": errno.ENOENT,
 }  # fmt: skip
-"""What errors of drivers (webdav4, sshfs, adlfs) that are no OSErrors mean, by the names of their classes."""
+"""The meaning of drivers' errors (webdav4, sshfs, adlfs) that are no OSErrors, by the names of their classes."""
 
 
 class Driver:
-    """fsspec's file system at a URL. Its calls raise OSErrors and no other errors, whatever the driver raises."""
+    """fsspec's file system at a URL. Its calls raise only OSErrors, whatever the driver raises."""
 
     def __init__(self, url: str, protocol: str, options: Mapping[str, Any]):
         self._files, root = _opened(url, protocol, options)
@@ -45,7 +45,7 @@ class Driver:
         return _with_os_errors(getattr(self._files, name))
 
     def rename(self, source: str, target: str) -> None:
-        """Where `renames`. Some rename only to names that are free, and then say FileExistsError."""
+        """Where `renames`. Some drivers rename only to free names, and else raise FileExistsError."""
         webdav = getattr(self._files, "client", None) if "webdav" in self._files.protocol else None
         if webdav is not None:  # its `mv` of a file is a copy, and refuses a name that is taken
             _with_os_errors(webdav.move)(source, target, overwrite=True)
@@ -95,7 +95,7 @@ def _opened(url: str, protocol: str, options: Mapping[str, Any]) -> tuple[Any, s
 
 
 def _has_rename(files: Any) -> bool:
-    """Whether moving a file is more than a copy: then a file is whole before it has its name."""
+    """Whether a rename is more than a copy: then a file is whole before it has its name."""
     from fsspec.asyn import AsyncFileSystem  # type: ignore[import-untyped]
     from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped]
 
@@ -106,7 +106,8 @@ def _has_rename(files: Any) -> bool:
 
 
 def _closing(files: Any) -> Callable[[], object] | None:
-    """What ends the connections of a driver that does not do so itself: webdav4, and paramiko with a thread each."""
+    """A function that closes the connections of a driver that does not do so itself: webdav4, and paramiko with a
+    thread each."""
     from fsspec.asyn import AsyncFileSystem
 
     if isinstance(files, AsyncFileSystem):
@@ -117,5 +118,5 @@ def _closing(files: Any) -> Callable[[], object] | None:
 
 
 def kind(error: Exception) -> str:
-    """An error of a driver in a few words. Its text is not for everybody: it may quote a password."""
+    """An error of a driver in a few words. Its own text is not shown, because it may quote a password."""
     return (error.strerror if isinstance(error, OSError) else None) or type(error).__name__

@@ -1,10 +1,9 @@
-"""A workspace anywhere else that fsspec opens: memory, sftp, smb, webdav, Google's and Azure's buckets, ...
+"""A workspace on any other storage of fsspec: memory, sftp, smb, webdav, Google's and Azure's buckets, ...
 
-fsspec has no conditions, so what others save in the moment between a look and a write is lost, and where names can't be
-created exclusively it is advisory that there is one writer. `abilities` says so. A server that tells no more of a file
-than its size and a time in whole seconds, as sftp does, hides a save of the same size in the same second. Tested with
-fsspec's memory, a WebDAV and an sftp server; that Google's and Azure's buckets create exclusively was read in gcsfs and
-adlfs, not tried.
+fsspec has no conditions, so a save of others between a look and a write is lost. Where names can't be created
+exclusively, one-writer safety is advisory; `abilities` says so. If a server tells only the size of a file and a time in
+whole seconds, as sftp does, a save of the same size in the same second is not seen. Tested with fsspec's memory, a
+WebDAV and an sftp server. That Google's and Azure's buckets create exclusively was read in gcsfs and adlfs, not tried.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class OtherStore(RemoteStore):
         )  # fmt: skip
 
     def expect(self, path: str, data: bytes) -> None:
-        """No listing tells what the bytes are, so the next `read` is one, whatever is remembered."""
+        """A listing does not show the bytes, so the next `read` is a request, whatever is cached."""
         self._bodies.drop(path)
 
     def _listing(self, folder: str) -> Iterator[tuple[str, Known | None]]:
@@ -92,7 +91,7 @@ class OtherStore(RemoteStore):
             return data[-size:]  # sshfs gives the whole file
 
     def _look(self, path: str) -> Known | None:
-        """One file, as it is now; the view is told."""
+        """The current facts of one file; the cache is updated."""
         with self._asking("can't be looked at", path), self._view.look() as since:
             self._fs.invalidate_cache()
             try:
@@ -147,7 +146,7 @@ class OtherStore(RemoteStore):
             raise
 
     def _move(self, path: str, to: str) -> None:
-        """Where it renames only to names that are free, what has the name is moved aside first. It goes back if the
+        """If the server renames only to free names, the file with that name is first moved aside. It goes back if the
         rename fails; if the process dies in between, the next opening puts it back."""
         self._make_folder(os.path.dirname(to))
         source, target = self._full(path), self._full(to)
@@ -168,7 +167,7 @@ class OtherStore(RemoteStore):
             self._fs.rm_file(aside)
 
     def create(self, path: str, data: bytes) -> None:
-        """Of several at once, more than one may win where `abilities.exclusive_create` is False."""
+        """If `abilities.exclusive_create` is False, several callers may succeed."""
         full = self._full(path)
         with self._asking("can't be written", path):
             if self._fs.exclusive is None:
@@ -239,7 +238,7 @@ class OtherStore(RemoteStore):
 
     @contextmanager
     def _asking(self, what: str, path: str) -> Iterator[None]:
-        """What the driver says may quote what nobody should read: only the kind of its errors is told."""
+        """The driver's own texts may contain secrets, so errors only name their kind."""
         with self._one:
             try:
                 yield

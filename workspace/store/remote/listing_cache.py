@@ -1,7 +1,7 @@
-"""What a store over a network knows of its files: one listing of everything, and what it has written or read since.
+"""What a store over a network knows about its files: one listing of everything, and its own reads and writes since.
 
-Threads use one view at the same time. An answer that was asked for before one of our own writes ended may be older than
-that write, so it never replaces what the view says of that path.
+Threads share one view. The answer to a request that began before one of our own writes ended may be older than that
+write, so it never replaces what the view knows about that path.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ...base import check_path, is_name
 from ..contract import Content, Entry, Version
 
 LARGEST_BODY = 8 << 20
-"""What was read or written is kept in memory up to this size: a checkpoint that was fetched before it is read, a file
-that is appended to again."""
+"""Contents up to this size are kept in memory: a checkpoint that was fetched before it is read, a file that is appended
+to again."""
 
 _BODIES = 32 << 20
 
@@ -32,8 +32,8 @@ class Known(NamedTuple):
 
 
 Take = Callable[[str], Iterable[tuple[str, Known | None]]]
-"""Fetches a listing of a folder with all below it, of everything if it is empty: (path, what is known) of each file,
-None of what is neither file nor folder."""
+"""Fetches a listing of a folder with everything below it (empty: everything): (path, facts) of each file; None for what
+is neither file nor folder."""
 
 
 class View:
@@ -63,7 +63,7 @@ class View:
                 pass
 
     def _taken(self, folder: str) -> bool:
-        """False if meanwhile a write ended of which nobody knows how: the listing may be older than that."""
+        """False if meanwhile a write with an unknown result ended: the listing may be older than that."""
         with self.look() as since:
             found = _Folder()
             folder = folder if self._root is not None else ""
@@ -93,7 +93,7 @@ class View:
 
     @contextmanager
     def look(self) -> Iterator[int]:
-        """While a request is on its way whose answer will be `seen`; yields what to give it."""
+        """The body makes a request whose answer it gives to `seen`; yields what to pass on."""
         with self._lock:
             since = self._tick
             self._looking.append(since)
@@ -104,7 +104,7 @@ class View:
                 self._looking.remove(since)
 
     def seen(self, path: str, known: Known | None, since: int) -> None:
-        """What a look at one file found; None if it is not there."""
+        """The result of a look at one file; None if it does not exist."""
         with self._lock:
             if self._written.get(path, -1) > since:
                 return
@@ -124,7 +124,7 @@ class View:
                 self._root.put(path, known)
 
     def forget(self, path: str) -> None:
-        """It is not known what became of a write: the next look takes a new listing."""
+        """The result of a write is unknown, so the next look makes a new listing."""
         with self._lock:
             self._tick += 1
             self._forgot = self._tick
@@ -135,12 +135,12 @@ class View:
             self._early.pop(path, None)
 
     def knows(self, path: str) -> bool:
-        """Whether `peek` tells of a file, be it that it is not there."""
+        """Whether `peek` knows a file, or knows that it does not exist."""
         with self._lock:
             return self._root is not None or path in self._early
 
     def peek(self, path: str) -> Known | None:
-        """What is known of a file without asking for a listing."""
+        """The known facts of a file without a new listing."""
         with self._lock:
             return self._root.get(path) if self._root else self._early.get(path)
 
@@ -230,8 +230,8 @@ class _Folder:
             self.files[name] = known
 
     def put_unusable(self, path: str) -> None:
-        """The first part of `path` that is no name, else the last, in the folder where it is; an empty one with all
-        that follows."""
+        """The first part of `path` that is no valid name, else the last, in its folder; an empty one with all that
+        follows."""
         name, slash, rest = path.partition("/")
         if slash and is_name(name):
             self.folders.setdefault(name, _Folder()).put_unusable(rest)
@@ -240,7 +240,7 @@ class _Folder:
 
 
 class Bodies:
-    """What was read or written last, so that reading the same version again costs nothing."""
+    """Contents that were read or written last, so that the same version need not be fetched again."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,7 +1,7 @@
-"""Requests to an S3 server: s3fs's client, our own retries.
+"""Requests to an S3 server: s3fs's client with our own retries.
 
-s3fs brings the session, so credentials, profiles, endpoints and encryption are given as its users know them. Its own
-file calls are not used: they retry writes whose outcome is unknown, drop conditions on large files and hide errors.
+s3fs makes the session, so users give credentials, profiles, endpoints and encryption in the usual way. Its own file
+calls are not used: they retry writes with unknown results, drop conditions on large files and hide errors.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from ..contract import AT_ONCE
 from .s3_errors import Trouble, judged, unsuitable
 
 PATIENCE = 100.0
-"""Seconds for which a request is tried again before it has failed."""
+"""Seconds during which a request is repeated before it has failed."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 _ANSWER_WITHIN = 60.0  # all of one request; a body is given a second more for each of these:
 _BYTES_A_SECOND = 256 << 10
 
 _NEEDED = {"put_object": "ETag", "get_object": "ETag"}
-"""What an answer that is one tells: something on the way may answer 200 to anything."""
+"""What a real answer contains: a proxy may answer 200 to anything."""
 
 _CLOSED_WITHIN = 0.1  # seconds
 
@@ -44,7 +44,7 @@ class Body(NamedTuple):
 
 
 class Patience:
-    """How long one operation goes on trying, however many requests it takes."""
+    """How long one operation is repeated, however many requests it takes."""
 
     def __init__(self, seconds: float):
         self._until = time.monotonic() + seconds
@@ -52,7 +52,7 @@ class Patience:
         self._tries = 0
 
     def wait(self, trouble: Trouble, what: str, path: str) -> None:
-        """Until the next try, or StorageFailed if there is no time for one."""
+        """Wait until the next attempt, or StorageFailed if there is no time left."""
         longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**self._tries)
         self._tries += 1
         pause = max(trouble.pause or 0.0, random.uniform(longest / 2, longest))  # so that many don't come at once
@@ -66,7 +66,7 @@ class Patience:
 
 
 class Requests:
-    """One bucket's. Used from any thread; the requests themselves run on fsspec's."""
+    """For one bucket. Used from any thread; the requests themselves run on fsspec's."""
 
     def __init__(self, bucket: str, options: Mapping[str, Any], patience: float = PATIENCE):
         self.place = f"s3://{bucket}"
@@ -75,7 +75,7 @@ class Requests:
 
     @property
     def server(self) -> str:
-        """Whom this talks to, without what a URL may carry besides."""
+        """The server, without secrets that a URL may contain."""
         client = getattr(self._fs, "_s3", None)
         place = urlsplit(client.meta.endpoint_url if client else self._fs.endpoint_url or "")
         try:
@@ -87,7 +87,8 @@ class Requests:
         return Patience(self._patience)
 
     def call(self, method: str, what: str, path: str, **arguments: Any) -> Mapping[str, Any]:
-        """One operation of S3, tried again after trouble: so only what may be done twice. `what` it was if it fails."""
+        """One operation of S3, repeated after trouble: so only for operations that may happen twice. `what` is for the
+        error."""
         patience = self.patience()
         while True:
             try:
@@ -96,12 +97,12 @@ class Requests:
                 patience.wait(trouble, what, path)
 
     def once(self, method: str, what: str, path: str, **arguments: Any) -> Mapping[str, Any]:
-        """The same without a second try. Raises outcomes (s3_errors.py) and the errors for people."""
+        """The same without a repetition. Raises outcomes (s3_errors.py) and the errors for people."""
         seconds = _ANSWER_WITHIN + len(arguments.get("Body", b"")) / _BYTES_A_SECOND
         return self._wait(self._answer(method, arguments, seconds), what, path)
 
     def fetch(self, what: str, path: str, limit: int, patience: Patience | None = None, **arguments: Any) -> Body:
-        """An object's body, whole, or none of it if the object has more than `limit` bytes."""
+        """The whole body of an object, or nothing if the object has more than `limit` bytes."""
         patience = patience or self.patience()
         while True:
             try:
@@ -159,7 +160,7 @@ class Requests:
 
 
 _TEXTS = ("key", "secret", "token", "endpoint_url", "profile")
-"""Options that are no use as anything else, and would be found out only by a request."""
+"""Options that must be text. Otherwise only a request would find the mistake."""
 
 
 def _file_system(options: Mapping[str, Any], place: str) -> Any:
@@ -195,9 +196,9 @@ def _file_system(options: Mapping[str, Any], place: str) -> Any:
 
 
 def _session(options: Mapping[str, Any]) -> Any:
-    """As s3fs makes one, but for two things. The dates: botocore's parser takes longer for the thousand of a listing
-    than S3 does for the rest. The files that tell botocore what S3 is: two thirds of the time that a client takes to
-    make, so all sessions of a process share what was read of them."""
+    """Like that of s3fs, except for two things. The dates: botocore's parser takes longer for the thousand of a listing
+    than S3 does for the rest. The files that describe S3 to botocore: they take two thirds of the time to make a
+    client, so all sessions of a process share them."""
     from aiobotocore.session import AioSession  # type: ignore[import-untyped]
 
     session = AioSession(**options)
@@ -214,7 +215,7 @@ def _loader(data_path: str | None) -> Any:
 
 
 def timestamp(text: Any) -> datetime:
-    """ISO 8601 of a listing, RFC 9110 of a header; whatever else botocore knows, numbers say, takes longer."""
+    """ISO 8601 of a listing, RFC 9110 of a header; botocore parses other forms, which takes longer."""
     from botocore.utils import parse_timestamp  # type: ignore[import-untyped]
 
     for parse in (datetime.fromisoformat, parsedate_to_datetime):
@@ -225,8 +226,8 @@ def timestamp(text: Any) -> datetime:
 
 
 def _close(loop: asyncio.AbstractEventLoop | None, client: Any) -> None:
-    """When a store is gone, in whatever thread that is found out. s3fs's own function would do it in the loop that
-    happens to run there, an agent's say, to which the connections do not belong."""
+    """Called when a store is gone, in any thread. s3fs's own function would close the client in the loop that happens
+    to run there, such as an agent's, to which the connections do not belong."""
     if loop is None or not loop.is_running():
         return
     try:
@@ -240,7 +241,7 @@ def _close(loop: asyncio.AbstractEventLoop | None, client: Any) -> None:
 
 
 def _typed(value: Any) -> Any:
-    """An option typed on a command line or set in the environment is text, whatever it stands for."""
+    """An option from a command line or the environment is text, whatever its type."""
     if isinstance(value, str) and (value.lower() in ("true", "false") or value.startswith("{")):
         try:
             return json.loads(value if value.startswith("{") else value.lower())

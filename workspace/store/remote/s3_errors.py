@@ -1,7 +1,7 @@
-"""What an S3 server's answer, or the lack of one, means: try again, look again, or tell a person.
+"""The meaning of an S3 server's answer, or of no answer: repeat, look again, or tell a person.
 
-Texts are made of codes and names only, and the client's own errors are not chained to ours: they may quote URLs,
-headers and messages with credentials in them.
+Texts contain only codes and names, and the client's own errors are not chained to ours: they may quote URLs, headers
+and messages with credentials.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LONGEST_PAUSE = 60.0
 
 
 class Outcome(Exception):
-    """Of one request. None of these leaves the store."""
+    """The outcome of one request. None of these leaves the store."""
 
 
 class Absent(Outcome):
@@ -31,11 +31,11 @@ class Absent(Outcome):
 
 
 class Unmet(Outcome):
-    """412: the condition did not hold, or it was met by an earlier sending of the same request."""
+    """412: the condition was false, or an earlier sending of the same request has made it false."""
 
 
 class Trouble(Outcome):
-    """No answer, or one that says to try again; whether a write has happened is unknown."""
+    """No answer, or one that says to try again. It is unknown whether a write has happened."""
 
     def __init__(self, why: str, *, pause: float | None = None, waiting: bool = True):
         super().__init__(why)
@@ -45,15 +45,15 @@ class Trouble(Outcome):
 
 
 class OutOfRange(Outcome):
-    """416: there is less than was asked for, which is to say nothing."""
+    """416: there is less than the requested range, so nothing."""
 
 
 class Denied(StorageFailed):
-    """403. Of a GET it also stands for 404, if one may list only what is below a prefix, as a policy should say."""
+    """403. For a GET it may also mean 404, if the policy allows listing only below a prefix, as it should."""
 
 
 def judged(error: Exception, what: str, path: str, place: str, server: str) -> Exception:
-    """The outcome that an error of the client stands for, or the error for a person."""
+    """The outcome for an error of the client, or the error for a person."""
     from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
     if isinstance(error, ClientError):
@@ -138,7 +138,7 @@ def _unanswered(error: Exception, what: str, path: str, place: str, server: str)
 
 
 def unsuitable(error: Exception, place: str) -> UsageError:
-    """Settings that no client can be made of, or a bucket's name that can't be one."""
+    """The error for settings that no client accepts, or an impossible name of a bucket."""
     return UsageError(
         "can't be opened with these settings", path=place, why=type(error).__name__ + _named(error),
         remedy="check the URL, the storage options, AWS_* and the profile",
@@ -162,7 +162,7 @@ def _plain(code: Any) -> str:
 
 
 def _pause(headers: Any) -> float | None:
-    """What `Retry-After` says, in seconds."""
+    """The seconds in `Retry-After`."""
     told = str(headers.get("retry-after", "")).strip()
     if not told:
         return None
