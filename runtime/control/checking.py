@@ -13,8 +13,7 @@ from ...schemas import Where, dotted
 from ...workspace import journal
 from ...workspace.base import SatchelError, UsageError, arguments
 from ...workspace.inspect import Look, define, duplicates, lease, look, rebuild
-from ...workspace.journal import records
-from ...workspace.journal.records import BadLine
+from ...workspace.journal.records import BadLine, LineReader
 from ...workspace.lifecycle import salvage
 from ...workspace.people import saving
 from ...workspace.people.edits import notice
@@ -182,17 +181,18 @@ def _journal(store: Store, seen: Look | None, progress: Progress) -> Iterator[Fi
         except SatchelError as error:
             yield from of_error(error)
             continue
+        reader = LineReader()
         for number, row in enumerate(data.split(b"\n"), 1):
             if row:
-                yield from _record(path, number, row)
+                yield from _record(path, number, row, reader)
                 done += 1
                 if done % _TOLD == 0:
                     progress(done, total)
 
 
-def _record(path: str, number: int, row: bytes) -> Iterator[Finding]:
+def _record(path: str, number: int, row: bytes, reader: LineReader) -> Iterator[Finding]:
     try:
-        records.parse(row)
+        reader.parse(row)
     except BadLine as error:
         yield Finding(path, f"line {number}", str(error), "", "Take the file from a backup")
         return

@@ -25,7 +25,7 @@ RECORD_TYPES = tuple(kind.__struct_config__.tag for kind in records.AnyRecord.__
 
 
 class Row(NamedTuple):
-    """A record: its bytes as in the journal, and its content (`seq`, `at` in UTC, `epoch`, `record`)."""
+    """A record: its line of the journal with all keys, and its content (`seq`, `at` in UTC, `epoch`, `record`)."""
 
     data: bytes
     line: Line
@@ -107,17 +107,18 @@ class _Rows:
             except SatchelError:
                 self.is_broken = True
                 continue
+            reader = records.LineReader()
             for row in data.split(b"\n"):
                 if not row:
                     continue
                 try:
-                    line = records.parse(row)
+                    line = reader.parse(row)
                 except (BadLine, SatchelError):
                     self.is_broken = True
                     continue
                 self.is_broken |= line.seq != expected or line.prev != crc
                 expected, crc = line.seq + 1, line.crc
-                yield Row(row, line)
+                yield Row(records.whole(row, line), line)
             self.is_broken |= not data.endswith(b"\n")
 
 

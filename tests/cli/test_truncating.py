@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from linked import parsed
 from msgspec import structs
 
 from satchel.runtime.cli.group import group
@@ -50,7 +51,7 @@ def journal(folder: Path) -> Path:
 
 
 def lines(folder: Path) -> list[records.Line]:
-    return [records.parse(row) for row in journal(folder).read_bytes().splitlines()]
+    return parsed(journal(folder).read_bytes())
 
 
 def commit_of(folder: Path, scope: str) -> int:

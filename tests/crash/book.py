@@ -6,7 +6,7 @@ import copy
 import json
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -172,8 +172,10 @@ def read(tree: Mapping[str, bytes], *, torn: bool = False) -> Book:
     that was cut off leaves segments whose very lines an earlier one holds, too."""
     book = Book()
     for path in sorted(path for path in tree if re.fullmatch(r"journal/\d{12}\.jsonl", path)):
+        crc = b""
         for line in tree[path].splitlines(keepends=True):
-            record = parse(line)
+            record = parse(line, crc)
+            crc = crc_of(line)
             if record is not None and line in book.lines[record["seq"] - 1 : record["seq"]]:
                 continue
             if record is None or record["seq"] != len(book.lines) + 1:
@@ -187,18 +189,34 @@ def read(tree: Mapping[str, bytes], *, torn: bool = False) -> Book:
 def until(lines: Sequence[bytes], seq: int) -> Book:
     """What had been said when record `seq` was the last."""
     book = Book()
-    for line in lines[:seq]:
-        record = parse(line)
-        assert record is not None
+    for line, record in zip(lines, records(lines[:seq]), strict=False):
         book.add(line, record)
     return book
 
 
+def records(lines: Sequence[bytes]) -> Iterator[dict[str, Any]]:
+    """What good lines say that follow one another."""
+    crc = b""
+    for line in lines:
+        record = parse(line, crc)
+        assert record is not None
+        yield record
+        crc = crc_of(line)
+
+
+def crc_of(line: bytes) -> bytes:
+    return line[-11:-3]
+
+
 @lru_cache(1 << 14)
-def parse(line: bytes) -> dict[str, Any] | None:
-    """The record, which nobody may change, or None if the line is not whole."""
+def parse(line: bytes, before: bytes) -> dict[str, Any] | None:
+    """The record, which nobody may change, or None if the line is not whole. `before`: the checksum of the line before
+    it, with which its own begins if it does not name that."""
     match = re.fullmatch(rb'(.*),"crc":"([0-9a-f]{8})"\}\n', line)
-    if not match or zlib.crc32(match[1] + b"}") != int(match[2], 16):
+    if not match:
+        return None
+    start = 0 if re.match(rb'\{"seq":\d+,"prev":', line) else int(before, 16)
+    if zlib.crc32(match[1] + b"}", start) != int(match[2], 16):
         return None
     found: dict[str, Any] = json.loads(line)
     return found

@@ -158,9 +158,7 @@ def _steps(folder: str, said: Book, after: Tree) -> None:
 def books(journal: Book) -> dict[str, Book]:
     """By agent, what the journal says of it."""
     found: dict[str, Book] = {"": Book()}
-    for line in journal.lines:
-        record = book.parse(line)
-        assert record is not None
+    for line, record in zip(journal.lines, book.records(journal.lines), strict=True):
         agent = record.get("agent", "")
         if agent not in found:
             found[agent] = Book(agent)
@@ -171,9 +169,7 @@ def books(journal: Book) -> dict[str, Book]:
 
 
 def _edits(tree: Tree) -> Iterator[dict[str, Any]]:
-    for line in book.read(tree, torn=True).lines:
-        record = book.parse(line)
-        assert record is not None
+    for record in book.records(book.read(tree, torn=True).lines):
         if record["type"] == "edited":
             yield record
 

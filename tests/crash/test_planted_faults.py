@@ -176,7 +176,9 @@ def _effect_begun_before_its_intent_is_durable() -> Fault:
 
 
 def _group_lost_in_part_is_taken_for_damage() -> Fault:
-    return mock.patch.object(segment, "_later_groups", lambda rows: [1 << 60] if any(map(_is_whole, rows)) else [])
+    return mock.patch.object(
+        segment, "_groups", lambda rows, first: [1 << 60] if any(map(_is_whole, rows[first:])) else []
+    )
 
 
 def _is_whole(row: bytes) -> bool:

@@ -22,7 +22,8 @@ from .bases import RUN, Files
 from .values import dumped, scalar
 
 _CRC = re.compile(rb',"crc":"[0-9a-f]{8}"\}\Z')
-_PREV = re.compile(rb'"prev":"[0-9a-f]{8}"')
+_HEX = re.compile(rb"[0-9a-f]{8}")
+_PREV = re.compile(rb'(\{"seq":\d+,"prev":")[0-9a-f]{8}"')
 _POSITION = re.compile(rb'"seq":(\d+),"epoch":\d+,"crc":"[0-9a-f]{8}"')
 _SHA = re.compile(rb',"sha256":"[0-9a-f]{64}"\}\n?\Z')
 _STAMP = re.compile(rb'"sha": ?"[0-9a-f]{8}"')
@@ -265,7 +266,10 @@ def spoil(folder: Path, random: Random) -> str:
 
 def _seal(path: str, data: bytes) -> bytes:
     if path.startswith("journal/"):
-        return b"".join(_seal_line(row) for row in data.splitlines(keepends=True))
+        rows = [b"00000000xx\n"]
+        for row in data.splitlines(keepends=True):
+            rows.append(_seal_line(row, rows[-1][-11:-3]))
+        return b"".join(rows[1:])
     if path.startswith("checkpoints/"):
         body = re.sub(rb'(,"sha256":"[^"]*")?\}\n?\Z', b"", data)
         return b'%s,"sha256":"%s"}\n' % (body, hashlib.sha256(body).hexdigest().encode())
@@ -283,23 +287,24 @@ def _seal(path: str, data: bytes) -> bytes:
     return data
 
 
-def _seal_line(row: bytes) -> bytes:
+def _seal_line(row: bytes, before: bytes) -> bytes:
     row = row.removesuffix(b"\n")
     if not row.endswith(b"}"):
         return row + b"\n"
     body = re.sub(rb',"crc":"[^"]*"\}\Z', b"}", row)
-    return b'%s,"crc":"%08x"}\n' % (body[:-1], zlib.crc32(body))
+    start = 0 if _PREV.match(row) or not _HEX.fullmatch(before) else int(before, 16)
+    return b'%s,"crc":"%08x"}\n' % (body[:-1], zlib.crc32(body, start))
 
 
 def _link(files: Files) -> None:
-    """Let every record name the checksum of the one before it, and every checkpoint that of its own."""
+    """Let every record follow from the one before it, and every checkpoint name the checksum of its own."""
     crcs: dict[int, bytes] = {}
     crc = b"00000000"
     for path in sorted(path for path in files if path.startswith("journal/")):
         rows = files[path].splitlines(keepends=True)
         for at, row in enumerate(rows):
-            if _PREV.search(row) and _CRC.search(row.removesuffix(b"\n")):
-                rows[at] = _seal_line(_PREV.sub(b'"prev":"%s"' % crc, row, count=1))
+            if _CRC.search(row.removesuffix(b"\n")):
+                rows[at] = _seal_line(_PREV.sub(rb'\g<1>%s"' % crc, row, count=1), crc)
                 crc = rows[at][-11:-3]
                 if seq := re.match(rb'\{"seq":(\d{1,12}),', rows[at]):
                     crcs[int(seq[1])] = crc

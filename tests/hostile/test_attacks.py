@@ -86,8 +86,8 @@ class Target:
     def raw(self, body: str | bytes) -> None:
         """A journal whose second line is any body with a checksum that fits."""
         opened = record.encode(Line(1, 1, AT, 1, OPENED))
-        prev = b'"prev":"%s","type"' % last_crc(opened).encode()
-        head = (body.encode() if isinstance(body, str) else body)[:-1].replace(b'"type"', prev, 1)
+        prev = b'"prev":"%s","commit"' % last_crc(opened).encode()
+        head = (body.encode() if isinstance(body, str) else body)[:-1].replace(b'"commit"', prev, 1)
         line = b'%s,"crc":"%08x"}\n' % (head, zlib.crc32(head + b"}"))
         self.put("journal/000000000001.jsonl", opened + line)
 

@@ -36,7 +36,7 @@ RECORDS: list[AnyRecord] = [
     ScopeBegun(scope="1", title="a"),
 ]
 BEGUN = linked(Line(seq, seq, AT, 1, each) for seq, each in enumerate(RECORDS, 1)).data
-HEAD = f'{{"seq":5,"commit":5,"at":"{AT}","epoch":1,"prev":"{last_crc(BEGUN)}",'
+HEAD = f'{{"seq":5,"prev":"{last_crc(BEGUN)}","commit":5,"at":"{AT}","epoch":1,'
 CALL = '"scope":"1","no":1,"step":"s","args":"0000000000000000","n":0'
 LINES = {
     **{f"at {at}": f'"at":"{at}","type":"closed"' for at in BAD_TIMES},

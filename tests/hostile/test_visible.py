@@ -114,7 +114,7 @@ def test_a_stranger_s_text_steers_the_terminal(folder: Path, words: str) -> None
 @pytest.mark.parametrize("as_json", [[], ["--json"]])
 def test_a_line_of_the_log_steers_the_terminal(folder: Path, raw: str, as_json: list[str]) -> None:
     at = raw if raw.startswith('"at"') else f'"at":"{AT}",{raw}'
-    text = f'{{"seq":13,"commit":13,{at},"epoch":1,"type":"closed"'
+    text = f'{{"seq":13,"prev":"00000000",{at},"epoch":1,"type":"closed"'
     head = text.replace("\x07\r", "\\u0007").replace("\x1b", "\\u001b").encode()
     with open(folder / "journal/000000000001.jsonl", "ab") as file:
         file.write(b'%s,"crc":"%08x"}\n' % (head, zlib.crc32(head + b"}")))

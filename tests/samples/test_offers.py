@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from satchel.runtime.cli.group import group
 
 ROOT = Path(__file__).parents[2]
-_NOW_AND_THEN = {"opening", "ms"}  # fields that depend on the time that things took
+_NOW_AND_THEN = {"at", "prev", "commit", "ms"}  # fields that depend on the time that things took
 OFFERS = ROOT / "sample_workspaces" / "offers"
 
 

@@ -167,7 +167,7 @@ def _look(
         at = rebuilt.messages_at or messages_at
         return Look(described, rebuilt.moment, tail, "", at, complaints, before, is_rebuilt=True)
     known = unchanged.tail(store, newest) if knows_enough else None
-    tail = known or journal.read(store, after=moment.seq, crc=moment.crc)
+    tail = known or journal.read(store, after=moment.seq, before=moment.before)
     moment.apply(tail.lines)
     if not all(isinstance(line.record, Closed | Saved) for line in tail.lines):
         listed = {}  # what the run has done since may be shown in these files, and may not

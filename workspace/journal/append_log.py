@@ -22,10 +22,15 @@ class AppendedSegments:
         self._log: Log | None = None
         self._log_bytes = 0
 
+    @property
+    def is_full(self) -> bool:
+        """The next group begins a segment."""
+        return self._log is None or self._log_bytes >= SEGMENT_BYTES
+
     def write(self, lines: Sequence[Line], data: bytes) -> None:
         """One write, one sync."""
         try:
-            if self._log is None or self._log_bytes >= SEGMENT_BYTES:
+            if self.is_full:
                 self.close()
                 self._log, self._log_bytes = self._store.create_log(segment_path(lines[0].seq), data), 0
             else:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from ..store import Store
 from .naming import FOLDER, segment_path
-from .records.line import NO_CRC, Line, crc_of, is_whole
+from .records.line import NO_CRC, Before, Line, crc_of, is_whole
 from .segment import Misfit, Segment, apart, segment_of
 
 _READ_LIMIT = 1 << 30
@@ -26,9 +26,9 @@ class Chain:
     reach them, such as a fence of a process that was too late. If no other segment reaches the newer ones, records are
     missing."""
 
-    def __init__(self, store: Store, after: int, crc: str):
-        """Up to record `after`, which has this `crc`, if it is known."""
-        self._store, self._after, self._crc = store, after, crc
+    def __init__(self, store: Store, after: int, before: Before):
+        """After record `after`, which has the content `before`, if it is known."""
+        self._store, self._after, self._before = store, after, before
         self._parts: list[Segment] = []  # newest first
         self._rows: list[bytes] = []  # of them all, each record once
         self._begins = 0  # the first of these
@@ -43,7 +43,7 @@ class Chain:
     @property
     def crc(self) -> str:
         """Of the last record."""
-        return self._crc_at(self.due - 1) or self._crc or NO_CRC
+        return self._crc_at(self.due - 1) or self._before.crc or NO_CRC
 
     @property
     def lines(self) -> list[Line]:
@@ -59,7 +59,9 @@ class Chain:
     def spoilt(self) -> int:
         """The first broken record among those that a checkpoint covers, as far as they were read; 0 without one."""
         known = self._rows[: max(0, self._after + 1 - self._begins)]
-        return next((seq for seq, row in enumerate(known, self._begins) if not is_whole(row)), 0)
+        crcs = (self._follows, *map(crc_of, known))
+        rows = enumerate(zip(known, crcs, strict=False), self._begins)
+        return next((seq for seq, (row, crc) in rows if not is_whole(row, crc)), 0)
 
     def read(self, firsts: Sequence[int]) -> Segment:
         """Read the segments that begin with the records `firsts`, as far as needed. Returns the newest one.
@@ -71,7 +73,7 @@ class Chain:
                 continue
             path = segment_path(first)
             data = self._store.read(path, limit=_READ_LIMIT).data
-            self._add(segment_of(path, data, first, self._after, is_last=not self._parts))
+            self._add(segment_of(path, data, first, self._after, self._before, is_last=not self._parts))
             if self._is_complete:
                 break
         self._check()
@@ -80,7 +82,7 @@ class Chain:
     @property
     def _is_complete(self) -> bool:
         """An empty segment does not tell what it follows, so the record of the checkpoint must be read."""
-        return self._begins <= self._after + 1 and (bool(self._rows) or not self._crc)
+        return self._begins <= self._after + 1 and (bool(self._rows) or not self._before.crc)
 
     def _add(self, segment: Segment) -> None:
         if self._parts and segment.due < self._begins:
@@ -126,7 +128,7 @@ class Chain:
                 "moment", remedy="copy the folder anew, or move the newer files of checkpoints/ away",
             )  # fmt: skip
         known = self._crc_at(self._after)
-        if self._crc and known and known != self._crc:
+        if self._before.crc and known and known != self._before.crc:
             raise apart(self._after + 1, self._parts[-1].path)
         for segment in self._left_out:
             skipped = max(0, self._begins - segment.begins)

@@ -15,7 +15,7 @@ from ..base import LeaseHeld, NewerFormat, taken_over
 from ..store import Store, Version
 from .naming import FOLDER, new_opening, segment_path, segments
 from .reader import Tail
-from .records.line import BadLine, Line, now, parse, written
+from .records.line import Line, now, parse_each, written
 from .records.process import Fenced
 
 _TRIES = 20
@@ -76,8 +76,8 @@ def check_newest(store: Store, epoch: int) -> None:
 def _is_of(segment: bytes, epoch: int) -> bool:
     """Whether the writer of `epoch`, or an earlier one, has written this. An empty segment means that the run has moved
     away. A segment that can't be read comes from a newer Satchel."""
-    lines = segment.split(b"\n")
     try:
-        return len(lines) > 1 and parse(lines[-2]).epoch <= epoch
-    except (BadLine, NewerFormat):
+        lines = [*parse_each(segment.split(b"\n")[:-1])]
+    except NewerFormat:
         return False
+    return bool(lines) and lines[-1] is not None and lines[-1].epoch <= epoch

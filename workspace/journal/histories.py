@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from ..base import Damaged, SatchelError, decoder
 from ..store import Store
 from .naming import CHECKPOINTS, FOLDER, checkpoint_position, segment_path, segments
-from .records.line import NO_CRC, Line, parse_if_whole
+from .records.line import NO_CRC, Line, parse_each
 from .records.process import Fenced, Opened
 from .segment import Misfit
 
@@ -106,8 +106,8 @@ def _read(store: Store) -> _Pieces:
     pieces = _Pieces()
     for path in map(segment_path, segments(store)):
         rows = store.read(path, limit=_READ_LIMIT).data.split(b"\n")[:-1]
-        for row in rows:
-            if (line := parse_if_whole(row)) is None:
+        for line in parse_each(rows):
+            if line is None:
                 continue
             place = line.seq, line.crc
             pieces.lines[place] = line

@@ -12,15 +12,16 @@ from ..base import SatchelError
 from ..store import Store
 from .histories import woven
 from .naming import segment_path, segments
-from .records.line import BadLine, Line, parse
+from .records.line import crc_of, place_of
 
 _END_BYTES = 64 << 10
 """How many bytes are read at the end of each segment. For most segments that is all."""
 
 
 class _Ends(NamedTuple):
-    first: Line | None  # None if it was not read
-    last: Line
+    follows: str  # the crc that its first record names as the one before it; empty if that was not read
+    due: int  # the record that would come next
+    crc: str  # of its last record
 
 
 def check_joints(store: Store) -> None:
@@ -31,8 +32,7 @@ def check_joints(store: Store) -> None:
     for due, older, newer in zip(firsts[1:], ends, ends[1:], strict=False):
         if older is None:
             continue
-        is_next = older.last.seq + 1 == due
-        if not is_next or (newer and newer.first and newer.first.prev != older.last.crc):
+        if older.due != due or (newer and newer.follows and newer.follows != older.crc):
             error = woven(store)  # a merge that was cut off leaves segments that overlap, and are of one history
             if error is not None:
                 raise error
@@ -43,7 +43,11 @@ def _ends(store: Store, path: str) -> _Ends | None:
     """None for a segment that can't be read, or whose last line is long or broken."""
     try:
         data = store.tail(path, _END_BYTES)
-        rows = data.splitlines()
-        return _Ends(parse(rows[0]) if len(data) < _END_BYTES else None, parse(rows[-1]))
-    except (BadLine, IndexError, FileNotFoundError, SatchelError):
+    except (FileNotFoundError, SatchelError):
         return None
+    *rows, rest = data.split(b"\n")
+    last = place_of(rows[-1], crc_of(rows[-2]) if len(rows) > 1 else "") if rows and not rest else None
+    if last is None:
+        return None
+    first = place_of(rows[0], "") if len(data) < _END_BYTES else None
+    return _Ends(first.prev if first else "", last.seq + 1, crc_of(rows[-1]))

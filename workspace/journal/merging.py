@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ..base import SatchelError, StorageFailed
 from ..store import Store
 from .naming import segment_path, sizes
-from .records.line import BadLine, crc_of, parse
+from .records.line import crc_of, parse_each
 from .records.process import Fenced
 
 MANY = 16
@@ -80,12 +80,13 @@ def _read(store: Store, first: int) -> _Whole | None:
     if rows.pop():
         return None
     follows, crc = "", ""
-    for number, row in enumerate(rows):
-        try:
-            line = parse(row)
-        except BadLine:
-            return None
-        if line.seq != first + number or isinstance(line.record, Fenced) or (number and line.prev != crc):
+    for number, line in enumerate(parse_each(rows)):
+        if (
+            line is None
+            or line.seq != first + number
+            or isinstance(line.record, Fenced)
+            or (number and line.prev != crc)
+        ):
             return None
         follows, crc = follows or line.prev, line.crc
     return _Whole(first, rows, follows) if rows else None

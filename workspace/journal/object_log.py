@@ -46,6 +46,7 @@ class SegmentObjects:
         self._roller = ThreadPoolExecutor(1, "satchel-roll-up")
         self._rolling: Future[None] | None = None
         self._fenced = False
+        self.is_full = True  # each group is a segment
 
     def write(self, lines: Sequence[Line], data: bytes) -> None:
         """One PUT. LeaseHeld if the name is taken: another process has taken the workspace."""

@@ -19,7 +19,7 @@ from ..store import Store
 from .chain import Chain
 from .histories import explained
 from .naming import FOLDER, segment_path, segments, sizes
-from .records.line import NO_CRC, Line
+from .records.line import FIRST, NO_CRC, Before, Line
 from .segment import Misfit
 
 _TRIES = 8
@@ -37,20 +37,21 @@ class Tail(Struct, frozen=True):
     spoilt: int = 0  # a broken record up to that position, if one was met: nothing depends on it
 
 
-def read(store: Store, *, after: int, crc: str = "") -> Tail:
-    """The records after position `after` (0: all). `crc` is that of record `after`, if it is known. Changes nothing.
+def read(store: Store, *, after: int, before: Before = FIRST) -> Tail:
+    """The records after position `after` (0: all). `before` is the content of record `after`, if it is known: a record
+    with another crc belongs to another history. Changes nothing.
 
     Damaged if a record is missing, broken where a crash can't have broken it, or from another history.
     """
     for _ in range(_TRIES):
         try:
-            return _read(store, after, crc)
+            return _read(store, after, before)
         except FileNotFoundError:  # its owner has rolled segments up meanwhile
             store.refresh()
         except Damaged as error:
             if not store.abilities.remote or not _has_changed(store):
                 raise (explained(store, error) if isinstance(error, Misfit) else error) from None
-    return _read(store, after, crc)
+    return _read(store, after, before)
 
 
 def expected(store: Store, *, after: int) -> list[str]:
@@ -75,7 +76,7 @@ def _has_changed(store: Store) -> bool:
     return [*store.list(FOLDER)] != before
 
 
-def _read(store: Store, after: int, crc: str) -> Tail:
+def _read(store: Store, after: int, before: Before) -> Tail:
     firsts = segments(store)
     if not firsts:
         if after:
@@ -84,7 +85,7 @@ def _read(store: Store, after: int, crc: str) -> Tail:
                 remedy="copy the folder journal/ back from where this workspace came from",
             )  # fmt: skip
         return Tail([], 1)
-    chain = Chain(store, after, crc)
+    chain = Chain(store, after, before)
     last = chain.read(firsts)
     return Tail(chain.lines, chain.due, chain.crc, last.path, last.good, last.torn, chain.spoilt)
 

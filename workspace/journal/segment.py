@@ -3,13 +3,13 @@ that."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
 from ..base import Damaged
 from .naming import FOLDER
-from .records.line import BadLine, Line, crc_of, parse, parse_if_whole
+from .records.line import FIRST, BadLine, Before, Line, crc_of, parse, parse_if_whole, place_of
 from .records.process import Fenced
 
 
@@ -33,27 +33,29 @@ class Segment(Struct, frozen=True):
         return self.begins + len(self.rows)
 
 
-def segment_of(path: str, data: bytes, first: int, after: int, *, is_last: bool) -> Segment:
-    """The segment `path`, whose own first record is `first`. Lines up to record `after` are not parsed, if that is in
-    its place. Damaged for what a crash does not leave."""
+def segment_of(path: str, data: bytes, first: int, after: int, before: Before, *, is_last: bool) -> Segment:
+    """The segment `path`, whose own first record is `first`. Lines up to record `after` are not parsed, if that
+    is in its place and its content `before` is known. Damaged for what a crash does not leave."""
     rows = data.split(b"\n")
     head = parse_if_whole(rows[0])
     begins = _repeated_from(rows, head, first)
-    known = _known(rows, begins, after)
+    known = _known(rows, begins, after) if before.at else 0
+    before = before._replace(crc=crc_of(rows[known - 1])) if known else FIRST
     lines: list[Line] = []
     reason = ""
     for number, row in enumerate(rows[known:-1], known):
         try:
-            line = parse(row)
+            line = parse(row, before)
         except BadLine as error:
             reason = str(error)
             break
         if line.seq != begins + number:
             reason = f"it says it is record {line.seq}, and {begins + number} belongs here"
             break
-        if number and line.prev != crc_of(rows[number - 1]):
+        if number and line.prev != before.crc:
             raise apart(line.seq, path)
         lines.append(line)
+        before = line.before
     whole = rows[: known + len(lines)]
     is_fence = head is not None and len(whole) == 1 and isinstance(head.record, Fenced)
     follows = head.prev if whole and head is not None else ""
@@ -61,7 +63,7 @@ def segment_of(path: str, data: bytes, first: int, after: int, *, is_last: bool)
         return Segment(path, whole, lines, begins, follows, data, None, is_fence)
     reason = reason or "it has no end"
     at, due = len(whole), begins + len(whole)
-    if not is_last or any(group > due for group in _later_groups(rows[at + 1 :])):
+    if not is_last or any(group > due for group in _groups(rows, at + 1)):
         raise Damaged(
             f"line {at + 1} is broken", path=path, why=f"{reason}, and whole records follow it",
             remedy="this is not what a crash leaves: take the file from a backup; `satchel log` shows what can still "
@@ -84,7 +86,8 @@ def apart(seq: int, path: str = FOLDER) -> Misfit:
 def _repeated_from(rows: Sequence[bytes], head: Line | None, first: int) -> int:
     """The first record of a segment. One that begins before its name must reach the record in its name."""
     if head is not None and head.seq < first <= head.seq + len(rows) - 1:
-        named = parse_if_whole(rows[first - head.seq])
+        at = first - head.seq
+        named = place_of(rows[at], crc_of(rows[at - 1]))
         if named is not None and named.seq == first:
             return head.seq
     return first
@@ -94,18 +97,16 @@ def _known(rows: Sequence[bytes], begins: int, after: int) -> int:
     """How many rows need not be read because of a checkpoint at `after`: an opening reads the tail, not the history."""
     count = after + 1 - begins
     if 0 < count < len(rows):  # the last row has no end
-        line = parse_if_whole(rows[count - 1])
-        if line is not None and line.seq == after:
+        place = place_of(rows[count - 1], crc_of(rows[count - 2]) if count > 1 else "")
+        if place is not None and place.seq == after:
             return count
     return 0  # then all are read, to tell what is wrong
 
 
-def _later_groups(rows: Sequence[bytes]) -> list[int]:
-    """The groups of whole lines among `rows`. A group is written only when those before it are durable."""
-    groups = []
-    for row in rows:
-        try:
-            groups.append(parse(row).commit)
-        except BadLine:
-            continue
-    return groups
+def _groups(rows: Sequence[bytes], first: int) -> Iterator[int]:
+    """The groups of whole lines among `rows`, from number `first` on. A group is written only when those before it are
+    durable."""
+    for at, row in enumerate(rows[first:], first):
+        place = place_of(row, crc_of(rows[at - 1]))
+        if place is not None:
+            yield place.group

@@ -22,9 +22,15 @@ __all__ = ["RECORD_BYTES", "Journal"]
 
 RECORD_BYTES = 16 << 20
 
+TENTHS = len("2026-11-01T00:00:00.0")
+"""Records that are added in the same tenth of a second have the time of the first of them."""
+
 
 class Segments(Protocol):
-    """Where groups go."""
+    """Where groups go. `is_full`: the next one begins a segment."""
+
+    @property
+    def is_full(self) -> bool: ...
 
     def write(self, lines: Sequence[Line], data: bytes) -> None:
         """Make a group durable. After an error it is unknown whether it is."""
@@ -76,6 +82,8 @@ class Journal:
         self._next_seq, self._prev, self._apply = next_seq, prev, apply
         self.durable_seq = next_seq - 1
         """Of the last record that is durable."""
+        self._last: Line | None = None
+        """The one that was added last."""
         self._waiting: list[Line] = []
         self._encoded: list[bytes] = []
         self._flight: _Flight | None = None
@@ -108,8 +116,12 @@ class Journal:
         contradicts the record."""
         self.check()
         seq = self._next_seq
-        commit, opening = (self._waiting[0].seq, "") if self._waiting else (seq, self.opening)
-        data, line = written(Line(seq, commit, now(), self.epoch, record, self._prev, opening))
+        commit = self._waiting[0].seq if self._waiting else seq
+        before = self._last if self._waiting or not self._segments.is_full else None
+        at = now()
+        if before is not None and at[:TENTHS] == before.at[:TENTHS]:
+            at = before.at  # and need not be said again
+        data, line = written(Line(seq, commit, at, self.epoch, record, self._prev, self.opening), before)
         if len(data) > RECORD_BYTES:
             raise SatchelError(
                 f"a change of {len(data):,} bytes is too large for one record",
@@ -117,7 +129,7 @@ class Journal:
             )
         try:
             self._apply(line)
-            self._next_seq, self._prev = seq + 1, line.crc
+            self._next_seq, self._prev, self._last = seq + 1, line.crc, line
             self._waiting.append(line)
             self._encoded.append(data)
             self.waiting_bytes += len(data)

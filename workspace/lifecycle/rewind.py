@@ -71,7 +71,7 @@ def _begun(store: Store, point: Point) -> dict[str, AgentMoment]:
     """The agents that have got their data since, each with the data that it began with."""
     then, _ = checkpoint.load(store, point.path)
     found = {path: agent for path, agent in point.moment.agents.items() if agent.has_data}
-    for line in journal.read(store, after=then.seq, crc=then.crc).lines:
+    for line in journal.read(store, after=then.seq, before=then.before).lines:
         then.apply([line])
         agent = then.agents[line.record.agent]
         if agent.has_data and agent.path not in found:

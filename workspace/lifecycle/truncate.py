@@ -14,7 +14,7 @@ from msgspec import Struct
 from .. import journal
 from ..base import Damaged, Refused, UsageError, read_json, read_markdown
 from ..inspect import define, lease
-from ..journal.records import Line, StepCompleted, StepStarted, TaskTaken, parse_if_whole
+from ..journal.records import Line, StepCompleted, StepStarted, TaskTaken, parse_each
 from ..people.inbox import archive
 from ..state import Moment, checkpoint, folder_of_agent
 from ..store import Store
@@ -61,7 +61,7 @@ def plan(store: Store, seq: int) -> Cut:
     for first in journal.segments(store):
         path = journal.segment_path(first)
         rows = store.read(path, limit=_READ_LIMIT).data.split(b"\n")
-        lines = [parse_if_whole(row) for row in rows]
+        lines = [*parse_each(rows)]
         last = max((at for at, line in enumerate(lines) if line and line.seq <= seq), default=-1)
         for at, line in enumerate(lines):
             if line is not None:

@@ -25,7 +25,7 @@ class History:
     def _make(self, seq: int) -> Moment | None:
         moment = checkpoint.newest(self._store, up_to=seq)[0] or Moment(run_id=self._now.run_id)
         try:
-            tail = journal.read(self._store, after=moment.seq, crc=moment.crc)
+            tail = journal.read(self._store, after=moment.seq, before=moment.before)
             moment.apply(line for line in tail.lines if line.seq <= seq)
         except (Damaged, InvalidFile):
             return None

@@ -22,6 +22,7 @@ from ..journal.records import (
     AnyRecord,
     ApprovalAnswered,
     ApprovalAsked,
+    Before,
     Closed,
     Configured,
     Count,
@@ -97,6 +98,11 @@ class Moment(Questions, kw_only=True):
     host: str = ""  # by a process of this machine
     opened_at: str = ""  # by the process that has it, or had it last
     last_at: str = ""  # of the last record
+
+    @property
+    def before(self) -> Before:
+        """What the next line of the journal may leave out."""
+        return Before(self.crc, self.last_at, self.epoch, self.opening)
 
     @property
     def root(self) -> AgentMoment:

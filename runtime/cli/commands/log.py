@@ -31,7 +31,7 @@ Examples:
 @click.option("--item", metavar="ID", help="Only of this item (3, ^3) or named scope (_NAME).")
 @click.option("--type", "kind", type=click.Choice(RECORD_TYPES), metavar="TYPE",
               help=f"Only this type: {', '.join(RECORD_TYPES)}.")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="The lines of the journal as they are.")
+@click.option("--json", "as_json", is_flag=True, help="The lines of the journal, each with all that it says.")
 def command(workspace: str | None, count: int | None, item: str | None, kind: str | None, as_json: bool) -> None:
     """Print the journal, oldest first: number, time (UTC), epoch, and what happened.
 

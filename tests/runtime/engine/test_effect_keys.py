@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from linked import linked
+from linked import linked, parsed
 from msgspec.structs import replace
 
 from satchel import Agent, Run, agent, effect, run
 from satchel.workspace import journal
-from satchel.workspace.journal import records
 from satchel.workspace.journal.records import AnyRecord, Opened, StepStarted
 
 
@@ -37,7 +36,7 @@ def ordering(keys: list[str], crash: Any, **options: Any) -> Agent:
 def rewrite(workspace: Path, change: Any) -> None:
     """Each record of the first segment as `change` has it, as if it had been written so."""
     path = workspace / journal.segment_path(1)
-    lines = [records.parse(row) for row in path.read_bytes().splitlines()]
+    lines = parsed(path.read_bytes())
     path.write_bytes(linked(replace(line, record=change(line.record)) for line in lines).data)
 
 

@@ -19,7 +19,7 @@ from satchel.workspace.base.errors import LeaseHeld, StorageFailed
 from satchel.workspace.journal import object_log
 from satchel.workspace.journal.naming import segment_path
 from satchel.workspace.journal.object_log import SegmentObjects
-from satchel.workspace.journal.records import Fenced, Line, StepStarted, encode, written
+from satchel.workspace.journal.records import Before, Fenced, Line, StepStarted, encode, written
 from satchel.workspace.store import Store
 from satchel.workspace.store.remote.bucket import BucketStore
 
@@ -92,6 +92,7 @@ class Place:
             Line(
                 first + no, first, AT, 1,
                 StepStarted(scope="", no=1, step=f"s{first + no}", args="", n=0, call="x" * size, idempotency_key="k"),
+                opening="0" * 16,
             )
             for no, size in enumerate(sizes)
         ]  # fmt: skip
@@ -113,7 +114,7 @@ class Place:
             return fetch(*arguments, **more)
 
         store._requests.fetch = counted  # type: ignore[method-assign]
-        found = [*journal.read(store, after=after).lines]
+        found = [*journal.read(store, after=after, before=Before(at=AT, epoch=1, opening="0" * 16)).lines]
         is_all_there = found[: len(self.lines) - after] == self.lines[after:]
         assert is_all_there, f"of {len(self.lines)} records behind {after} are left {[line.seq for line in found]}"
         return fetched

@@ -78,10 +78,13 @@ lines = st.builds(
 
 def signed(body: str | bytes) -> bytes:
     """A line with a checksum that fits, of `body`, an object."""
-    head = (body.encode() if isinstance(body, str) else body)[:-1].replace(b'"type"', b'"prev":"00000000","type"', 1)
+    head = (body.encode() if isinstance(body, str) else body)[:-1]
+    if b'"prev"' not in head:
+        head = head.replace(b",", b',"prev":"00000000",', 1)
     return b'%s,"crc":"%08x"}' % (head, zlib.crc32(head + b"}"))
 
 
+CRC = "5be1c07d"
 SAMPLE = Line(7, 5, "2026-11-01T00:00:00.000Z", 3, Closed(status="failed", reason="ünï"))
 
 
@@ -95,9 +98,67 @@ def test_a_line_comes_back_as_it_was_written(line: Line) -> None:
 @given(lines)
 def test_a_line_is_the_json_that_the_format_says(line: Line) -> None:
     facts = json.loads(record.encode(line))
-    head = ["seq", "commit", "at", "epoch", "prev", *(["opening"] if line.opening else []), "type"]
+    group = ["commit"] if line.commit != line.seq else []
+    head = ["seq", "prev", *group, "at", "epoch", *(["opening"] if line.opening else []), "type"]
     assert list(facts)[: len(head)] == head and list(facts)[-1] == "crc"
     assert (facts["seq"], facts["type"]) == (line.seq, type(line.record).__struct_config__.tag)
+
+
+@given(lines, lines, st.booleans(), st.booleans())
+def test_a_line_comes_back_as_it_was_written_behind_another(
+    first: Line, second: Line, is_same_time: bool, is_same_group: bool
+) -> None:
+    """It leaves out what that says."""
+    _, first = record.written(first)
+    second = structs.replace(
+        second, seq=first.seq + 1, commit=first.commit if is_same_group else first.seq + 1, prev=first.crc
+    )
+    if is_same_time:
+        second = structs.replace(second, at=first.at, epoch=first.epoch, opening=first.opening)
+    data, written = record.written(second, first)
+    assert record.parse(data[:-1], first.before) == written
+    assert record.parse(record.encode(written)[:-1]) == structs.replace(
+        written, crc=record.crc_of(record.encode(written)[:-1])
+    )
+    said = ["seq", "commit" if is_same_group else "prev"]
+    assert not is_same_time or list(json.loads(data))[:3] == [*said, "type"]
+    whole = json.loads(record.whole(data[:-1], written))
+    assert whole | {"opening": written.opening} == whole
+    assert (whole["seq"], whole["prev"], whole["commit"], whole["at"]) == (
+        second.seq,
+        first.crc,
+        second.commit,
+        second.at,
+    )
+    assert list(whole)[6:] == [key for key in json.loads(data) if key not in list(whole)[:6]]
+
+
+def test_a_line_that_names_no_line_before_it_is_read_behind_that_one_only() -> None:
+    """As the `prev` that it leaves out would: two histories never have lines in common once they differ."""
+    data = record.written(structs.replace(SAMPLE, prev=CRC), structs.replace(SAMPLE, crc=CRC)).data[:-1]
+    assert b"prev" not in data
+    assert record.parse(data, record.Before(CRC, SAMPLE.at, 3)).prev == CRC
+    for before in (record.Before("5be1c07e", SAMPLE.at, 3), record.Before(at=SAMPLE.at, epoch=3), record.Before("xx")):
+        with pytest.raises(BadLine, match="checksum"):
+            record.parse(data, before)
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ('{"seq":1,"at":"2026-11-01T00:00:00.000Z","type":"closed"}', "epoch"),
+        ('{"seq":1,"epoch":1,"type":"closed"}', "time"),
+    ],
+)
+def test_the_first_line_of_a_segment_leaves_nothing_out(body: str, why: str) -> None:
+    with pytest.raises(BadLine, match=why):
+        record.parse(signed(body))
+
+
+def test_a_line_follows_nothing_and_is_taken() -> None:
+    body = b'{"seq":1,"at":"2026-11-01T00:00:00.000Z","epoch":1,"type":"closed"'
+    with pytest.raises(BadLine, match="follows"):
+        record.parse(b'%s,"crc":"%08x"}' % (body, zlib.crc32(body + b"}")), record.Before(record.NO_CRC))
 
 
 def test_the_checksum_is_of_the_line_without_it() -> None:

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
-from linked import linked
+from linked import linked, parsed
 from msgspec import Raw
 from msgspec.structs import replace
 from properties import examples
@@ -103,7 +103,7 @@ class History:
             for n, found in enumerate(records)
         ]  # fmt: skip
         # What is applied at a re-opening comes from the file, so that is what is compared with.
-        lines = [record.parse(row) for row in linked(lines, self.moment.crc).data.splitlines()]
+        lines = parsed(linked(lines, self.moment.crc).data)
         self.moment.apply(read_again(lines))
         self.groups.append(lines)
 
@@ -410,7 +410,7 @@ def shown(value: Any) -> Any:
 
 def read_again(lines: Iterable[Line]) -> list[Line]:
     """Values of a patch become part of the moment, so lines are applied once."""
-    return [record.parse(record.encode(line)[:-1]) for line in lines]
+    return [replace(line, record=record.parse(record.encode(line)[:-1]).record) for line in lines]
 
 
 def grown(seed: int, actions: int) -> History:
@@ -765,9 +765,7 @@ def test_a_checkpoint_of_another_run_is_refused_with_advice(store: DiskStore) ->
 
 def test_without_any_checkpoint_the_whole_journal_is_read(store: DiskStore) -> None:
     history = grown(5, 20)
-    store.replace(
-        "journal/000000000001.jsonl", b"".join(record.encode(line) for group in history.groups for line in group)
-    )
+    store.replace("journal/000000000001.jsonl", b"".join(linked(group, group[0].prev).data for group in history.groups))
     assert shown(look(store).moment) == shown(history.moment)
 
 

@@ -9,9 +9,11 @@
     pauses.py      pauses
     line.py        the line around a record
 
-A line is one JSON object: `seq`, `commit` (the first seq of the group it was written with), `at`, `epoch`, `prev` (the
-crc of the record before it), in the first line of a group `opening` (the nonce of the opening that wrote it), then
-`type` and that type's fields, and last `crc`, the CRC-32 of the line without it.
+A line is one JSON object: `seq`, `prev` (the crc of the record before it) or, if it is not the first of its group,
+`commit` (the seq of that one), `at`, `epoch`, `opening` (the nonce of the opening that wrote it), then `type` and that
+type's fields, and last `crc`. `at`, `epoch` and `opening` are left out where they are those of the line before, but for
+the first line of a segment. `crc` is the CRC-32 of the line without it; of a line without `prev` it begins with the
+`crc` of the line before. So every line depends on all before it.
 """
 
 from .base import NOTHING, Count, Failure, Key, OfCall, Patch, Record, check_json, check_time
@@ -21,14 +23,18 @@ from .line import (
     NO_CRC,
     AnyRecord,
     BadLine,
+    Before,
     Epoch,
     Line,
+    LineReader,
     crc_of,
     encode,
     is_whole,
     now,
     parse,
+    parse_each,
     parse_if_whole,
+    whole,
     written,
 )
 from .pauses import Forced, Paused, PauseLate, PauseRequested, Resumed
@@ -58,6 +64,7 @@ __all__ = [
     "ApprovalAnswered",
     "ApprovalAsked",
     "BadLine",
+    "Before",
     "Closed",
     "Configured",
     "Count",
@@ -70,6 +77,7 @@ __all__ = [
     "Forced",
     "Key",
     "Line",
+    "LineReader",
     "Message",
     "Migrated",
     "Occasion",
@@ -106,6 +114,8 @@ __all__ = [
     "is_whole",
     "now",
     "parse",
+    "parse_each",
     "parse_if_whole",
+    "whole",
     "written",
 ]

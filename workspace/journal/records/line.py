@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import zlib
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Annotated, NamedTuple
 
@@ -43,19 +45,40 @@ AnyRecord = (
 NO_CRC = "00000000"
 """The `prev` of the first record."""
 
+NO_TIME = "1970-01-01T00:00:00.000Z"
+"""The time of a line without one, if the line that has it is broken."""
+
+
+class Before(NamedTuple):
+    """What a line may leave out, because the line before it has it. Empty: not known."""
+
+    crc: str = ""
+    at: str = ""
+    epoch: int = -1
+    opening: str = ""
+
+
+FIRST = Before()
+"""Before the first line of a segment, which leaves nothing out."""
+
 
 class Line(Struct, frozen=True, gc=False):
-    """A record and its place. `prev` ties it to its history: two runs that were copied from one and continued have
-    equal numbers and epochs, but never equal checksums."""
+    """A record and its place, with all that its bytes leave out. `prev` ties it to its history: two runs that were
+    copied from one and continued have equal numbers and epochs, but never equal checksums."""
 
     seq: int
-    commit: int
+    commit: int  # the first record of its group
     at: str
     epoch: int
     record: AnyRecord
     prev: str = NO_CRC  # the crc of the record before it
-    opening: str = ""  # the nonce of the opening that wrote it: in the first record of a group
+    opening: str = ""  # the nonce of the opening that wrote it
     crc: str = ""  # its own: set by `written` and `parse`
+
+    @property
+    def before(self) -> Before:
+        """For the line that comes next."""
+        return Before(self.crc, self.at, self.epoch, self.opening)
 
 
 class BadLine(ValueError):
@@ -64,11 +87,11 @@ class BadLine(ValueError):
 
 class _Envelope(Struct, frozen=True):
     seq: Annotated[int, Meta(ge=0)]
-    commit: int
-    at: str
-    epoch: Epoch
-    prev: Annotated[str, Meta(pattern="^[0-9a-f]{8}$")]
     type: str
+    prev: Annotated[str, Meta(pattern="^[0-9a-f]{8}$")] = ""
+    commit: int | None = None
+    at: str = ""
+    epoch: Epoch | None = None
     opening: str = ""
 
 
@@ -77,6 +100,11 @@ _record = decoder(AnyRecord)
 _KNOWN = frozenset(kind.__struct_config__.tag for kind in AnyRecord.__args__)
 
 _CRC = b',"crc":"'
+_STARTS_GROUP = re.compile(rb'\{"seq":[0-9]+,"prev":"')
+_HEAD = re.compile(
+    rb'\{"seq":[0-9]+,(?:"prev":"[^"]*",)?(?:"commit":[0-9]+,)?(?:"at":"[^"]*",)?(?:"epoch":[0-9]+,)?'
+    rb'(?:"opening":"[^"]*",)?'
+)
 _TAIL = len(_CRC) + 8 + len(b'"}')
 _DIGITS_FROM = 8 + len(b'"}')
 
@@ -98,11 +126,22 @@ class Written(NamedTuple):
     line: Line
 
 
-def written(line: Line) -> Written:
-    """Like `encode`. The line that is applied is the one read back, because no opening will ever see another."""
-    at, prev = line.at.encode(), line.prev.encode()
-    head = b'{"seq":%d,"commit":%d,"at":"%s","epoch":%d,"prev":"%s",' % (line.seq, line.commit, at, line.epoch, prev)
-    if line.opening:
+def written(line: Line, before: Line | None = None) -> Written:
+    """Like `encode`. The line that is applied is the one read back, because no opening will ever see another.
+
+    `before`: the line before it in the same segment. Equal times, epochs and openings are left out, and inside a group
+    the checksum of that line."""
+    is_later = before is not None and line.commit != line.seq
+    head = b'{"seq":%d,' % line.seq
+    if not is_later:
+        head += b'"prev":"%s",' % line.prev.encode()
+    if line.commit != line.seq:
+        head += b'"commit":%d,' % line.commit
+    if before is None or line.at != before.at:
+        head += b'"at":"%s",' % line.at.encode()
+    if before is None or line.epoch != before.epoch:
+        head += b'"epoch":%d,' % line.epoch
+    if line.opening and (before is None or line.opening != before.opening):
         head += b'"opening":"%s",' % line.opening.encode()
     record = msgspec.json.encode(line.record).replace(b"\n", b" ")  # only between the values of a result given by hand
     try:
@@ -110,9 +149,14 @@ def written(line: Line) -> Written:
     except msgspec.MsgspecError as error:
         raise ValueError(f"{line.record!r} can't be a record: {error}") from error
     body = head + record[1:-1]
-    crc = b"%08x" % zlib.crc32(b"}", zlib.crc32(body))
-    as_read = Line(line.seq, line.commit, line.at, line.epoch, read, line.prev, line.opening, crc.decode())
+    crc = _checksum(body, int(line.prev, 16) if is_later else 0)
+    opening = line.opening or (before.opening if before else "")
+    as_read = Line(line.seq, line.commit, line.at, line.epoch, read, line.prev, opening, crc.decode())
     return Written(b'%s,"crc":"%s"}\n' % (body, crc), as_read)
+
+
+def _checksum(body: bytes, start: int) -> bytes:
+    return b"%08x" % zlib.crc32(b"}", zlib.crc32(body, start))
 
 
 def crc_of(row: bytes) -> str:
@@ -120,19 +164,44 @@ def crc_of(row: bytes) -> str:
     return row[-_DIGITS_FROM:-2].decode("ascii", "replace")
 
 
-def is_whole(row: bytes) -> bool:
-    """Whether the checksum of a line without its newline is right. Does not parse it."""
+def is_whole(row: bytes, before: str) -> bool:
+    """Whether the checksum of a line without its newline is right. `before`: that of the line before it. Does not parse
+    it."""
     body, tail = row[:-_TAIL], row[-_TAIL:]
-    return tail == b'%s%08x"}' % (_CRC, zlib.crc32(b"}", zlib.crc32(body)))
+    start = 0
+    if not _STARTS_GROUP.match(row):
+        try:
+            start = int(before, 16)
+        except ValueError:
+            return False  # the line before it is not known
+    return tail == b'%s%s"}' % (_CRC, _checksum(body, start))
 
 
-def parse(data: bytes) -> Line:
-    """The line in `data`, which has no newline. BadLine if it was not completely written, NewerFormat if its type is
-    new."""
-    body, tail = data[:-_TAIL], data[-_TAIL:]
-    if not (tail.startswith(_CRC) and tail.endswith(b'"}')):
+class Place(NamedTuple):
+    """The place of a line in the journal."""
+
+    seq: int
+    group: int  # the first record of its group
+    prev: str  # the crc of the record before it
+
+
+def place_of(row: bytes, before: str) -> Place | None:
+    """The place of a line; None if it was not completely written. Does not read its record."""
+    if not is_whole(row, before):
+        return None
+    try:
+        said = _envelope.decode(row)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return Place(said.seq, said.seq if said.commit is None else said.commit, said.prev or before)
+
+
+def parse(data: bytes, before: Before = FIRST) -> Line:
+    """The line in `data`, which has no newline. `before`: what it may leave out. BadLine if it was not completely
+    written or does not follow that line, NewerFormat if its type is new."""
+    if not (data[-_TAIL:].startswith(_CRC) and data.endswith(b'"}')):
         raise BadLine("it does not end as a record does")
-    if tail[len(_CRC) : -2] != b"%08x" % zlib.crc32(b"}", zlib.crc32(body)):
+    if not is_whole(data, before.crc):
         raise BadLine("its checksum does not match")
     try:
         envelope = _envelope.decode(data)
@@ -148,22 +217,65 @@ def parse(data: bytes) -> Line:
                 f"the journal has format {record.format} from record {envelope.seq} on",
                 remedy=f"upgrade Satchel: this one knows format {FORMAT}; nothing was touched",
             )
-        check_time(envelope.at)
+        commit = envelope.seq if envelope.commit is None else envelope.commit
+        if not envelope.prev and commit == envelope.seq:
+            raise BadLine("it does not say what it follows")
+        at = envelope.at or before.at
+        if at != before.at or not at:
+            check_time(at)
+        epoch = before.epoch if envelope.epoch is None else envelope.epoch
+        if epoch < 0:
+            raise BadLine("it does not say its epoch")
         _check(record)
         return Line(
-            envelope.seq, envelope.commit, envelope.at, envelope.epoch, record, envelope.prev, envelope.opening,
+            envelope.seq, commit, at, epoch, record, envelope.prev or before.crc, envelope.opening or before.opening,
             crc_of(data),
         )  # fmt: skip
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
         raise BadLine(str(error)) from error
 
 
-def parse_if_whole(data: bytes) -> Line | None:
+def parse_if_whole(data: bytes, before: Before = FIRST) -> Line | None:
     """The same, but None if it was not completely written."""
     try:
-        return parse(data)
+        return parse(data, before)
     except BadLine:
         return None
+
+
+class LineReader:
+    """Reads the lines of a segment in their order. Each line completes the next."""
+
+    def __init__(self) -> None:
+        self._before = FIRST
+
+    def parse(self, data: bytes) -> Line:
+        """Like `parse`. After an error the next lines can still be read."""
+        try:
+            line = parse(data, self._before)
+        except (BadLine, NewerFormat):
+            _, at, epoch, opening = self._before
+            self._before = Before(crc_of(data), at or NO_TIME, max(epoch, 0), opening)
+            raise
+        self._before = line.before
+        return line
+
+
+def parse_each(rows: Iterable[bytes]) -> Iterator[Line | None]:
+    """The lines of a segment; None for one that was not completely written. NewerFormat as in `parse`."""
+    reader = LineReader()
+    for row in rows:
+        try:
+            yield reader.parse(row)
+        except BadLine:
+            yield None
+
+
+def whole(data: bytes, line: Line) -> bytes:
+    """The bytes of `line` with all keys. The checksum in them is that of the shorter line."""
+    head = b'{"seq":%d,"prev":"%s","commit":%d,' % (line.seq, line.prev.encode(), line.commit)
+    head += b'"at":"%s","epoch":%d,"opening":%s,' % (line.at.encode(), line.epoch, msgspec.json.encode(line.opening))
+    return _HEAD.sub(lambda _: head, data, count=1)
 
 
 def _check(record: AnyRecord) -> None:
