@@ -15,11 +15,11 @@ from msgspec.structs import asdict
 from ... import schemas
 from ...schemas import Where, dotted
 from ...workspace.base import SCHEMAS, Damaged, InvalidFile, NewerFormat, SatchelError
-from ...workspace.formats import jsontext, pause_file, yamltext
+from ...workspace.formats import jsontext, pause_file
 from ...workspace.inspect import lease
 from ...workspace.journal.records import StepCompleted
 from ...workspace.lifecycle import salvage
-from ...workspace.people.approvals import FOLDER
+from ...workspace.people.approvals import FOLDER, form_problems
 from ...workspace.people.inbox import archive, inbox
 from ...workspace.state import Kept, Moment, blobs, checkpoint
 from ...workspace.store import Store
@@ -133,8 +133,7 @@ def _approvals(store: Store) -> Iterator[Finding]:
     """The next opening checks whether an answer fits its question, and writes that into the file."""
     for entry in store.list(FOLDER):
         if entry.path.endswith(".yaml"):
-            document = yamltext.load(yamltext.decode(store.read(entry.path).data, entry.path), entry.path)
-            for problem in schemas.problems("approval", document.value, place=document.place):
+            for problem in form_problems(entry.path, store.read(entry.path).data):
                 yield of_problem(entry.path, problem)
 
 

@@ -13,8 +13,9 @@ from datetime import UTC, datetime, timedelta
 from msgspec import Struct
 
 from ...schemas import Problem
-from ...workspace.base import DEFINITION, InvalidFile, decode
-from ...workspace.formats import Definition, Start, Window, yamltext
+from ...workspace.base import DEFINITION, InvalidFile
+from ...workspace.formats import Definition, Start, Window
+from ...workspace.formats import definition as definition_file
 from ...workspace.state import Moment
 from ...workspace.store import Store
 
@@ -105,8 +106,8 @@ def check(store: Store, definition: Definition) -> None:
         for number in taken
     ]
     if wrong:
-        document = yamltext.load(decode(store.read(DEFINITION).data, DEFINITION), DEFINITION)
-        raise InvalidFile(DEFINITION, [problem._replace(place=document.place(where)) for where, problem in wrong])
+        place = definition_file.places(store.read(DEFINITION).data)
+        raise InvalidFile(DEFINITION, [problem._replace(place=place(where)) for where, problem in wrong])
 
 
 def _problems(rule: Window | Start) -> Iterator[Problem]:

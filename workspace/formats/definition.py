@@ -93,6 +93,11 @@ def parse(source: str | bytes, path: str = DEFINITION) -> Definition:
     return _of(document.value, document.place, path)
 
 
+def places(source: bytes) -> Callable[[Where], str]:
+    """Names the line of a key, in a file that `parse` takes."""
+    return yamltext.load(yamltext.decode(source, DEFINITION), DEFINITION).place
+
+
 def restore(run_id: str, recorded: Mapping[str, Any]) -> Definition:
     """The content of the file when the journal got `recorded` of it."""
     return _of({"format": FORMAT, "run_id": run_id, **recorded}, dotted, DEFINITION)

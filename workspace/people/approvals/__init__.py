@@ -6,7 +6,7 @@ from ...base.lazy import lazily
 
 if TYPE_CHECKING:
     from .files import Desk, Found, answer_text, filled_in, nothing_has_come, read_form
-    from .parse import Reply, read
+    from .parse import Reply, form_problems, read
     from .question import FOLDER, Question, find, open_questions, path_of
     from .render import blank, fill_in
     from .validate import fit
@@ -15,7 +15,7 @@ else:
         __name__,
         {
             "files": ("Desk", "Found", "answer_text", "filled_in", "nothing_has_come", "read_form"),
-            "parse": ("Reply", "read"),
+            "parse": ("Reply", "form_problems", "read"),
             "question": ("FOLDER", "Question", "find", "open_questions", "path_of"),
             "render": ("blank", "fill_in"),
             "validate": ("fit",),
@@ -34,6 +34,7 @@ __all__ = [
     "filled_in",
     "find",
     "fit",
+    "form_problems",
     "nothing_has_come",
     "open_questions",
     "path_of",

@@ -52,6 +52,12 @@ def read(question: Question, run_id: str, data: bytes) -> Reply | None:
     return Reply(answer, (said.get("by") or "").strip(), (said.get("note") or "").strip(), result)
 
 
+def form_problems(path: str, data: bytes) -> list[Problem]:
+    """What is wrong with a file in approvals/, whatever its question is. InvalidFile if it is not YAML."""
+    document = yamltext.load(yamltext.decode(data, path), path)
+    return schemas.problems("approval", document.value, place=document.place)
+
+
 def _written(text: str, document: Document, key: str) -> str:
     """A value as it stands there, if it has no quotes."""
     node = document.root.items.get(key) if document.root else None
