@@ -1,1 +1,1 @@
-"""How fast it is, and how much disk it takes. `python -m benchmarks` prints the table; README.md explains it."""
+"""How fast Satchel is, and how much disk it takes. `python -m benchmarks` prints the table; README.md explains it."""

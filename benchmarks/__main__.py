@@ -68,7 +68,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _sum_up(results: list[Result]) -> None:
-    """What is over, at the end, where it is seen. Times only warn: they depend on what else the machine does."""
+    """The results over their targets, at the end. Times only warn, because they depend on other load of the machine."""
     for result in results:
         if result.is_over:
             kind = "over" if result.fails else "a time that is over"

@@ -1,10 +1,10 @@
-"""What a run in a bucket costs: requests, bytes and dollars, and time as multiples of one conditional PUT.
+"""The cost of a run in a bucket: requests, bytes and dollars, and time as multiples of one conditional PUT.
 
-SeaweedFS on loopback takes the place of S3. Requests are counted by a proxy before it (`tests/faults/proxy.py`); times
-are taken without the proxy. In a child, `prepare SHAPE COUNT STOP URL` works and then stops itself; `resume SHAPE COUNT
-URL` goes on; `time SHAPE COUNT URL SMALL` prints the seconds until the agent is called and does something new, of a
-listing and a PUT. The SHAPE of a history is `items` (ten steps in each, all committed) or `scope` (a single open one,
-of which every result is still needed).
+SeaweedFS on loopback replaces S3. A proxy (`tests/faults/proxy.py`) counts the requests; times are measured without the
+proxy. In a child, `prepare SHAPE COUNT STOP URL` works and then stops itself; `resume SHAPE COUNT URL` continues; `time
+SHAPE COUNT URL SMALL` prints the seconds until the agent is called and does something new, of a listing and a PUT. The
+SHAPE of a history is `items` (ten steps in each, all committed) or `scope` (a single open one, of which every result is
+still needed).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Bench:
     server: Any
 
     def workspace(self) -> str:
-        """The URL of a new workspace. The agent is handed to `run`, so the one it names is never imported."""
+        """The URL of a new workspace. `run` gets the agent, so the one that it names is never imported."""
         url: str = self.server.place()
         self.put(f"{url}/workspace.yaml", definition.encode(Definition("benchmark", "benchmark.py:main")).encode())
         return url
@@ -81,7 +81,7 @@ class Bench:
 
     @contextmanager
     def counted(self) -> Iterator[Any]:
-        """A proxy, through which everything goes that is opened meanwhile."""
+        """A proxy for everything that is opened meanwhile."""
         from faults.proxy import proxying
 
         with proxying(self.server.endpoint) as proxy, environment(self.server.environment(proxy.url)):
@@ -92,7 +92,7 @@ class Bench:
 
 
 def _strict(bench: Bench) -> Iterator[Result]:
-    """Steps and PUTs in turns, through one client."""
+    """Steps and PUTs alternate, through one client."""
     url, calls = bench.workspace(), bench.ground.pick(150, 40)
     store = open_store(url)
     steps: list[float] = []
@@ -150,7 +150,7 @@ def _pipelined(bench: Bench) -> Iterator[Result]:
 
 
 class Cost(NamedTuple):
-    """Of something, by what a tally of the proxy says."""
+    """The cost according to a tally of the proxy."""
 
     writes: int  # PUT, POST and LIST
     reads: int  # GET and HEAD
@@ -198,7 +198,7 @@ def _a_step(bench: Bench) -> Iterator[Result]:
 
 
 def _naive(bench: Bench) -> Iterator[Result]:
-    """What one writes in an afternoon: all that is known goes into one object, again after each step."""
+    """The naive way: the whole state goes into one object, again after each step."""
     import boto3
 
     calls, state = bench.ground.pick(600, 150), dict[str, str]()
@@ -289,7 +289,7 @@ def _resuming(bench: Bench) -> Iterator[Result]:
 
 
 def _until_called(proxy: Any) -> Any:
-    """What went through before the mark that the child sets when its agent is called."""
+    """The requests before the mark that the child sets when its agent is called."""
     from faults.traffic import Tally
 
     seen = list(proxy.seen)

@@ -1,6 +1,6 @@
-"""What it costs before anything is done: an agent's imports, and small commands.
+"""The cost before anything is done: an agent's imports, and small commands.
 
-CPU time of whole processes: on a machine with other work they wait for longer than they work.
+CPU time of whole processes, because on a busy machine they wait longer than they work.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from satchel import Run, agent, run, step
 from .measuring import Ground, Result, spread
 
 LINE = "from satchel import agent, effect, step, Run, Item, Partial"
-"""What every agent's file begins with."""
+"""The first line of every agent's file."""
 
 SLOW = ("aiobotocore", "apprise", "click", "filelock", "fsspec", "jsonschema", "markdown_it", "openai", "pydantic",
         "rich", "s3fs", "tenacity", "watchdog", "yaml")  # fmt: skip
@@ -73,7 +73,7 @@ def measure(ground: Ground) -> Iterator[Result]:
 
 
 def _in_turns(ground: Ground, rounds: int, *commands: list[str]) -> list[list[float]]:
-    """The CPU seconds of each command, its children's included, `rounds` times and one more that does not count."""
+    """The CPU seconds of each command with its children, `rounds` times and one more that does not count."""
     found: list[list[float]] = [[] for _ in commands]
     for number in range(rounds + 1):
         for command, times in zip(commands, found, strict=True):
@@ -106,13 +106,13 @@ def _some_workspace(ground: Ground) -> Path:
 
 
 def _cpu() -> float:
-    """Seconds, of the processes that have ended and were waited for."""
+    """Seconds of the ended child processes."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def _python(ground: Ground, *arguments: str) -> str:
-    """Bytecode is kept, as an installer keeps it, whatever this process was told; compiling is not what is measured."""
+    """Bytecode is kept, as by an installer, whatever the environment says; compiling is not measured."""
     settings = {**os.environ, "PYTHONPYCACHEPREFIX": str(ground.folder / "bytecode")}
     settings.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [sys.executable, *arguments]

@@ -1,4 +1,4 @@
-"""What the benchmarks share: workspaces on a real disk, what a sync costs there, and how a result is told."""
+"""What the benchmarks share: workspaces on a real disk, the cost of a sync there, and the form of a result."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 _IN_MEMORY = frozenset(("tmpfs", "ramfs", "overlay"))
 
 Kind = Literal["time", "count", "bytes"]
-"""What a result depends on: times on the machine and its other work, counts and bytes on the program alone."""
+"""What a result depends on: times on the machine and its load, counts and bytes only on the program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,27 +47,26 @@ class Result:
 
     @property
     def fails(self) -> bool:
-        """It is over, and that is the program's doing."""
+        """It is over its target because of the program."""
         return self.is_over and self.kind != "time"
 
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """Where a benchmark may make workspaces, and whether it is to hurry."""
+    """Where a benchmark makes workspaces, and whether it must be quick."""
 
     folder: Path
     quick: bool = False
 
     def workspace(self, name: str) -> Path:
-        """A new workspace. The agent is handed to `run`, so the one it names is never imported."""
+        """A new workspace. `run` gets the agent, so the one that it names is never imported."""
         folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.folder))
         text = definition.encode(Definition("benchmark", "benchmark.py:main"))
         (folder / DEFINITION).write_text(text)
         return folder
 
     def copy(self, workspace: Path) -> Path:
-        """The same workspace at another place, synced: what the copying left to write must not be paid by what is
-        measured next."""
+        """A synced copy of the workspace, so that later measurements do not pay for the copying."""
         target = Path(tempfile.mkdtemp(prefix="copy-", dir=self.folder))
         shutil.copytree(workspace, target, dirs_exist_ok=True)
         for path in [target, *target.rglob("*")]:
@@ -94,7 +93,7 @@ def ground(beside: Path, *, quick: bool) -> Iterator[Ground]:
 
 
 def file_system(folder: Path) -> str:
-    """The kind of file system a folder lies on, where the system tells (Linux)."""
+    """The kind of file system of a folder, where the system tells (Linux)."""
     try:
         rows = [row.split() for row in Path("/proc/self/mounts").read_text().splitlines()]
     except OSError:
@@ -105,7 +104,7 @@ def file_system(folder: Path) -> str:
 
 
 class Beside:
-    """The measure of all things: an append and fdatasync, in a file next to the workspaces."""
+    """The unit of comparison: an append and fdatasync, in a file next to the workspaces."""
 
     def __init__(self, folder: Path):
         self._fd = os.open(folder / "beside", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -116,7 +115,7 @@ class Beside:
 
 
 class CountedSyscalls(Syscalls):
-    """The real ones, and how often something was synced: the journal's current segment, and everything else."""
+    """The real ones, with the number of syncs: of the journal's current segment, and of everything else."""
 
     def __init__(self) -> None:
         self.journal = self.others = 0
@@ -178,19 +177,19 @@ async def stop_itself(stop: str) -> None:
 
 
 def check_paused(outcome: Outcome) -> None:
-    """Of the run that did so, if it is still there."""
+    """Called for the run that stopped itself, if it is still there."""
     if outcome.status != "paused":
         raise RuntimeError(f"it is {outcome.status}: {outcome.error}")
 
 
 def await_stopped(process: subprocess.Popen[str], stop: str) -> None:
-    """The same, seen from here."""
+    """The same, from the parent."""
     process.communicate()
     if process.returncode != (-signal.SIGKILL if stop == "kill" else 0):
         raise RuntimeError(f"preparing ended with {process.returncode}")
 
 
 def spread(values: Sequence[float], scale: float = 1, unit: str = "") -> str:
-    """The median, and between what the rounds lay."""
+    """The median, and the range of the rounds."""
     low, middle, high = min(values) * scale, median(values) * scale, max(values) * scale
     return f"{middle:.4g}{unit} ({low:.4g} to {high:.4g})"

@@ -1,4 +1,4 @@
-"""What a pipelined step costs, beside a strict one of the same run, and what it costs after many."""
+"""The cost of a pipelined step, compared with a strict one of the same run, and its cost after many."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def measure(ground: Ground) -> Iterator[Result]:
 
 
 def _late_over_early(ground: Ground) -> Result:
-    """Whether the 100,000th costs what the 10,000th does."""
+    """Whether the 100,000th costs the same as the 10,000th."""
     window, last = 5_000, ground.pick(100_000, 40_000)
     times: list[float] = []
 

@@ -1,4 +1,4 @@
-"""How long it takes from opening a workspace with a long history to the first step that is not answered from it.
+"""The time from opening a workspace with a long history to the first new step.
 
 In a child, `prepare KIND COUNT STOP FOLDER` works and then stops itself; `measure KIND COUNT FOLDER` resumes and prints
 the seconds.
@@ -38,8 +38,8 @@ def measure(ground: Ground) -> Iterator[Result]:
 
 
 def _copy(ground: Ground, workspace: Path) -> Path:
-    """Without what was displaced in the last minute: in a copy each is compared, and where it was made one look at its
-    inode tells that nobody has changed it."""
+    """Without what was displaced in the last minute: in a copy each is compared, while at the original place its inode
+    tells that nobody has changed it."""
     copy = ground.copy(workspace)
     shutil.rmtree(copy / DISPLACED, ignore_errors=True)
     return copy

@@ -1,4 +1,4 @@
-"""What a strict step costs, in syncs of the same bytes made beside it."""
+"""The cost of a strict step, in syncs of the same bytes made next to it."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _concurrent(ground: Ground) -> Iterator[Result]:
 
 
 class _Gathered(NamedTuple):
-    """Syncs and seconds of 100 calls, projections written meanwhile included."""
+    """Syncs and seconds of 100 calls, including readable files written meanwhile."""
 
     journal: int
     others: int

@@ -1,6 +1,6 @@
-"""What it costs that a streamed answer is in a file nearly at once, and what a SIGKILL takes of it nevertheless.
+"""The cost of writing a streamed answer into a file at once, and how much of it a SIGKILL loses.
 
-In a child, `FOLDER` streams into that workspace until it is killed, and prints what it does, a line each.
+In a child, `FOLDER` streams into that workspace until it is killed, and prints what it does, one line each.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _loss(ground: Ground) -> Iterator[Result]:
 
 
 class _Kill:
-    """What a killed stream had got, and what of it is in the file."""
+    """The text that a killed stream had received, and the part in the file."""
 
     def __init__(self, arrived: list[float], writes: list[float], kept: int):
         self.arrived, self.lost = len(arrived), len(arrived) - kept
@@ -121,7 +121,7 @@ def _killed(ground: Ground, after: float) -> _Kill:
 
 
 class _TimedSyscalls(Syscalls):
-    """Tells how long each replacing of a partial took, from the opening of its temporary file to the rename."""
+    """Measures how long each replacement of a partial took, from opening its temporary file to the rename."""
 
     def __init__(self) -> None:
         self._began = 0.0

@@ -1,8 +1,8 @@
-"""What `serve` costs while 1,000 runs sleep in a bucket, and how late it wakes one.
+"""The cost of `serve` while 1,000 runs sleep in a bucket, and how late it wakes one.
 
-`serve` is the real one, in this process, over SeaweedFS on loopback; a proxy counts what it asks for between the
-beginnings of two looks at everything, which is all that it asks for again and again. One more run sleeps for less than
-the others, and is started by its time.
+`serve` is the real one, in this process, over SeaweedFS on loopback. A proxy counts its requests from the start of one
+look at everything to the start of the next, which is all that it repeats. One more run sleeps for a shorter time, and
+is started at its time.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _sleep(url: str, seconds: float) -> datetime:
 
 
 def _copy(bench: Bench, root: str, many: int) -> None:
-    """Object by object: what waiting costs depends on their number only."""
+    """Object by object: the cost of waiting depends only on their number."""
     client, (bucket, _, prefix) = bench.server.client, root.removeprefix("s3://").partition("/")
     listed = client.list_objects_v2(Bucket=bucket, Prefix=f"{prefix}/first/")["Contents"]
     bodies = {each["Key"]: client.get_object(Bucket=bucket, Key=each["Key"])["Body"].read() for each in listed}

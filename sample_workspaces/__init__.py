@@ -1,1 +1,1 @@
-"""Example agents, to run and to look at; `satchel new` copies from here."""
+"""Sample agents, to run and to read; `satchel new` copies from here."""

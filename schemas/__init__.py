@@ -1,4 +1,4 @@
-"""What each file of a workspace may contain: JSON Schemas (draft 2020-12) and the loader that validates.
+"""The JSON Schemas (draft 2020-12) of each file of a workspace, and the validator.
 
 The lowest layer: imports nothing of Satchel. It reports problems; the layers above decide what to do about them.
 """

@@ -1,6 +1,6 @@
-"""Runs jsonschema over a value: references resolved offline, alternatives chosen by their discriminator.
+"""Run jsonschema on a value: references resolved offline, alternatives chosen by their discriminator.
 
-Apart from `validate`, so that jsonschema is imported only when something is validated.
+A module of its own, so that jsonschema is imported only when it is needed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def validator(name: str, load: Callable[[str], Schema]) -> Validator:
 
 
 def check(checker: Validator, value: Any, place: Callable[[Where], str], limit: int) -> list[Problem]:
-    """At most `limit` problems of `value`, in its own order."""
+    """At most `limit` problems of `value`, in its order."""
     # A bound on errors as well: one error may be worded as several problems, but never the other way round.
     errors = list(itertools.islice(checker.iter_errors(value), 10 * limit))
     told = [problem for error in errors for problem in itertools.islice(explain(fault(error)), limit)]
@@ -64,9 +64,9 @@ def check_foreign(
     schema: Schema, value: Any, place: Callable[[Where], str], limit: int, of: tuple[str, str],
     inside: tuple[str, Callable[[str], Schema]] | None = None, known: Callable[[], Container[str]] = tuple,
 ) -> list[Problem]:  # fmt: skip
-    """The same by a schema that may be a stranger's: nothing is fetched for it, it takes no longer than LIMIT, and what
-    is wrong with it is told as a problem. `inside` names the schema of ours that refers to it as data.json, and what
-    loads the others; without it `schema` stands alone. `known`: patterns that can be searched for without care.
+    """The same with a schema that may be a stranger's: it fetches nothing and takes no longer than LIMIT, and an error
+    in the schema is returned as a problem. `inside` names the schema of ours that refers to it as data.json, and loads
+    the others; without it `schema` stands alone. `known`: patterns that can be searched safely.
 
     Keys of objects are not compared with patterns (`patternProperties`), nor is what such patterns leave over.
     """
@@ -88,7 +88,7 @@ def check_foreign(
 
 
 def _registry(load: Callable[[str], Schema], data_schema: Schema | None) -> Registry[Schema]:
-    """`data_schema` stands in for data.json."""
+    """`data_schema` replaces data.json."""
 
     def retrieve(uri: str) -> Resource[Schema]:
         if uri == "data.json" and data_schema is not None:
@@ -102,7 +102,7 @@ def _registry(load: Callable[[str], Schema], data_schema: Schema | None) -> Regi
 
 
 def _tamed(schema: Any) -> Any:
-    """A copy without what would escape the bounds: another draft's keywords, and patterns for keys."""
+    """A copy without what could exceed the limits: keywords of another draft, and patterns for keys."""
     if isinstance(schema, list):
         return [_tamed(each) for each in schema]
     if not isinstance(schema, dict):
@@ -143,8 +143,8 @@ def _bounded(until: float, matcher: Matcher, known: Callable[[], Container[str]]
 
 
 def unusable(error: Exception, of: tuple[str, str]) -> Problem:
-    """What is wrong with a schema that is none, or one that refers to elsewhere or to itself; `of` says which one it is
-    and what to do."""
+    """What is wrong with a schema that is invalid, or refers elsewhere or to itself; `of` says which one it is and what
+    to do."""
     said = error.message if isinstance(error, jsonschema.exceptions.SchemaError) else str(error)
     return Problem(
         of[0],
@@ -155,7 +155,7 @@ def unusable(error: Exception, of: tuple[str, str]) -> Problem:
 
 
 def _position(value: Any, path: Sequence[str | int]) -> tuple[int, ...]:
-    """Sorts paths as their values stand in the file; what is missing comes first in what it is missing from."""
+    """Sorts paths in the order of their values in the file; a missing value comes first in its container."""
     position = []
     for part in path:
         if isinstance(value, Mapping) and part in value:
@@ -170,7 +170,7 @@ def _position(value: Any, path: Sequence[str | int]) -> tuple[int, ...]:
 def _one_of(
     checker: Validator, branches: Any, instance: Any, schema: Mapping[str, Any]
 ) -> Iterator[jsonschema.exceptions.ValidationError]:
-    """`oneOf`, but where a `discriminator` says which branch is meant, only that branch is tried.
+    """`oneOf`, but if a `discriminator` names a branch, only that branch is tried.
 
     Without it a record with one wrong field is "not valid under any of 22 schemas", and each is tried. The keyword and
     its meaning are OpenAPI's; pydantic writes it too.
@@ -191,13 +191,13 @@ def _one_of(
 def _pattern(
     checker: Validator, pattern: str, instance: Any, schema: Mapping[str, Any]
 ) -> Iterator[jsonschema.exceptions.ValidationError]:
-    """`pattern` as the standard means it: `$` is the end of the text. In Python it is also before a last newline."""
+    """`pattern` as in the standard: `$` is the end of the text. In Python it is also before a last newline."""
     if isinstance(instance, str) and not re.search(ended(pattern), instance):
         yield jsonschema.exceptions.ValidationError("does not match")
 
 
 def _is_quick(pattern: str, text: str) -> bool:
-    """Whether a search can't take long, whoever has written the pattern: at most one thing in it is repeated."""
+    """Whether a search is always fast, whoever wrote the pattern: at most one thing in it is repeated."""
     return len(text) <= _SHORT and "(" not in pattern and sum(map(pattern.count, "*+?{")) <= 1
 
 

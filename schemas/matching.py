@@ -1,4 +1,4 @@
-"""Regular expressions that a stranger has written, tried in a process of their own: one that takes too long is ended.
+"""Regular expressions of strangers, tried in another process, which is killed if one takes too long.
 
 A pattern like `^(a+)+$` takes years for a text of forty characters, and Python can't be told to stop.
 """
@@ -25,7 +25,7 @@ for line in sys.stdin:
 
 
 class TooLong(Exception):
-    """The searches took longer than they may, all of them together."""
+    """All searches together took longer than allowed."""
 
 
 class Matcher:
@@ -36,7 +36,7 @@ class Matcher:
         self._process: subprocess.Popen[str] | None = None
 
     def search(self, pattern: str, text: str) -> bool:
-        """re.error if it is no pattern; TooLong."""
+        """re.error for an invalid pattern; TooLong."""
         if self._process is None:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", _CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

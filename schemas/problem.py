@@ -1,4 +1,4 @@
-"""One thing that is wrong with a file, in the four parts that a person needs to put it right."""
+"""One problem of a file, in the four parts that a person needs to correct it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 Where = tuple[str | int, ...]
-"""The way to a value inside a file: keys and list positions from the top."""
+"""The path to a value inside a file: keys and list positions from the top."""
 
 _PLAIN_KEY = re.compile(r"[^\s.\[\]\"'`]+")
 _SHOWN = 40  # characters of a text that are quoted in a message
@@ -45,7 +45,7 @@ def dotted(path: Sequence[str | int]) -> str:
 
 
 def short(value: Any) -> str:
-    """A JSON value in a few words, never more than a line however large it is."""
+    """A JSON value in a few words, never more than a line."""
     match value:
         case None:
             return "nothing (null)"
@@ -71,7 +71,7 @@ def _counted(count: int, noun: str) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that `word` is most likely a slip of, or None."""
+    """The known word that `word` is probably a typo of, or None."""
     by_fold = {_fold(name): name for name in known}
     close = difflib.get_close_matches(_fold(word), by_fold, n=1, cutoff=0.7)
     return by_fold[close[0]] if close else None

@@ -1,8 +1,8 @@
-"""Says quickly that a value is valid, by the schemas themselves.
+"""Find out quickly that a value is valid.
 
-A schema becomes functions, one for each keyword. What they accept, jsonschema accepts. What they refuse may still be
-valid (`1.0` is an integer to the standard): jsonschema is asked then, and says why not. A keyword that is not known
-here makes them refuse everything.
+A schema becomes functions, one for each keyword. jsonschema accepts everything that they accept. What they refuse may
+still be valid (`1.0` is an integer in the standard): then jsonschema decides, and gives the reason. An unknown keyword
+makes them refuse everything.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _TYPES: dict[str, Check] = {
 
 
 class _NotKnown(Exception):
-    """A schema says something that is not understood here."""
+    """A schema contains something that this module does not support."""
 
 
 def accepting(name: str, load: Load) -> Check:
-    """What accepts values by the schema called `name`. `load` knows it and those that it refers to."""
+    """A function that accepts values valid under the schema `name`. `load` loads it and those that it refers to."""
     try:
         check = _Schemas(load).at(name, "")
     except _NotKnown:
@@ -59,7 +59,7 @@ class _Schemas:
         self._made: dict[tuple[str, str], Check] = {}
 
     def at(self, name: str, pointer: str) -> Check:
-        """Of a schema, or of the part of it that `pointer` leads to."""
+        """The function for a schema, or for the part of it at `pointer`."""
         key = (name, pointer)
         if key not in self._made:
             node: Any = self._load(name)
@@ -169,7 +169,7 @@ class _Schemas:
         return check
 
     def _discriminated(self, wanted: Mapping[str, Any], name: str) -> Check:
-        """As `oneOf` in checking.py: only the branch is looked at that a key names."""
+        """As `oneOf` in checking.py: only the branch that a key names is tried."""
         key, branches = wanted["propertyName"], wanted["mapping"]
         made: dict[str, Check] = {}
 
@@ -187,7 +187,7 @@ class _Schemas:
         return check
 
     def _if(self, schema: Mapping[str, Any], name: str) -> Check:
-        """Its condition must be told exactly, and not only when it holds: that some properties are certain texts."""
+        """Its condition must be decided exactly: that some properties are certain texts."""
         condition = schema["if"]
         if condition.keys() != {"properties"}:
             raise _NotKnown("if")
@@ -204,7 +204,7 @@ class _Schemas:
 
 
 def ended(pattern: str) -> str:
-    """A regular expression as the standard means it: `$` is the end of the text. In Python it is also before a last
+    """A regular expression as in the standard: `$` is the end of the text. In Python it is also before a last
     newline."""
     return pattern[:-1] + r"\Z" if pattern.endswith("$") and not pattern.endswith("\\$") else pattern
 

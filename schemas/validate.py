@@ -1,4 +1,4 @@
-"""Loads the schemas that lie beside it and says, for people, what is wrong with a value."""
+"""Load the schemas in this folder, and say in words for people what is wrong with a value."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 _FOLDER = os.path.dirname(__file__)  # importlib.resources takes 4 ms, for packages in archives, and this is in none
 
 LIMIT = 20
-"""Problems reported for one value. Whoever has more has one cause."""
+"""Problems reported for one value. More have a common cause."""
 
 Place = Callable[[Where], str]
-"""Makes of a path what a message says of where it is; callers add line numbers with it."""
+"""Makes the text for a path in a message; callers add line numbers with it."""
 
 
 @functools.cache
@@ -31,14 +31,14 @@ def names() -> tuple[str, ...]:
 
 @functools.cache
 def schema(name: str) -> dict[str, Any]:
-    """The schema called `name`, loaded once and shared: not to be changed. KeyError if there is none."""
+    """The schema called `name`, loaded once and shared: do not change it. KeyError if there is none."""
     loaded: dict[str, Any] = json.loads(text(name))
     return loaded
 
 
 @functools.cache
 def text(name: str) -> str:
-    """The file of a schema, as it is copied into workspaces. KeyError if there is none."""
+    """The file of a schema, which is copied into workspaces. KeyError if there is none."""
     if name not in names():
         raise KeyError(f"no schema is called {name!r}; there are {', '.join(names())}")
     with open(f"{_FOLDER}/{name}.json", encoding="utf-8") as file:
@@ -50,9 +50,9 @@ def problems(
 ) -> list[Problem]:
     """What is wrong with `value` as a `name`, in the order of the value; at most LIMIT problems, none if it is valid.
 
-    `place` is asked for paths that need not exist, such as a missing key's. `data_schema` stands in for data.json: the
-    agent's own schema, as it lies in a workspace. It is a stranger's, so what is wrong with it is reported, not raised,
-    nothing is fetched, and it takes no longer than `checking.LIMIT`.
+    `place` is called with paths that may not exist, such as that of a missing key. `data_schema` replaces data.json:
+    the agent's own schema in a workspace. It may be a stranger's, so errors in it are reported, not raised, it fetches
+    nothing, and it takes no longer than `checking.LIMIT`.
     """
     if data_schema is None and _accepts(name)(value):
         return []
@@ -66,7 +66,7 @@ def problems(
 
 
 def against(schema: Mapping[str, Any] | bool, value: Any, place: Place | None = None) -> list[Problem]:
-    """What is wrong with `value` by a schema that an agent has made for it. It may be a stranger's, as above."""
+    """What is wrong with `value` by a schema of an agent. It may be a stranger's, as above."""
     from . import checking
 
     return checking.check_foreign(schema, value, place or dotted, LIMIT, checking.AGENTS_OWN)

@@ -1,4 +1,4 @@
-"""Says in plain words what jsonschema says in its own: what was found, what was expected, what to do about it."""
+"""jsonschema's errors in plain words: what was found, what was expected, what to do."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MANY = 10  # values that are listed in full
 
 
 class Fault(NamedTuple):
-    """One error of jsonschema: `found` at `path` is not what the keyword, given `wanted`, asks for."""
+    """One error of jsonschema: `found` at `path` does not satisfy the keyword with the value `wanted`."""
 
     keyword: str
     wanted: Any
@@ -57,7 +57,7 @@ def fault(error: ValidationError) -> Fault:
 
 
 def explain(error: Fault) -> Iterator[Told]:
-    """The problems that one fault stands for: usually one, but for instance one for each unknown key."""
+    """The problems of one fault: usually one, but for example one for each unknown key."""
     path = error.path
     match error.keyword:
         case "required":
@@ -138,7 +138,7 @@ def _no_alternative(error: Fault) -> Iterator[Told]:
 
 
 def _or_one_of(words: Sequence[Any], told: Told) -> Told:
-    """The same problem, where these words would do as well."""
+    """The same problem, if one of these words would also be valid."""
     if not words:
         return told
     return told._replace(
@@ -152,7 +152,7 @@ def _depth(reason: Fault, here: int) -> float:
 
 
 def _expected(error: Fault) -> tuple[str, str]:
-    """What a plain keyword asks for, and what to do."""
+    """What a simple keyword requires, and what to do."""
     wanted, found = error.wanted, error.found
     match error.keyword:
         case "type":
@@ -196,7 +196,7 @@ def _expected(error: Fault) -> tuple[str, str]:
 
 
 def _wanted(subschema: Any) -> str:
-    """What a value of this schema is, in a phrase."""
+    """A value of this schema, in a phrase."""
     if not isinstance(subschema, Mapping):
         return "a value"
     if "const" in subschema:
@@ -209,7 +209,7 @@ def _wanted(subschema: Any) -> str:
 
 
 def _key(key: str) -> str:
-    """A key that is a stranger's: it may hold anything."""
+    """A stranger's key: it may contain anything."""
     return f"`{key}`" if key.isprintable() and len(key) <= 40 else short(key)
 
 
@@ -219,7 +219,7 @@ def _types(subschema: Mapping[str, Any]) -> list[str]:
 
 
 def _other_type(types: Sequence[str], found: Any) -> str:
-    """What to do about a value of another type; first of all what a slip in YAML makes of what was meant."""
+    """What to do about a value of another type; first the common mistakes in YAML."""
     text = found.strip() if isinstance(found, str) else None
     if "string" in types and isinstance(found, bool | int | float):
         return "Put it in quotes"

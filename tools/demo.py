@@ -1,9 +1,9 @@
 """What `make demo` shows: a run is killed in the middle of a streamed answer, and resumed.
 
-Needs the installed package and the standard library. It looks at the run as anybody could: with the command line, and
-by reading files. All it claims is checked, and it exits with 1 if anything of it isn't so.
+Needs the installed package and the standard library. It looks at the run as a user would: with the command line, and by
+reading files. It checks all its claims, and exits with 1 if one is wrong.
 
-It lies here and not in the sample, because `satchel new` copies the sample's folder into every new run.
+It is not in the sample's folder, because `satchel new` copies that folder into every new run.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BOLD, DIM, PLAIN = ("\033[1m", "\033[2m", "\033[0m") if sys.stdout.isatty() else
 
 
 class Wrong(Exception):
-    """What the demo claims is not so."""
+    """A claim of the demo is wrong."""
 
 
 def main() -> None:
@@ -99,7 +99,7 @@ def start_and_kill() -> CutOff:
 
 
 def kill(supervisor: subprocess.Popen[bytes]) -> list[int]:
-    """The process that runs the agent, and the one that would start it again. Returns their numbers."""
+    """Kill the process that runs the agent, and its supervisor. Returns their numbers."""
     supervisor.send_signal(signal.SIGSTOP)  # it must not even notice
     try:
         run = int(json.loads(text_of(RUN / ".satchel" / "lease.json"))["pid"])
@@ -125,7 +125,7 @@ def wait_for_partial(process: subprocess.Popen[bytes]) -> Path:
 
 
 def check(cut_off: CutOff, before: list[dict[str, Any]]) -> str:
-    """The line that says what was not done again. Wrong if it isn't so."""
+    """The line that says what was not done again. Raises Wrong if it is not true."""
     after = journal()
     times = Counter(call_of(record) for record in after if record["type"] == "step.completed")
     calls = {call_of(record) for record in before if record["type"] == "step.completed"}
@@ -156,7 +156,7 @@ def check(cut_off: CutOff, before: list[dict[str, Any]]) -> str:
 
 
 def journal() -> list[dict[str, Any]]:
-    """All records that are whole; a kill may leave half a line at the end."""
+    """All whole records; a kill may leave half a line at the end."""
     found = []
     for path in sorted(RUN.glob("journal/*.jsonl")):
         found += [json.loads(line) for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
@@ -172,7 +172,7 @@ def item_of(partial: Path) -> str:
 
 
 def body_of(partial: Path) -> str:
-    """What is written so far, without the lines about it. Nothing if it is just being replaced by the result."""
+    """The text so far, without the front matter. Nothing if the result is just replacing it."""
     try:
         text = text_of(partial)
     except FileNotFoundError:
@@ -197,7 +197,7 @@ def satchel(*words: str | Path, expect: int | None = 0) -> None:
 
 
 def environment() -> dict[str, str]:
-    """Without what would make the sample ask a model, and pay for it."""
+    """Without what would make the sample ask a model that costs money."""
     return {name: value for name, value in os.environ.items() if not name.startswith("OPENAI_")}
 
 

@@ -1,10 +1,10 @@
-"""Makes the state of the sample `offers` again: a run that was stopped in the middle of its work.
+"""Make the state of the sample `offers` again: a run that was stopped in the middle of its work.
 
 `python tools/make_offers.py` runs the sample's agent until its comparison is half written and the buyer has been asked,
-stops it, and puts what it left into sample_workspaces/offers. Another folder is named as the first argument. Run it
-after a change of formats; tests/samples/test_offers.py says when.
+stops it, and puts its state into sample_workspaces/offers. The first argument names another folder. Run it after a
+change of formats; tests/samples/test_offers.py says when.
 
-The run says that it was on Ada's laptop: no name and no path of the machine that made it belongs into the sample.
+The run says that it was on Ada's laptop, so that the sample contains no name and no path of the real machine.
 """
 
 from __future__ import annotations

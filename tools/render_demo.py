@@ -1,4 +1,4 @@
-"""Renders docs/crash-and-resume.svg from a real run of the demo. Run it where satchel is installed."""
+"""Render docs/crash-and-resume.svg from a real run of the demo. Run it where satchel is installed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def shown(told: str) -> list[str]:
-    """The sections that the picture is of, without what any reader can do without."""
+    """The sections in the picture, without details."""
     lines: list[str] = []
     for section in re.split(r"^(?=\d+\. )", told, flags=re.MULTILINE)[1:]:
         title, _, body = section.partition("\n")

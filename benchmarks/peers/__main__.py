@@ -1,7 +1,7 @@
-"""`python -m benchmarks.peers [SUBJECT ...]`: Satchel and its peers in turns, and a page about what came of it.
+"""`python -m benchmarks.peers [SUBJECT ...]`: Satchel and its peers in turns, and a page of the results.
 
-Each measurement is a process of its own, in a folder of its own. What is counted comes first, and needs no quiet
-machine. Times are taken after that, in rounds in which every subject has its turn.
+Each measurement is a process of its own, in a folder of its own. Counts come first, and need no quiet machine. Then
+times are measured in rounds in which every subject has its turn.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Subject(NamedTuple):
 
     @property
     def few(self) -> int:
-        """Steps of what is counted."""
+        """The number of counted steps."""
         return min(self.count, 200)
 
 
@@ -129,7 +129,7 @@ def _counted(place: Ground, subject: Subject, count: int) -> _Counted:
 
 
 def _repeated(place: Ground, subject: Subject) -> int:
-    """How many steps are done again after a SIGKILL in the middle of one; that one is not counted."""
+    """How many steps are done again after a SIGKILL in the middle of a step, which is not counted itself."""
     folder, at = _folder(place), subject.few // 2
     _measure(subject, folder, 0, subject.few, kill_at=at)
     _measure(subject, folder, 0, subject.few)
@@ -143,7 +143,7 @@ def _folder(place: Ground) -> Path:
 def _measure(
     subject: Subject, folder: Path, warm: int, count: int, *, kill_at: int = 0, before: list[str] | None = None
 ) -> str:
-    """What the process has found, as JSON. Whatever it has started is ended with it."""
+    """The result of the process, as JSON. Everything that it has started is ended with it."""
     command = [*(before or []), sys.executable, "-m", "benchmarks.peers.one", subject.name, str(folder)]
     with tempfile.TemporaryFile(dir=folder.parent) as out:  # a pipe would stay open as long as what it has started
         process = subprocess.Popen(

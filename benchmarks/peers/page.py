@@ -1,4 +1,4 @@
-"""The page that `make bench` writes: what was measured, where, how, and three tables of like with like."""
+"""The page that `make bench` writes: what was measured, where, how, and three tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..measuring import REPOSITORY, file_system
 
 
 class Row(NamedTuple):
-    """What was found of one subject."""
+    """The results of one subject."""
 
     name: str
     steps: int  # in each round
@@ -53,7 +53,7 @@ _TEXT = (Path(__file__).parent / "page.md").read_text()
 
 
 def page(rows: Sequence[Row], folder: Path) -> str:
-    """Markdown. `folder` lies on the disk that was measured."""
+    """Markdown. `folder` is on the disk that was measured."""
     by_name = {row.name: row for row in rows}
     syncs = [each["sync"] * 1e6 for row in rows for each in row.rounds]
     growing = next((row.steps for row in rows if row.name in _GROWING), 0)
@@ -73,7 +73,7 @@ def refreshed(text: str, page: str) -> str:
 
 
 def label_of(line: str) -> str:
-    """The label of the subject of which a line is the row; empty if it is none."""
+    """The label of the subject in a row; empty if the line is none."""
     label = line.split("|")[1].strip() if line.startswith("| ") else ""
     return label if label in LABELS.values() else ""
 

@@ -1,4 +1,4 @@
-"""What `copy` and `move` share: their arguments, the bar while it goes, and what is said at its end."""
+"""What `copy` and `move` share: their arguments, the progress bar, and the final text."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def from_and_to(function: F) -> F:
 
 
 def carry(kind: Kind, source: str, to: str, *, as_json: bool) -> None:
-    """Copy or move the workspace at `source`, and say what came of it."""
+    """Copy or move the workspace at `source`, and print the result."""
     try:
         is_remote = urls.is_remote(to)
         # What was said about the storage is said of the ends that are URLs.

@@ -1,4 +1,4 @@
-"""What `status --json` and `ls --json` have in common."""
+"""What `status --json` and `ls --json` share."""
 
 from __future__ import annotations
 

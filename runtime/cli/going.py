@@ -1,4 +1,4 @@
-"""From the first line of a run to the last, in this process: what `run` and `resume` share."""
+"""A run in this process from its first line to its last: what `run` and `resume` share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .render.progress import watching
 
 
 def go(command: Command, wish: Wish) -> int:
-    """Run the agent and say what came of it. Returns the exit code."""
+    """Run the agent and print the outcome. Returns the exit code."""
     for_programs = wish.as_json
     try:
         with contextlib.redirect_stdout(sys.stderr) if for_programs else contextlib.nullcontext():
@@ -36,6 +36,6 @@ def go(command: Command, wish: Wish) -> int:
 
 
 def refused(error: SatchelError) -> dict[str, object]:
-    """What a program gets in place of an outcome."""
+    """What a program gets instead of an outcome."""
     said = {"kind": type(error).__name__, "message": str(error)}
     return {"status": "refused", "exit_code": code_of(error), "error": said}

@@ -1,4 +1,4 @@
-"""The list of commands, loaded one by one; and the one place where an error becomes a line and an exit code."""
+"""The list of commands, loaded one by one, and the only place where an error becomes text and an exit code."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ COMMANDS = {
     "schema": "What a file may contain, as JSON Schema.",
     "completion": "Completion for your shell.",
 }
-"""What `--help` says of each. It stands here so that the list needs none of their modules."""
+"""What `--help` says about each. It is here so that the list needs none of their modules."""
 INTERRUPTED = 130
-"""What a shell expects of a command that ended by Ctrl-C. A run that is interrupted is paused, which is 3."""
+"""The exit code that a shell expects after Ctrl-C. A run that is interrupted is paused, which is 3."""
 STORAGE = 8
 
 _EXAMPLES = """\b
@@ -66,7 +66,7 @@ class Commands(click.Group):
             formatter.write_dl([*COMMANDS.items()])
 
     def main(self, args: Sequence[str] | None = None, *_: Any, **extra: Any) -> Any:
-        """As click's, but every error ends in a few lines on stderr and the exit code that DESIGN names."""
+        """Like click's, but every error ends in a few lines on stderr and its exit code."""
         words = sys.argv[1:] if args is None else list(args)
         extra |= {"prog_name": "satchel", "standalone_mode": False}
         if os.environ.get("NO_COLOR"):
@@ -107,8 +107,8 @@ def main() -> None:
 
 
 def code_of(error: SatchelError) -> int:
-    """1: it failed. 2: refused, and a person can mend it. 4: a person has to decide. 6: another process has it. 8: the
-    storage failed, and the same start may succeed later."""
+    """1: it failed. 2: refused, and a person can correct it. 4: a person has to decide. 6: another process has it. 8:
+    the storage failed, and the same start may succeed later."""
     if isinstance(error, LeaseHeld):
         return 6
     if isinstance(error, Conflicting):
@@ -119,7 +119,7 @@ def code_of(error: SatchelError) -> int:
 
 
 def tell(error: Exception, *, with_traceback: bool) -> int:
-    """Say on stderr what went wrong and what to do. Returns the exit code."""
+    """Print on stderr what went wrong and what to do. Returns the exit code."""
     if with_traceback and not isinstance(error, click.ClickException | click.Abort):
         import traceback
 

@@ -1,4 +1,4 @@
-"""How `run` and `resume` are started: in this process, under a supervisor, or in the background."""
+"""How `run` and `resume` start: in this process, under a supervisor, or in the background."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ adopt_option = click.option(
 
 
 def options(function: F) -> F:
-    """What `run` and `resume` take; together they are a Wish."""
+    """The options of `run` and `resume`; together they are a Wish."""
     for add in (
         click.option("--quiet", "-q", is_flag=True, help="No report and no progress, only what came of it."),
         click.option("--traceback", is_flag=True, help="Show all of an exception of the agent."),
@@ -85,7 +85,7 @@ def start(command: Command, wish: Wish) -> int:
 
 
 def _beside(command: Command, wish: Wish) -> int:
-    """In a process of its own, with this one to look after it, or with another."""
+    """In another process, supervised by this one, or by another."""
     resuming = command == "resume"
     try:
         place = find(wish.workspace)

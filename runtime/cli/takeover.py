@@ -1,4 +1,4 @@
-"""`--take-over`: asks before a run is taken from the process that has it."""
+"""`--take-over`: ask before a run is taken from the process that has it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ option = click.option(
 
 
 def confirm(place: Handle) -> None:
-    """Ask whether the workspace is to be taken from its holder. LeaseHeld if it is not."""
+    """Ask whether to take the workspace from its holder. LeaseHeld if not."""
     holder = place.holder()
     if not holder:
         return

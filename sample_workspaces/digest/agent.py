@@ -1,7 +1,7 @@
 """Reads documents and writes a brief of them: one item per document, and one for the brief.
 
-`digest` is called from the top at every start. What was finished before is answered from the record, so nothing in it
-asks "is this a new run or an old one?".
+`digest` is called from the top at every start. Finished steps return their recorded results, so the code never asks "is
+this a new run or an old one?".
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ def find(paths: list[str], limit: int, folder: str) -> Listing:
 
 @step
 def read(place: str) -> Document:
-    """A step, so that a summary begun before a crash is finished from the text it was begun from."""
+    """A step, so that a summary begun before a crash is finished from the same text."""
     return sources.read(place)
 
 
 @step(retry=Retry.model())
 async def summarise(name: str, text: str, by: str, out: Partial, run: Run[State]) -> str:
-    """Asking for a `Partial` makes this a streamed step: what is written is in partials/ before the next word comes.
+    """A parameter annotated `Partial` makes this a streamed step: the text is in partials/ before the next word comes.
 
-    A call is known by its arguments. `by` is one of them so that no model goes on with the answer of another.
+    A call is identified by its arguments. `by` is one of them, so that no model continues the answer of another.
     """
     model = choose(read_settings(run.settings))
     async for words in model.stream(name, text, so_far=out.recovered, marker=out.marker):
@@ -56,7 +56,7 @@ async def plan(run: Run[State]) -> None:
 
 
 async def work(run: Run[State], item: Item) -> None:
-    """One item of todo.md. When this returns, the state, the tick and the output are kept together."""
+    """One item of todo.md. When this returns, the state, the tick and the output are committed together."""
     if item.text == WRITE:
         await run.output("brief.md", compose(run.state))
     elif item.text.startswith(SUMMARISE):

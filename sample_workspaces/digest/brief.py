@@ -1,4 +1,4 @@
-"""The brief: what outputs/brief.md says. The same documents and summaries make the same text."""
+"""The content of outputs/brief.md. The same documents and summaries give the same text."""
 
 from __future__ import annotations
 

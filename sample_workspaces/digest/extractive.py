@@ -1,7 +1,7 @@
 """A small extractive summariser: it chooses a document's own sentences by term frequency. Not a language model.
 
-A sentence is worth the frequencies of its words, stop words apart, against its length. The best are given in the order
-of the document. The same text makes the same summary.
+The value of a sentence is the frequency of its words, without stop words, divided by its length. The best are returned
+in the order of the document. The same text gives the same summary.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _STOP_WORDS = frozenset(
     """)
 )
 _SHORTEST, _LONGEST = 5, 45
-"""Words of a sentence that can stand for others. Shorter ones say little, longer ones are mostly lists."""
+"""Words of a sentence for a summary. Shorter ones say little, longer ones are mostly lists."""
 
 
 def summarise(text: str, count: int) -> str:
-    """The `count` sentences of `text` that say most of what it says, in its order; never empty."""
+    """The `count` sentences of `text` with the highest value, in its order; never empty."""
     found = list(dict.fromkeys(sentences(text)))
     candidates = [sentence for sentence in found if _is_whole(sentence)]
     if len(candidates) < count:

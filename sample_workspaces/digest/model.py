@@ -1,4 +1,4 @@
-"""The two models, behind one small interface: `stream` gives a summary piece by piece."""
+"""The two models behind one small interface: `stream` yields a summary piece by piece."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ BASE_URL, API_KEY = "OPENAI_BASE_URL", "OPENAI_API_KEY"
 class Model(Protocol):
     @property
     def title(self) -> str:
-        """What it is, for the reader of the brief."""
+        """Its name, for the reader of the brief."""
         ...
 
     def stream(self, name: str, text: str, *, so_far: str | None, marker: Marker | None) -> AsyncIterator[str]:
-        """A summary of the document `name`. What comes is to be put after `so_far`, the text that an earlier attempt
-        had got; `marker` says what became of that attempt."""
+        """A summary of the document `name`. The pieces continue `so_far`, the text of an earlier attempt; `marker` says
+        how that attempt ended."""
         ...
 
 
 class Incomplete(Exception):
-    """The stream ended and the answer had not: another attempt goes on with it."""
+    """The stream ended before the answer did: another attempt continues it."""
 
 
 def choose(settings: Settings) -> Model:
@@ -42,7 +42,7 @@ def choose(settings: Settings) -> Model:
 
 @dataclass(frozen=True)
 class Extractive:
-    """Written word by word at the pace of a model, so that it can be watched, and interrupted, like one."""
+    """Written word by word at the pace of a model, so that you can watch and interrupt it."""
 
     sentences: int
     words_per_second: float
@@ -63,7 +63,7 @@ class Extractive:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Any server that speaks OpenAI's chat completions, through its client."""
+    """Any server with OpenAI's chat completions, through its client."""
 
     model: str
     sentences: int

@@ -43,12 +43,12 @@ _ABBREVIATION = re.compile(
 
 
 def sentences(text: str) -> list[str]:
-    """In the order of the text, each on one line. One that has no end is a fragment, such as an item of a list."""
+    """In the order of the text, each on one line. One without an end is a fragment, such as an item of a list."""
     return [sentence for paragraph in paragraphs(text) for sentence in _split(paragraph)]
 
 
 def paragraphs(text: str) -> Iterator[str]:
-    """Each on one line. An item of a list is a paragraph of its own."""
+    """Each on one line. An item of a list is its own paragraph."""
     text = text.replace("\r\n", "\n").expandtabs(4)
     for noise in (_FENCE, _DIRECTIVE):
         text = noise.sub("\n", text)

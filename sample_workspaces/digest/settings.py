@@ -1,4 +1,4 @@
-"""What `settings:` in workspace.yaml may say."""
+"""The `settings:` in workspace.yaml."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The defaults are those of workspace.yaml, for a folder in which a line was deleted."""
+    """The defaults are those of workspace.yaml, in case a line was deleted."""
 
     sources: list[str] | str | None = None
     limit: Annotated[int, msgspec.Meta(ge=1)] = 12
@@ -26,7 +26,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_settings(found: Mapping[str, Any]) -> Settings:
-    """ValueError if a setting is unknown or not what it must be; it says which."""
+    """ValueError for an unknown setting or a wrong value; it says which."""
     try:
         return msgspec.convert(dict(found), Settings)
     except msgspec.ValidationError as error:

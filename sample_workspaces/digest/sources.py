@@ -1,4 +1,4 @@
-"""Finds the documents and reads them: text files, or the descriptions of installed Python distributions."""
+"""Find the documents and read them: text files, or the descriptions of installed Python distributions."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 from webpage import without_tags
 
 DISTRIBUTION = "distribution:"
-"""What the place of a document begins with if it is a distribution's description; other places are paths."""
+"""The beginning of a place that is a distribution's description; other places are paths."""
 
 MAX_BYTES = 200_000
-"""Larger files are data more often than documents, and more than a model reads at once."""
+"""Larger files are usually data, and more than a model reads at once."""
 
 GONE = "the document is gone"
 
@@ -23,7 +23,7 @@ _NO_FOLDER_OF_DOCUMENTS = frozenset(("__pycache__", "node_modules"))
 
 @dataclass(frozen=True)
 class Listing:
-    """What there is to read. Names are unique; a place is what `read` takes."""
+    """The documents to read. Names are unique; a place is what `read` takes."""
 
     documents: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)  # name: the reason
@@ -41,7 +41,7 @@ class Document:
 
 def find(paths: list[str], limit: int, folder: str) -> Listing:
     """The first `limit` readable documents under `paths`, which start at `folder` if they are relative; without paths,
-    the installed distributions. Hidden files are not looked at. ValueError if a path is not there, or nothing is."""
+    the installed distributions. Skips hidden files. ValueError if a path does not exist, or nothing is found."""
     found = _files(paths, folder) if paths else _distributions()
     documents: dict[str, str] = {}
     left_out: dict[str, str] = {}
@@ -131,7 +131,7 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def _is_nameable(path: Path) -> bool:
-    """Whether the path is text; one that is not can't stand in todo.md."""
+    """Whether the path is text, because todo.md can't contain another one."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
@@ -140,7 +140,7 @@ def _is_nameable(path: Path) -> bool:
 
 
 def _named_apart(found: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """The same, with names on one line, none of them twice: a name is how an item finds its document."""
+    """The same with unique names on one line, because an item finds its document by its name."""
     taken = set()
     for name, place in found:
         plain = unique = " ".join(name.split())

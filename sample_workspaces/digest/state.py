@@ -14,7 +14,7 @@ class Summary:
 
 @dataclass
 class State:
-    """The `data` of state.json. Changed only inside an item or a scope, and kept when that commits."""
+    """The `data` of state.json. Changed only inside an item or a scope, and committed with it."""
 
     documents: dict[str, str] = field(default_factory=dict)  # name: the place it is read from
     summaries: dict[str, Summary] = field(default_factory=dict)

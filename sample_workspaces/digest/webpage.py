@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 
 def without_tags(html: str) -> str:
-    """The text of a page, a paragraph for each block."""
+    """The text of a page, one paragraph for each block."""
     page = _Page()
     page.feed(html)
     page.close()

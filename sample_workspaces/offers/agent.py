@@ -1,6 +1,6 @@
 """Reads offers, compares them while the buyer is asked for the budget, and orders.
 
-No model is needed: `write` in comparing.py writes a fixed comparison, word by word, as a model would.
+It needs no model: `write` in comparing.py writes a fixed comparison, word by word, as a model would.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class State:
 
 @effect
 async def order(supplier: str, total: float, *, key: str) -> str:
-    """The order itself. The supplier would get `key`, which is the same at every attempt."""
+    """The order. The supplier would get `key`, which is the same at every attempt."""
     return f"order {key[:8]} at {supplier} for {total:.2f}"
 
 
 async def work(run: Run[State], item: Item) -> None:
-    """One item of todo.md. When this returns, the state and the tick are kept together."""
+    """One item of todo.md. When this returns, the state and the tick are committed together."""
     if item.text.startswith(READ):
         supplier = item.text.removeprefix(READ)
         run.state.offers[supplier] = await read(supplier, run.settings["offers"][supplier])

@@ -1,4 +1,4 @@
-"""The comparison: streamed, so a stop keeps what was written."""
+"""The comparison: streamed, so a stop keeps the text written so far."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ nothing else differs."""
 
 
 async def write(after: str, words_per_second: float) -> AsyncIterator[str]:
-    """What a model would stream. `after` is the text that is there already."""
+    """The words of a model. `after` is the text that already exists."""
     for word in re.findall(r"\s*\S+", _TEXT.removeprefix(after)):
         await asyncio.sleep(1 / words_per_second)
         yield word

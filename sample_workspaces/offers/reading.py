@@ -1,4 +1,4 @@
-"""What an offer says."""
+"""Read an offer."""
 
 from __future__ import annotations
 

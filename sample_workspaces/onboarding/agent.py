@@ -1,7 +1,7 @@
-"""Gives a new colleague an account, the privileges that somebody approves, and a welcome mail: one item each.
+"""Gives a new colleague an account, the privileges that a person approves, and a welcome mail: one item each.
 
-`onboarding` is called from the top at every start. What was finished before is answered from the record; what was under
-way when a process died is looked for in the directory, or in the mailbox, before it is done.
+`onboarding` is called from the top at every start. Finished work returns its recorded results. If a process died during
+an effect, the directory or the mailbox is asked before it is repeated.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WELCOME = "Send the welcome mail"
 
 
 async def work(run: Run[State], item: Item) -> None:
-    """One item of todo.md. When this returns, the state and the tick are kept together."""
+    """One item of todo.md. When this returns, the state and the tick are committed together."""
     settings = read_settings(run.settings)
     if item.text == CREATE:
         run.state.account = await create_account(settings.account, settings.name, settings.address)

@@ -1,6 +1,6 @@
 """The directory of accounts: an SQLite file. Opened as a resource, changed only by effects.
 
-Each row holds the key of the effect that has made it. That is how `verify` knows its own work, whatever else is there.
+Each row holds the key of the effect that has made it, so `verify` recognises its own work.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the welcome mail says."""
+"""The text of the welcome mail."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def compose(name: str, account: str, privileges: Mapping[str, Decision]) -> str:
 
 
 def _about(privilege: str, decision: Decision) -> str:
-    """A line for each that was asked for, so that a denial is said as well."""
+    """One line for each requested privilege, also for a denied one."""
     if decision.is_granted:
         return f"You may use {privilege}: approved by {decision.by}."
     return f"You may not use {privilege}: denied by {decision.by}" + (f" ({decision.note})." if decision.note else ".")

@@ -1,4 +1,4 @@
-"""Mail: over SMTP out, and a look into the mailbox to see whether it has come."""
+"""Mail: sends by SMTP, and looks into the mailbox to see whether a mail has arrived."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PATIENCE = 10.0  # seconds for each word of the server
 
 @dataclass(frozen=True)
 class Post:
-    """The resource `mail`. It connects when there is something to say: a server does not hold a line for days."""
+    """The resource `mail`. It connects when it sends, because a server does not keep a connection for days."""
 
     settings: Mail
     folder: str
@@ -56,7 +56,7 @@ def is_reachable(post: Post) -> bool:
 
 
 def message_id(key: str) -> str:
-    """Of the idempotency key, so that it is the same at every attempt: a mail server may drop a second one, too."""
+    """Made from the idempotency key, so it is the same at every attempt, and a mail server may drop a second one."""
     return f"<{key}@onboarding.satchel>"
 
 

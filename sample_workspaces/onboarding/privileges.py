@@ -1,4 +1,4 @@
-"""The sub-agent: asks somebody about each privilege, and sets those that were approved.
+"""The sub-agent: asks a person about each privilege, and sets the approved ones.
 
 Its plan, its state and its steps are in agents/privileges/.
 """

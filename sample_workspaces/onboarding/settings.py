@@ -1,4 +1,4 @@
-"""What `settings:` in workspace.yaml may say."""
+"""The `settings:` in workspace.yaml."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Mail(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The three that have no default are who is new: nobody is to get an account by a deleted line."""
+    """The three without a default are the new colleague, so that a deleted line gives nobody an account."""
 
     name: Word
     account: Word
@@ -30,7 +30,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_settings(found: Mapping[str, Any]) -> Settings:
-    """ValueError if a setting is unknown, missing, or not what it must be; it says which."""
+    """ValueError for an unknown or missing setting, or a wrong value; it says which."""
     try:
         return msgspec.convert(dict(found), Settings)
     except msgspec.ValidationError as error:

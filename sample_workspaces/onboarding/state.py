@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Decision:
-    """What somebody has said about one privilege."""
+    """A person's decision about one privilege."""
 
     is_granted: bool
     by: str

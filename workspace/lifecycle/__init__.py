@@ -1,4 +1,4 @@
-"""Takes a workspace, opens it, pauses it, goes back in it, and closes it."""
+"""Take a workspace, open it, pause it, return to a checkpoint, and close it."""
 
 from typing import TYPE_CHECKING
 

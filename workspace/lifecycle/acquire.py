@@ -1,4 +1,4 @@
-"""Takes a workspace for one writer: by the lock of a disk, by a fence in the journal and heartbeats elsewhere."""
+"""Take a workspace for one writer: by the lock of a disk; elsewhere by a fence in the journal and heartbeats."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Owned(Struct):
     lease: Lease | None = None  # that this owner has written to a disk, and not removed
 
     def begin(self) -> int:
-        """From here on the moment is this owner's. Returns the seq of its next record."""
+        """From here on the moment belongs to this owner. Returns the seq of its next record."""
         moment = self.seen.moment
         if self.fence is not None and moment.seq < self.fence.seq:
             moment.apply([self.fence])
         return max(self.seen.tail.next_seq, moment.seq + 1)
 
     def journal(self, store: Store) -> Journal:
-        """Where this owner writes; see `begin`."""
+        """The place for this owner's records; see `begin`."""
         next_seq, moment = self.begin(), self.seen.moment
         return Journal(
             store, epoch=self.epoch, next_seq=next_seq, apply=moment.add, prev=moment.crc, opening=self.opening,
@@ -48,7 +48,8 @@ class Owned(Struct):
         )  # fmt: skip
 
     def check_nobody_came(self, store: Store) -> None:
-        """Before anything is written. LeaseHeld if somebody has taken the workspace behind this owner's fence."""
+        """Call it before the first write. LeaseHeld if another process has taken the workspace after this owner's
+        fence."""
         if self.fence is None:
             return
         store.refresh(journal.FOLDER)
@@ -68,14 +69,14 @@ class Owned(Struct):
             store.replace(lease.PATH, lease.encode(self.lease), sync="data")
 
     def end(self, store: Store) -> None:
-        """Its work is done: nobody has to wait for it."""
+        """Its work is done: no other process has to wait for it."""
         if self.heartbeat is None:
             store.remove(lease.PATH)
             self.lease = None
 
     def leave(self, store: Store) -> None:
-        """An error has ended its work before `end`. The lease stays, since the next opening has to repair what this one
-        left; but the process may live on, and must not count as the holder."""
+        """An error has ended its work before `end`. The lease stays, since the next opening has to repair the
+        workspace. But the process may live on, and must not count as the holder."""
         if self.lease is not None:
             with suppress(SatchelError, OSError):  # the storage may be the error
                 store.replace(lease.PATH, lease.encode(replace(self.lease, is_left=True)))
@@ -85,7 +86,7 @@ class Owned(Struct):
 def owned(store: Store, seen: Look, *, take_over: bool = False) -> Iterator[Owned]:
     """Have the workspace for the body. LeaseHeld if another process has it.
 
-    `take_over`: whether the holder still lives was looked at already, or does not matter.
+    `take_over`: the caller has already checked whether the holder is alive, or it does not matter.
     """
     if store.abilities.lock:
         with lease.held(store):
@@ -115,8 +116,7 @@ def owned(store: Store, seen: Look, *, take_over: bool = False) -> Iterator[Owne
 
 @contextmanager
 def _asked_by(store: Store, mine: Owned) -> Iterator[None]:
-    """While the body runs, the store replaces what another process has written only if the workspace is still this
-    owner's."""
+    """While the body runs, the store replaces files of another process only if this owner still has the workspace."""
     if isinstance(store, RemoteStore):
         store.check_owner = partial(mine.check_has_it, store)
     try:
@@ -147,13 +147,13 @@ def _take(store: Store, seen: Look) -> Owned:
 
 
 class _Again:
-    """Looks at a workspace again after a fence was put up: only at that fence, if that is all there is new."""
+    """Looks at a workspace again after a fence was written: only at that fence, if nothing else is new."""
 
     def __init__(self, store: Store, seen: Look):
         self._store, self.seen = store, seen
 
     def look(self, mine: Line | None) -> tuple[int, Tail]:
-        """The epoch and the journal. `mine` is the fence that was put up; None if its place was taken."""
+        """The epoch and the journal. `mine` is the fence that was written; None if its place was taken."""
         if mine is not None and _is_all_there_is_new(mine, self.seen.signature, signature(self._store)):
             return self.seen.moment.epoch, Tail([mine], mine.seq + 1, mine.crc, segment_path(mine.seq))
         self.seen = look(self._store)  # of what others have written meanwhile, the moment must know too
@@ -161,8 +161,8 @@ class _Again:
 
 
 def _is_all_there_is_new(mine: Line, before: Signature, now: Signature) -> bool:
-    """The rest of journal/ is there as it was. Not where somebody is about to move it away, and where nothing was that
-    they would have changed: then only a tombstone tells (inspect/transfer_file.py)."""
+    """Whether the rest of journal/ is unchanged. Not if a move is about to remove it, or if nothing was there that
+    could have changed: then only a tombstone tells (inspect/transfer_file.py)."""
     came, went = set(now.files) - set(before.files), set(before.files) - set(now.files)
     if not before.files or any(each.path == transfer_file.LEAVING for each in now.files):
         return False

@@ -1,8 +1,8 @@
-"""May a run be opened where it lies now, if it was last opened elsewhere? Whoever copies a folder makes two of a run,
-and if both were gone on with, both would act.
+"""Decide whether a run may be opened at a place where it was not opened last. A copied folder makes two of a run, and
+if both continued, both would act.
 
-Only looks: at the journal's word about the last opening, at what `satchel move` and `copy` have left, and at the old
-place if it can be seen from here.
+Only reads: the last opening in the journal, what `satchel move` and `copy` have left, and the old place if it can be
+seen from here.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ..store import Store, open_store
 
 _HOPS = 8  # tombstones that are followed
 _VISIBLE = ("s3://",)
-"""Where else than on this machine's disk the old place is looked at. The journal may be a stranger's: it must not make
-this machine talk to whatever address it names."""
+"""Where else than on this machine's disk the old place is read. A stranger may have written the journal: it must not
+make this machine connect to any address that it names."""
 
 
 class Adoption(NamedTuple):
@@ -41,12 +41,12 @@ class _Old(NamedTuple):
 def judge(
     store: Store, moment: Moment, old_url: str, old_host: str, *, adopt: bool = False, reaches_out: bool = True
 ) -> Adoption:  # fmt: skip
-    """Whether the run in `store` may be opened there, which was last opened at `old_url` by a process on `old_host`;
-    both are empty if that is not known. UsageError if a person has to say so, which `adopt` does.
+    """Whether the run in `store` may be opened there. It was last opened at `old_url` by a process on `old_host`; both
+    are empty if unknown. UsageError if a person has to confirm it, by `adopt`.
 
-    It may if the old place has it no more, or can't be seen and the run was closed cleanly, unless it is a copy by
+    It may if the old place no longer has it, or can't be seen and the run was closed normally, unless it is a copy by
     `satchel copy`. The same path on another machine is the same place: containers get a new host name at each start.
-    Unless it `reaches_out`, only this machine's disk is looked at, and whoever comes next has to look elsewhere.
+    Unless it `reaches_out`, only this machine's disk is read, and the next run has to look elsewhere.
     """
     urls.check_text(store.url)
     if not old_url or _is_same(store.url, old_url):

@@ -1,4 +1,4 @@
-"""When the next checkpoint is due: so that openings stay short, and going back costs little."""
+"""When the next checkpoint is due, so that openings stay short and a return costs little."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from ..formats import Checkpoints
 from ..journal.records import Occasion
 
 REREAD_BYTES, FETCHED_BYTES = 1 << 20, 256 << 10
-"""So much of the journal may be read on a disk, and fetched elsewhere, at an opening for want of a checkpoint."""
+"""How much of the journal an opening may read because no checkpoint covers it: on a disk, and elsewhere."""
 
 _RARELY = 16
-"""So many times as much, if a person wants checkpoints at milestones only."""
+"""So many times as much, if a person wants checkpoints only at milestones."""
 
 _SHARE = 20
 
 
 class Due(Struct):
-    """What the last checkpoint does not tell. Of one opening.
+    """What has come since the last checkpoint, for one opening.
 
-    A checkpoint is due when the journal since the last one outgrows it, in a bucket half of it: their cost stays in
-    proportion. Those that come by time or with each item take at most a twentieth of the time.
+    A checkpoint is due when the journal since the last one is larger than it, in a bucket half of it. So the cost is
+    proportional. Checkpoints by time or by item take at most a twentieth of the time.
     """
 
     is_remote: bool
@@ -39,7 +39,7 @@ class Due(Struct):
         self._at = self.clock() - self.age
 
     def why(self, wanted: Checkpoints, written: int, *, item_ended: bool = False) -> Occasion | None:
-        """What one is due for, after `written` bytes of this opening; None if it is not."""
+        """Why one is due after `written` bytes of this opening; None if it is not."""
         since = self.behind + written - self._written
         if since >= self._limit * (_RARELY if wanted.every == "milestone" else 1):
             return "growth"
@@ -57,7 +57,7 @@ class Due(Struct):
         return max(FETCHED_BYTES, self.size // 2) if self.is_remote else max(REREAD_BYTES, self.size)
 
     def saved(self, size: int, written: int, began: float) -> None:
-        """One was written, from the time `began` of the clock on."""
+        """One was written, beginning at the clock's time `began`."""
         self.size, self.behind, self._written = size, 0, written
         self._at = self.clock()
         self._rests_until = self._at + _SHARE * (self._at - began)

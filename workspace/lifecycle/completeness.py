@@ -1,4 +1,4 @@
-"""Whether a stopped run lies there whole: every file shows its newest moment, and its last owner finished closing it.
+"""Whether a stopped run is complete: every file shows its newest moment, and its last owner has finished closing it.
 
 A process may be killed after its `closed` record is durable and before the readable files are. Such a run needs no
 resume, but it needs an opening, or its files stay as they are.
@@ -20,7 +20,7 @@ from . import salvage
 def is_whole(store: Store, seen: Look) -> bool:
     """Whether an opening would find nothing to repair. Reads every readable file and changes nothing.
 
-    What people have saved since is no damage: whoever resumes the run takes it.
+    Later edits of people are no damage: the next resume takes them.
     """
     moment = seen.moment
     if not moment.clean or seen.complaints or seen.is_rebuilt:
@@ -46,7 +46,7 @@ def _is_behind(noticed: Noticed) -> bool:
 
 
 def _says_less(store: Store, seen: Look) -> bool:
-    """Whether pause.yaml says less than the journal: that a pause is coming which is in force, or over."""
+    """Whether pause.yaml lacks what the journal says: it announces a pause that is in force, or over."""
     moment, pause = seen.moment, seen.moment.pause
     if store.version(pause_file.PATH) in (None, pause.file if pause else None):
         return False

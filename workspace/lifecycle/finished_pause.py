@@ -1,4 +1,4 @@
-"""What there is to say of a pause that is over: how long it was, and how old what the run goes on from is."""
+"""How long a finished pause lasted, and how old its checkpoint is."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ class Told(NamedTuple):
 
 
 def told(pause: Pause, checkpoint_at: str, now: str) -> Told:
-    """What there is to say of a pause that ends `now`. Times are UTC, ISO 8601; an empty one is not known."""
+    """How long a pause lasted that ends `now`, and how old its checkpoint is. Times are UTC, ISO 8601; an empty one is
+    not known."""
     seconds = _between(pause.paused_at or pause.requested_at, now)
     age = _between(checkpoint_at, now)
     says = [f"the pause was {_span(seconds)} long ({pause.reason}, by {pause.by})"]

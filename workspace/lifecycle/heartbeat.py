@@ -1,8 +1,8 @@
-"""The beats of a process that has a workspace without a lock: it writes its lease again and again while it lives.
+"""Heartbeats of a process that has a workspace without a lock: it writes its lease again and again.
 
-They only decide when another process *tries* to take the workspace: after it has watched them not change for the whole
-time-to-live by its own clock. Who has it the journal's fences decide. An owner that could not write in time does not
-begin an effect before it could again, and has seen that nobody else has.
+They only decide when another process *tries* to take the workspace: after it has seen no heartbeat for the whole
+time-to-live by its own clock. The journal's fences decide who has it. An owner that could not write in time begins no
+effect until it could again, and has seen that no other process has it.
 """
 
 from __future__ import annotations
@@ -32,13 +32,12 @@ _PATIENCE = 2.0  # seconds for a beat that is under way at the end
 
 
 def ttl() -> float:
-    """Seconds. The variable is for tests, which can't wait for half a minute: whoever watches goes by what the holder
-    has written."""
+    """Seconds. The variable is for tests, which can't wait half a minute. A waiting process uses the holder's value."""
     return float(os.environ.get(TTL_VARIABLE) or _TTL)
 
 
 def clock() -> float:
-    """Seconds that go on while the machine sleeps, where the system can count them."""
+    """Seconds, including the time while the machine sleeps, where the system can count them."""
     if sys.platform == "darwin":
         return time.clock_gettime(time.CLOCK_MONOTONIC_RAW)  # there it goes on, by its manual
     if hasattr(time, "CLOCK_BOOTTIME"):
@@ -47,7 +46,7 @@ def clock() -> float:
 
 
 class Heartbeat:
-    """Of one opened workspace."""
+    """For one opened workspace."""
 
     def __init__(self, store: Store, lease: Lease, clock: Callable[[], float] = clock):
         self._store, self._lease, self._clock = store, lease, clock
@@ -61,8 +60,8 @@ class Heartbeat:
         self._thread.start()
 
     def end(self) -> None:
-        """The workspace is free, unless another process has it. One request that fails does not let others wait for a
-        process that has ended."""
+        """The workspace is free, unless another process has it. Tries again after a failed request, so that others need
+        not wait for an ended process."""
         self._over.set()
         self._thread.join(_PATIENCE)
         if self._thread.is_alive() or self.lost is not None:
@@ -80,13 +79,13 @@ class Heartbeat:
             self.lost = None
 
     def check(self) -> None:
-        """LeaseHeld if somebody else has the workspace."""
+        """LeaseHeld if another process has the workspace."""
         if self.lost is not None:
             raise self.lost
 
     @property
     def is_in_time(self) -> bool:
-        """Nobody who watches can have lost patience."""
+        """Whether no waiting process can have run out of patience."""
         return self._clock() - self._beaten < _MARGIN * self._lease.ttl
 
     def _beat_on(self) -> None:
@@ -111,8 +110,8 @@ class Heartbeat:
             self.lost = StorageFailed("can't be written", path=PATH, why=f"{type(error).__name__}: {error}")
 
     def _look_who_has_it(self) -> None:
-        """Somebody else has written or removed the file, unless an own beat has arrived that was given up. Of two who
-        have taken the workspace the later one has it; one that has ended has left no file, but its fence."""
+        """Another process has written or removed the file, or a late heartbeat of this one has arrived. Of two owners
+        the later one has the workspace; one that has ended leaves no file, but its fence."""
         self._store.refresh()
         found = lease.read(self._store)
         is_mine = found is not None and replace(found, beat=self._lease.beat) == self._lease
@@ -127,8 +126,8 @@ class Heartbeat:
 
 
 def until_free(store: Store, clock: Callable[[], float] = clock) -> Iterator[tuple[float, Lease]]:
-    """Seconds to wait before the next look, as long as it can't be told whether the holder lives; then it may be tried
-    to take the workspace. LeaseHeld once it is seen to live. A lock needs no waiting."""
+    """Seconds to wait before the next look, as long as it is unknown whether the holder is alive. Then the caller may
+    try to take the workspace. LeaseHeld once a heartbeat is seen. A lock needs no wait."""
     if store.abilities.lock:
         return
     found = lease.read(store)

@@ -1,7 +1,7 @@
-"""Opens a workspace for writing: takes the lease, mends, notices edits, salvages, and brings the files up to date.
+"""Open a workspace for writing: take the lease, repair, find edits, salvage, and bring the files up to date.
 
-Steps 1 to 7 of an opening, in order; what is found, done and wanted goes into the report. After it the owner holds a
-`Workspace`. Nothing of the agent is run here.
+docs/architecture.md lists the steps of an opening; these are steps 1 to 8. Findings, actions and requests to people go
+into the report. Afterwards the owner holds a `Workspace`. Nothing of the agent runs here.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ def opened(
     choices: Mapping[str, Side] | None = None, check_data: CheckData | None = None, take_over: bool = False,
     adopt: bool = False, add_more: AddMore | None = None, reaches_out: bool = False,
 ) -> Iterator[Workspace]:  # fmt: skip
-    """Open for the body. The body calls `close`; leaving without it is what a crash is, and is repaired as one.
+    """Open for the body. The body calls `close`; without it the end is like a crash, and is repaired like one.
 
-    `seen` is a look at it that was taken just now, if there is one. `take_over`: see `owned`;
-    `adopt`: see moving/adoption.py; `add_more` adds what else is to be on record together with the opening.
-    `reaches_out`: a run is to go on, so its tasks may be handed on to where workspace.yaml says. Without it nothing is
-    written outside the workspace and no other storage is asked for anything, whatever a stranger's files say.
+    `seen` is a recent look at it, if there is one. `take_over`: see `owned`; `adopt`: see adopt.py. `add_more` adds
+    records to those of the opening. `reaches_out`: a run will continue, so its tasks may be handed on to the place in
+    workspace.yaml. Without it nothing is written outside the workspace and no other storage is contacted, whatever a
+    stranger's files say.
 
-    Edits by people are merged, recorded and reported. Refused or InvalidFile for one that can't be honoured,
-    Conflicting for one that a person has to decide about, by `choices`; see edits/notice.py for these and `check_data`.
-    To `merge`, what nobody has settled yet is left as it is, and asked about again by the next opening.
+    People's edits are merged, recorded and reported. Refused or InvalidFile for one that can't be accepted, Conflicting
+    for one that a person has to decide about, by `choices`; see edits/detect.py for these and `check_data`. To `merge`,
+    unresolved conflicts stay as they are, and the next opening asks again.
     """
     seen = seen or look(store)  # refuse before anything is touched
     adopted = judge(store, seen.moment, seen.moment.url, seen.moment.host, adopt=adopt, reaches_out=reaches_out)
@@ -93,7 +93,7 @@ def opened(
 def _notice(
     store: Store, mine: Owned, choices: Mapping[str, Side] | None, check_data: CheckData | None
 ) -> Noticed:  # fmt: skip
-    """What people have changed. Nothing of it is taken yet."""
+    """Find people's edits, without taking them yet."""
     seen = mine.seen
     _clear_temporary(store)
     if not seen.is_rebuilt:
@@ -107,7 +107,7 @@ def _notice(
 
 
 def _turn_away(store: Store, seen: Look, noticed: Noticed, report: Report, *, settling: bool) -> None:
-    """Keep what can't be taken, and raise if the run must not be opened over it."""
+    """Keep refused edits, and raise if the run must not be opened over them."""
     try:
         if seen.is_rebuilt and (asked := rebuild.begun(seen.moment)):
             raise asked
@@ -121,7 +121,7 @@ def _turn_away(store: Store, seen: Look, noticed: Noticed, report: Report, *, se
 
 
 def _taken(store: Store, mine: Owned, report: Report, noticed: Noticed) -> Workspace:
-    """The workspace as this owner has it, before anything is recorded."""
+    """The workspace of this owner, before anything is recorded."""
     seen = mine.seen
     if seen.is_rebuilt:  # a crash in the next moments must find what the new journal begins after
         seen.checkpoint = checkpoint.write(store, seen.moment, seen.messages_at).path
@@ -137,8 +137,8 @@ def _taken(store: Store, mine: Owned, report: Report, noticed: Noticed) -> Works
 
 
 def _due(store: Store, seen: Look) -> Due:
-    """What the tail of the journal was when the workspace was looked at: however many processes have died since the
-    last checkpoint, the next is due when that is."""
+    """The tail of the journal at the look counts for the next checkpoint, however many processes have died since the
+    last one."""
     sizes = {entry.path: entry.size for entry in store.list(journal.CHECKPOINTS)}
     after = checkpoint.position_of(seen.checkpoint) if seen.checkpoint else 0
     behind = sum(size for first, size in journal.sizes(store).items() if first > after)
@@ -175,8 +175,8 @@ def _record_opening(
 
 
 def _record_emergency(workspace: Workspace) -> None:
-    """The run was killed, and only pause.yaml says so yet. From here on the journal does, too: what this opening leaves
-    is no known-good checkpoint."""
+    """The run was killed, and only pause.yaml says so yet. From here on the journal does, too: a checkpoint of this
+    opening does not count as known-good."""
     file, moment = pause_wish.seen(workspace.store), workspace.moment
     if file is not None and file.asks_for_emergency and moment.pause is None and not file.is_of(moment.lifted):
         workspace.journal.add(pause_wish.request_of(file, workspace.store.trace(pause_file.PATH).by))
@@ -194,7 +194,7 @@ def _settle_tasks(workspace: Workspace) -> None:
 
 
 def _salvage(workspace: Workspace, why: Why, leftovers: list[Leftover], add_more: AddMore | None) -> None:
-    """Step 5. Every promotion is durable before its partial is removed. What `add_more` adds comes behind them: it may
+    """Step 7. Every promotion is durable before its partial is removed. What `add_more` adds comes after them: it may
     say that they don't count."""
     is_forced = why == "forced" or workspace.moment.unclean
     by = "a forced stop" if is_forced else "an error" if workspace.report.was_clean else "a crash"
@@ -215,15 +215,15 @@ def _salvage(workspace: Workspace, why: Why, leftovers: list[Leftover], add_more
 
 
 def _take_answers(workspace: Workspace) -> None:
-    """What people have answered in approvals/ since the last look."""
+    """Record the answers in approvals/ since the last look."""
     for found in workspace.desk.look(workspace.journal, may_wait=True):
         workspace.report.add("edited" if found.kind == "answered" else "wanted", found.text)
     workspace.desk.lay_out()
 
 
 def _project(workspace: Workspace, noticed: Noticed) -> None:
-    """Step 7: afterwards all files show the moment of this opening. Where a write is a request, that is left to the
-    projector, so that nothing has to wait for it."""
+    """Step 8: afterwards all files show the moment of this opening. Where a write is a request, the projector does it
+    later, so that no caller has to wait."""
     store, moment = workspace.store, workspace.moment
     rejected.clear_questions(store, moment, noticed.questions)
     for text in noticed.told:
@@ -274,7 +274,7 @@ def _restore_messages(workspace: Workspace, seen: Look) -> None:
 
 
 def _clear_temporary(store: Store) -> None:
-    """What a crash left half-written."""
+    """Remove the temporary files of a crash."""
     for entry in store.list(TEMPORARY):
         with suppress(SatchelError):
             store.remove(entry.path)

@@ -1,4 +1,4 @@
-"""Pauses: what pause.yaml asks of a run, how a stop is written into it, and whether a stopped run may go on."""
+"""Pauses: what pause.yaml requests, how a stop is written into it, and whether a stopped run may resume."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Wish(Struct, frozen=True):
-    """What pause.yaml and the journal say of a pause, before a start. Neither: there is none."""
+    """What pause.yaml and the journal say about a pause, before a start. Both empty: there is none."""
 
     recorded: Pause | None = None
     file: PauseFile | None = None
@@ -35,17 +35,17 @@ class Wish(Struct, frozen=True):
 
     @property
     def in_force(self) -> bool:
-        """The journal says that the run has come to a stop for it."""
+        """The journal says that the run has stopped for it."""
         return self.recorded is not None and bool(self.recorded.paused_at)
 
     @property
     def is_missing(self) -> bool:
-        """Somebody has removed the file of a pause in force. That is no instruction."""
+        """The file of a pause in force was removed. That is no instruction."""
         return self.in_force and self.file is None
 
     @property
     def is_overruling(self) -> bool:
-        """A person has written that it is to go on."""
+        """A person has written that the run shall resume."""
         return self.file is not None and self.file.status == "resume"
 
     @property
@@ -54,12 +54,12 @@ class Wish(Struct, frozen=True):
 
     @property
     def until(self) -> str:
-        """When it is over by itself: UTC, ISO 8601. Empty: it is not."""
+        """When it ends by itself: UTC, ISO 8601. Empty: it does not."""
         return (self.file.until if self.file else "") or (self.recorded.until if self.recorded else "")
 
     @property
     def is_lifted(self) -> bool:
-        """It is over without anybody's command."""
+        """It has ended without a person's command."""
         if self.is_overruling:
             return True
         if self.file == PauseFile():  # emptied, and an empty file is a wish to stop
@@ -69,7 +69,7 @@ class Wish(Struct, frozen=True):
         return self.mode == "drain" and (reason == SIGNAL or is_over)
 
     def is_short(self, limit: float) -> bool:
-        """Whether it is expected to be over within so many seconds of its beginning: then the process stays."""
+        """Whether it is expected to last fewer seconds than this: then the process stays."""
         if not self.until:
             return False
         paused_at = self.recorded.paused_at if self.recorded else ""
@@ -78,8 +78,8 @@ class Wish(Struct, frozen=True):
 
 
 def wish(store: Store, moment: Moment, patience: float = PATIENCE) -> Wish | None:
-    """None if no pause is wanted. InvalidFile if pause.yaml can't be understood: then it stays paused. Unsettled if it
-    is still being saved after `patience` seconds."""
+    """None if no pause is requested. InvalidFile if pause.yaml can't be understood: then the run stays paused.
+    Unsettled if it is still being saved after `patience` seconds."""
     pause = moment.pause
     if pause is not None and _is_as_it_was_left(store, pause):
         return Wish(pause, _as_written(pause), version=pause.file)
@@ -103,9 +103,9 @@ def wish(store: Store, moment: Moment, patience: float = PATIENCE) -> Wish | Non
 
 
 def ask(store: Store, request: PauseRequested, moment: Moment) -> None:
-    """Put the wish into pause.yaml, durably. A file that is there keeps what a person has put into it, unless it is of
-    the last pause and a crash has left it. Of a pause in force the end does not stay. InvalidFile if the file that is
-    there can't be understood: it is left as it is."""
+    """Write the request into pause.yaml, durably. An existing file keeps what a person has written, unless it belongs
+    to the last pause and a crash has left it. The end of a pause in force is removed. InvalidFile if the existing file
+    can't be understood: it is not changed."""
     with suppress(FileNotFoundError):
         _check_understood(store)
     facts: dict[str, Any] = {"status": "requested", "reason": request.reason, "by": request.by, "mode": request.mode}
@@ -128,13 +128,13 @@ def _check_understood(store: Store) -> None:
 
 
 def announce(store: Store, pause: Pause) -> None:
-    """The run is on its way to the stop that was asked for."""
+    """Write into pause.yaml that the run is stopping."""
     _fill(store, {"status": "draining", **_wish_facts(pause)}, pause)
 
 
 def settle(workspace: Workspace, *, forced: bool = False, error: Failure | None = None) -> None:
-    """The run has come to rest: record it, write files, checkpoint and pause.yaml, and read back what going on depends
-    on. Damaged if it does not say what was written; then nothing is released, as after a crash."""
+    """The run has stopped: record it, write files, checkpoint and pause.yaml, and read back what a resume needs.
+    Damaged if the bytes differ from what was written; then nothing is released, as after a crash."""
     store, moment = workspace.store, workspace.moment
     if workspace.reaches_out:
         forward.redirect(store, moment, workspace.journal, workspace.definition, workspace.report)
@@ -160,8 +160,8 @@ def settle(workspace: Workspace, *, forced: bool = False, error: Failure | None 
 
 
 def _is_as_it_was_left(store: Store, pause: Pause) -> bool:
-    """Whether nobody has said anything in the file of a pause in force. Then nobody is in the middle of saving it, and
-    in a bucket it need not be fetched. On a disk a version may be the same after two saves in one tick of its clock."""
+    """Whether nobody has changed the file of a pause in force. Then nobody is saving it, and in a bucket it need not be
+    fetched. On a disk two saves in one tick of the clock may have the same version."""
     if not pause.file or store.version(pause_file.PATH) != pause.file:
         return False
     if store.abilities.remote:
@@ -173,7 +173,7 @@ def _is_as_it_was_left(store: Store, pause: Pause) -> bool:
 
 
 def _as_written(pause: Pause) -> PauseFile:
-    """What the file says of a pause in force if people have put nothing into it."""
+    """The content of the file of a pause in force without edits."""
     return PauseFile(
         status="paused", reason=pause.reason, by=pause.by, mode=pause.mode, resume=pause.resume, until=pause.until,
         requested_at=pause.requested_at,
@@ -181,7 +181,7 @@ def _as_written(pause: Pause) -> PauseFile:
 
 
 def restore(store: Store, moment: Moment, point: dict[str, Any] | None = None) -> None:
-    """Write what is known of the pause in force into pause.yaml."""
+    """Write the known facts of the pause in force into pause.yaml."""
     pause = moment.pause
     assert pause is not None
     facts: dict[str, Any] = {"status": "paused", **_wish_facts(pause), "paused_at": pause.paused_at}
@@ -213,8 +213,8 @@ def _wish_facts(pause: Pause) -> dict[str, Any]:
 
 
 def _fill(store: Store, facts: dict[str, Any], pause: Pause | None = None) -> None:
-    """Set these in pause.yaml, whatever a person does to it at the same time. What can't be read is kept aside. Of the
-    wish itself, what somebody has typed since the `pause` was recorded stays."""
+    """Set these facts in pause.yaml, whatever a person does to it at the same time. A file that can't be read is kept.
+    What a person has typed since the `pause` was recorded stays."""
     while True:
         there: Content | None = None
         try:
@@ -237,7 +237,7 @@ def _fill(store: Store, facts: dict[str, Any], pause: Pause | None = None) -> No
 
 
 def _typed(file: PauseFile, pause: Pause) -> dict[str, Any]:
-    """What a person's file says that is not to be written over."""
+    """The parts of a person's file that must not be overwritten."""
     is_announced = file.requested_at == pause.requested_at
     if not is_announced and (file.requested_at or file.status == "resume"):
         return {}  # of an earlier pause
@@ -261,8 +261,8 @@ def _keep_aside(store: Store, there: Content | None, error: SatchelError) -> Non
 
 
 def stop(workspace: Workspace, wanted: Wish, request: PauseRequested | None = None) -> None:
-    """The run is at rest already, and is to stay so: let the journal and the file say it. `request` is a wish that
-    takes the place of one that is over."""
+    """The run has already stopped and stays so: write that into the journal and the file. `request` replaces one that
+    is over."""
     request = request or requested(wanted)
     if request is not None:
         workspace.journal.add(request)
@@ -279,8 +279,8 @@ def stop(workspace: Workspace, wanted: Wish, request: PauseRequested | None = No
 
 
 def add_end(workspace: Workspace, wanted: Wish, by: str, says: tuple[str, ...] = ()) -> None:
-    """The pause is over: to the journal's next group and the report. One that is to cancel the run is not over before
-    that is done."""
+    """The pause is over: add that to the journal's next group and the report. A cancellation is over only when it is
+    done."""
     if wanted.mode == "cancel":
         if wanted.file is not None and (wanted.recorded is None or wanted.recorded.mode != "cancel"):
             workspace.journal.add(pause_wish.request_of(wanted.file, wanted.by))
@@ -291,8 +291,8 @@ def add_end(workspace: Workspace, wanted: Wish, by: str, says: tuple[str, ...] =
 
 
 def clear(workspace: Workspace, wanted: Wish) -> None:
-    """It is on record that the pause is over: its file goes, if it could be taken for another wish. Any other is for
-    `clear_lifted`, when nobody waits for it."""
+    """The end of the pause is on record: remove its file if it could look like another request. Otherwise
+    `clear_lifted` does it later."""
     store, file = workspace.store, wanted.file
     if wanted.mode == "cancel":
         return
@@ -304,21 +304,21 @@ def clear(workspace: Workspace, wanted: Wish) -> None:
 
 
 def clear_lifted(workspace: Workspace) -> None:
-    """The file of the last pause that is over goes, also if it was a crash that has left it there."""
+    """Remove the file of the last pause that is over, also if a crash has left it."""
     store, moment = workspace.store, workspace.moment
     if moment.pause is None and moment.lifted and store.version(pause_file.PATH) is not None:
         workspace.behind.do(pause_file.PATH, partial(_remove_lifted, store, moment.lifted))
 
 
 def _remove_lifted(store: Store, lifted: str) -> None:
-    """Unless somebody has asked for another pause since."""
+    """Unless there is a request for another pause since."""
     version = _left_over(store, lifted)  # a fresh look, so there is no need of another one
     if version is not None and store.version(pause_file.PATH) == version and not store.has_writer(pause_file.PATH):
         store.remove(pause_file.PATH)
 
 
 def _left_over(store: Store, lifted: str) -> Version | None:
-    """Of the file as it is now, if it is of the pause that is over."""
+    """The current file, if it belongs to the pause that is over."""
     if lifted:
         with suppress(FileNotFoundError, InvalidFile, UsageError):
             data, version = read_back(store, pause_file.PATH)
@@ -328,7 +328,7 @@ def _left_over(store: Store, lifted: str) -> Version | None:
 
 
 def lift(workspace: Workspace, wanted: Wish, by: str) -> None:
-    """Go on: the record first, then the file goes."""
+    """Resume: first the record, then remove the file."""
     _add_resumed(workspace, wanted, by)
     workspace.journal.flush()
     workspace.behind.wait()  # it may still be written
@@ -363,7 +363,7 @@ def check_may_go_on(wanted: Wish) -> None:
 
 
 def requested(wanted: Wish) -> PauseRequested | None:
-    """What has not been recorded yet of the wish. It may take the place of a pause that is in force."""
+    """The unrecorded part of the request. It may replace a pause that is in force."""
     if wanted.file is None:
         return None
     if wanted.recorded is not None and not (wanted.in_force and wanted.file.status == "requested"):
@@ -372,7 +372,7 @@ def requested(wanted: Wish) -> PauseRequested | None:
 
 
 def suffices(wanted: Wish, request: PauseRequested) -> bool:
-    """Whether the pause in force is all that is requested, or stronger. One that ends by itself, earlier, is not."""
+    """Whether the pause in force is what is requested, or stronger. One that ends by itself, earlier, is not."""
     if not wanted.in_force or wanted.is_overruling or wanted.recorded is None:
         return False
     if wanted.mode != "drain" or request.mode != "drain":
@@ -383,11 +383,12 @@ def suffices(wanted: Wish, request: PauseRequested) -> bool:
 
 
 def may_have_to_undo(moment: Moment) -> bool:
-    """Whether a run that is to be cancelled has an agent that only running it can tell what that undoes."""
+    """Whether a run with a requested cancellation has an agent that may have something to undo, which only a run can
+    tell."""
     return bool(moment.attempt and moment.config.get("on_cancel", True))
 
 
 def said(pause: Pause | PauseRequested) -> str:
-    """A pause in a line: why, by whom, until when."""
+    """A pause in one line: why, by whom, until when."""
     until = f", until {pause.until}" if pause.until else ""
     return f"{pause.reason}, by {pause.by}{until}"

@@ -1,7 +1,7 @@
-"""Goes back to the last known-good checkpoint by adding to the record, never by deleting.
+"""Return to the last known-good checkpoint by adding records, never by deleting.
 
-Items and scopes that were finished or begun since are done again, the data are those of then. Effects and answers of
-people are never forgotten: an equal call is still answered from the record. The conversation and the outputs stay.
+Items and scopes that were finished or begun since are done again, and the data is that of the checkpoint. Effects and
+people's answers are never forgotten: an equal call still returns its recorded result. Conversation and outputs stay.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TOLD = 8
 
 
 class Point(NamedTuple):
-    """A checkpoint to go back to."""
+    """A checkpoint to return to."""
 
     moment: Moment
     path: str
@@ -44,7 +44,7 @@ def last_good(store: Store, moment: Moment) -> Point | None:
 
 
 def records(store: Store, moment: Moment, point: Point, by: str) -> list[AnyRecord]:
-    """What takes the run back there, agent by agent; one that had not begun then begins with the data it began with."""
+    """The records for the return, agent by agent. An agent that had not begun then begins with its first data."""
     seq = point.moment.seq
     found: list[AnyRecord] = [Rewound(to=seq, file=point.path, by=by)]
     begun: dict[str, AgentMoment] = {}
@@ -68,7 +68,7 @@ def records(store: Store, moment: Moment, point: Point, by: str) -> list[AnyReco
 
 
 def _begun(store: Store, point: Point) -> dict[str, AgentMoment]:
-    """The agents that have got their data since, each with the data that it began with."""
+    """The agents that have got their data since, each with its first data."""
     then, _ = checkpoint.load(store, point.path)
     found = {path: agent for path, agent in point.moment.agents.items() if agent.has_data}
     for line in journal.read(store, after=then.seq, before=then.before).lines:
@@ -80,7 +80,7 @@ def _begun(store: Store, point: Point) -> dict[str, AgentMoment]:
 
 
 def _ended(scope: Scope) -> set[Key]:
-    """The calls that have an outcome."""
+    """The calls with an outcome."""
     return {*scope.done, *scope.failed}
 
 

@@ -1,7 +1,7 @@
-"""Promotes what a crash left in partials/ to recovered/, where the next attempt can see it.
+"""Promote what a crash left in partials/ to recovered/, where the next attempt can see it.
 
 The recovered file is durable before the record that points to it, and the record before the partial is removed. A
-partial that comes back after a power failure is known by its attempt.
+partial that comes back after a power failure is recognised by its attempt.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _READ_LIMIT = 64 << 20
 
 
 class Leftover(NamedTuple):
-    """A file in partials/, and what is to be done with it."""
+    """A file in partials/, and what to do with it."""
 
     path: str
     head: PartialHead | None  # None: not even its head can be read
@@ -29,7 +29,7 @@ class Leftover(NamedTuple):
 
 
 def leftovers(store: Store, moment: Moment) -> Iterator[Leftover]:
-    """What lies in partials/. Changes nothing."""
+    """The files in partials/. Changes nothing."""
     for agent in moment.agents.values():
         for folder in store.folders(f"{agent.folder}{partial_files.PARTIALS}"):
             for entry in store.list(folder):
@@ -46,8 +46,8 @@ def leftovers(store: Store, moment: Moment) -> Iterator[Leftover]:
 def promote(store: Store, leftover: Leftover, moment: Moment, by: str) -> PartialPromoted | None:
     """Write the recovered file, durably, and return the record to commit before `store.remove(leftover.path)`.
 
-    None if nothing points to it: the file is stale, or so damaged that it can't be told whose it is (then it is kept
-    in recovered/ for people).
+    None if nothing points to it: the file is stale, or so damaged that its call is unknown (then it is kept in
+    recovered/ for people).
     """
     head = leftover.head
     if leftover.stale:

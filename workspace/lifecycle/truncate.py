@@ -1,7 +1,7 @@
-"""Cuts the end off a journal that can't be opened any more, and keeps what it cuts off.
+"""Cut the end off a journal that can't be opened, and keep the removed part.
 
-For a person who has no backup. What came after the last good record is forgotten: the items and the tasks of the inbox
-are done again, and so are the effects, which are named before.
+For a person without a backup. Everything after the last good record is forgotten: items and tasks of the inbox are done
+again, and so are effects, which are named first.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ..store import Store
 from ..views import STATE, STEPS, TODO
 
 KEPT = "cut-off"
-"""What was cut off, in a folder for each time."""
+"""The folder for removed parts, with one folder for each time."""
 
 _READ_LIMIT = 1 << 30
 
 
 class Cut(Struct, frozen=True):
-    """What is to be done. `segments` are those that change, with what stays of each."""
+    """The plan of a cut. `segments` are those that change, with the part that stays."""
 
     seq: int
     records: int  # that can be read, and are cut off
@@ -42,7 +42,7 @@ class Cut(Struct, frozen=True):
 
 
 def plan(store: Store, seq: int) -> Cut:
-    """What cutting off all behind record `seq` takes. Changes nothing. Damaged if not all up to there is good."""
+    """What cutting everything after record `seq` takes. Changes nothing. Damaged if the part before is not sound."""
     if type(seq) is not int:  # True would be record 1
         raise UsageError(
             f"the journal can't be cut off at {seq!r}", path=store.url,
@@ -81,7 +81,7 @@ def plan(store: Store, seq: int) -> Cut:
 
 
 def carry_out(store: Store, cut: Cut) -> str:
-    """Cut it off. Returns the folder that keeps all files as they were. To be done again after a crash."""
+    """Cut it. Returns the folder that keeps all files as they were. Repeat it after a crash."""
     with lease.held(store):
         folder = f"{KEPT}/{datetime.now(UTC):%Y%m%dT%H%M%SZ}-behind-{cut.seq}"
         for path in (*cut.segments, *cut.others):
@@ -99,7 +99,7 @@ def carry_out(store: Store, cut: Cut) -> str:
 
 
 def _moment_at(store: Store, run_id: str, seq: int, kept: dict[int, Line]) -> Moment:
-    """The run as it was at record `seq`. Damaged if the run can't be read up to record `seq`, naming how far it can."""
+    """The run at record `seq`. Damaged if the run can't be read up to there, naming how far it can."""
     found = checkpoint.newest(store, up_to=seq).moment
     moment = found or Moment(run_id=run_id)
     why = "there is no such record"
@@ -118,7 +118,7 @@ def _moment_at(store: Store, run_id: str, seq: int, kept: dict[int, Line]) -> Mo
 
 
 def _ahead(store: Store, seq: int) -> Iterator[str]:
-    """Readable files that show what is cut off. They are made again, and what people have put into them is kept."""
+    """Readable files that show removed records. They are made again, and people's edits in them are kept."""
     for folder in _agents(store, ""):
         steps = (entry.path for below in store.folders(folder + STEPS) for entry in store.list(below))
         for path in (folder + TODO, folder + STATE, *steps):

@@ -1,4 +1,4 @@
-"""An opened workspace, as its owner has it: what is on record, what will be, and the files that follow."""
+"""An opened workspace, as its owner has it: recorded state, collected records, and the files that follow."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ class Workspace:
         self.behind.group = lambda: journal.under_way
 
     def checkpoint_if_due(self, *, item: Callable[[], str] | None = None) -> None:
-        """As workspace.yaml says and the journal has grown; `item` names the one that was committed just now."""
+        """According to workspace.yaml and the growth of the journal; `item` names the one that was just committed."""
         wanted = self.definition.checkpoints
         if (why := self.due.why(wanted, self.journal.bytes_added, item_ended=item is not None)) is not None:
             self.checkpoint(why, item() if item else "")
 
     def checkpoint(self, why: Occasion, name: str = "") -> str:
-        """Write a checkpoint of all that is on record, and record that. Returns its path. `name` is for people."""
+        """Write a checkpoint of everything on record, and record that. Returns its path. `name` is for people."""
         self.journal.flush()
         written = self._checkpoint(name or why)
         self.journal.add(Saved(file=written.path, why=why, bytes=written.size, sha256=written.sha256))
@@ -76,7 +76,7 @@ class Workspace:
         return written
 
     def join(self, path: str, noticed: Noticed | None = None) -> None:
-        """From now on the files of the agent `path` are kept near the moment."""
+        """From now on keep the files of the agent `path` near the moment."""
         if path not in self.messages:
             self.messages[path] = MessageFile(self.store, folder_of_agent(path), MessagesAt())
         shown = noticed.shown.get(path, {}) if noticed else {}
@@ -84,7 +84,7 @@ class Workspace:
         self.files[path] = Files(self.guard, self.moment, self.moment.agents[path], self.messages[path], shown)
 
     def record_edits(self, noticed: Noticed) -> None:
-        """From here on what people have changed counts. Durable when this returns, and not undone by going back."""
+        """From here on people's edits count. Durable when this returns, and kept by a return to a checkpoint."""
         self.add_edits(noticed)
         self.journal.flush()
         self.desk.lay_out()
@@ -97,12 +97,12 @@ class Workspace:
         apply.record(self.store, self.moment, self.journal, self.report, noticed, free_id)
 
     def mark_all(self) -> None:
-        """Every file is to show this moment."""
+        """Let every file show this moment."""
         for files in self.files.values():
             files.mark_all(self.projector)
 
     def save_report(self) -> None:
-        """At once, or where that is a request with the readable files."""
+        """At once. Where that is a request, with the readable files."""
         if self.store.abilities.remote:
             self.projector.want(self._report_file)
         else:
@@ -112,9 +112,9 @@ class Workspace:
         self, status: EndStatus | None = None, reason: str = "", error: Failure | None = None, until: str = "",
         offered: inbox.Offered = MappingProxyType({}),
     ) -> None:  # fmt: skip
-        """Stop in an orderly way: record it, write a checkpoint, and let every file show this moment. At a pause that
-        is settled the checkpoint is there already, and only what was released since stands behind it. An agent that has
-        completed was `offered` these files of the inbox."""
+        """Stop normally: record it, write a checkpoint, and let every file show this moment. At a settled pause the
+        checkpoint exists, and only the released resources come after it. A completed agent was `offered` these files of
+        the inbox."""
         self.behind.wait()  # what fails here is told before the stop is on record as a clean one
         archive.put_away(self.store, self.moment)
         is_settled = self.moment.pause is not None and bool(self.moment.pause.paused_at)

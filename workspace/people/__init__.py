@@ -1,4 +1,4 @@
-"""What people put in: edits, answers, and what they drop into the inbox."""
+"""Read what people write: edits, answers, and files in the inbox."""
 
 from typing import TYPE_CHECKING
 

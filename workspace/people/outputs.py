@@ -1,4 +1,4 @@
-"""Writes an output: what another program has put in its place is kept, and what a later owner has made stays."""
+"""Write an output: a version of another program is kept, and a version of a later owner stays."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Made(NamedTuple):
 def write(store: Store, path: str, data: bytes, last: Output | None, check_owner: Callable[[], None]) -> Made:
     """Make `data` the output `path`, durably. `last` is what the run has made there last; None: nothing yet.
 
-    Only that is replaced, or nothing. Of anything else it is asked first whether this process still has the workspace
-    (`check_owner` raises if not). It is kept as rejected, unless its bytes are those of `last` or of `data`. Not
-    guaranteed, on a disk: that a save in the microseconds between a look and the replacement is seen; and in a bucket,
-    whose versions are hashes: that an old request for bytes that are there again does nothing when it arrives late.
+    Only `last` or nothing is replaced. For anything else `check_owner` first raises if this process no longer has the
+    workspace. Then that version is kept as rejected, unless its bytes are those of `last` or of `data`. Not guaranteed,
+    on a disk: that a save in the microseconds between a look and the replacement is seen; and in a bucket, whose
+    versions are hashes: that a late request does nothing if the same bytes are there again.
     """
     sha256, kept = hashlib.sha256(data).hexdigest(), ""
     known = last.version if last else ""

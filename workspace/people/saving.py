@@ -1,4 +1,4 @@
-"""Which files of people are being saved at this moment: what `status` names, and what a start waits for."""
+"""Which files of people are being saved at this moment: `status` names them, and a start waits for them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LOOK = 0.1
 
 
 def being_saved(store: Store, *, with_inbox: bool = False) -> list[str]:
-    """The files that a program has open for writing and that are not taken yet, as they may be half saved."""
+    """The files that a program has open for writing and that are not taken yet, because they may be half saved."""
     if store.abilities.remote:
         return []
     paths = [*_files(store), *(inbox.files(store) if with_inbox else ())]
@@ -25,15 +25,15 @@ def being_saved(store: Store, *, with_inbox: bool = False) -> list[str]:
 
 
 def until_saved(store: Store) -> Iterator[tuple[float, str]]:
-    """Seconds to wait before the next look, and what is waited for, as long as a program is saving a file. Gives up
-    after a minute: such a file is then taken while the run is going, or left."""
+    """Seconds to wait before the next look, and what for, as long as a program is saving a file. Gives up after a
+    minute: the active run then takes such a file, or leaves it."""
     give_up = time.monotonic() + _LONGEST
     while (paths := being_saved(store)) and time.monotonic() < give_up:
         yield _LOOK, paths[0]
 
 
 def said(path: str) -> str:
-    """What to tell a person of one of them."""
+    """The message about one of them."""
     seconds = stable_read.WAITS.open_pause if path == pause_file.PATH else stable_read.WAITS.open
     return f"{path} is being saved: it is taken when the program has closed it, or left it for {seconds:.0f} s"
 

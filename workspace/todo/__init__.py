@@ -1,7 +1,6 @@
-"""The plan of a run: `todo.md` without its stamp, as text, as tasks, and as edits that can be kept and replayed.
+"""The plan of a run: `todo.md` without its stamp, as text, as tasks, and as edits that can be recorded and replayed.
 
-Pure: text in, text out; a person's version is merged as one more text. Reading, stamping and writing the file happen
-elsewhere.
+Pure: text in, text out. A person's version is merged as one more text. Other rooms read, stamp and write the file.
 """
 
 from typing import TYPE_CHECKING

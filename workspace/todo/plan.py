@@ -42,7 +42,7 @@ class Progress(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """What a parse says beside the tasks; lost when lines come or go without one."""
+    """What a parse finds besides the tasks; lost when lines are added or removed without one."""
 
     blocks: list[Block]
     suspects: list[Suspect]
@@ -52,9 +52,9 @@ class _Layout(NamedTuple):
 class Plan:
     """`todo.md` without its stamp. Every byte that an edit doesn't name stays as it is.
 
-    Markdown is parsed on the first need of it, once per text; changed marks and ids, and items added in plain
-    lists, need no other parse. Edits return the splices they applied, [] if there was nothing to change. A call
-    that raises has changed nothing. Not safe for use by several threads at once.
+    Markdown is parsed when first needed, once per text; changed marks and ids, and items added in plain lists, need no
+    other parse. Edits return the splices they applied, [] if there was nothing to change. A call that raises has
+    changed nothing. Not safe for use by several threads at once.
     """
 
     __slots__ = ("_layout", "_lines", "_reading", "_text")
@@ -67,19 +67,20 @@ class Plan:
 
     @classmethod
     def restore(cls, text: str, outline: Sequence[Sequence[int]]) -> Self:
-        """A plan whose tasks are known from `outline()`, made of the same text. One that can't be is ignored."""
+        """A plan whose tasks are known from `outline()`, made of the same text. An outline that does not fit is
+        ignored."""
         plan = cls(text)
         plan.take_outline(outline)
         return plan
 
     def take_outline(self, outline: Sequence[Sequence[int]]) -> None:
-        """Know the tasks from `outline()` of a plan of the same text. One that can't be is ignored."""
+        """Take the tasks from `outline()` of a plan of the same text. An outline that does not fit is ignored."""
         rows = fitting(self._lines, outline)
         if rows is not None:
             self._reading, self._layout = Reading(self._lines, rows), None
 
     def copy(self) -> Self:
-        """A plan of the same text that changes on its own, and need not be parsed again."""
+        """A plan of the same text that changes separately, and need not be parsed again."""
         other = type(self)()
         other._lines, other._text = list(self._lines), self._text
         other._reading = Reading(other._lines, self._now().rows)
@@ -91,8 +92,8 @@ class Plan:
         return list(self._now().rows)
 
     def outline_after(self, splices: Sequence[Splice]) -> list[Row]:
-        """The outline if most of the text has come with these: kept, it spares every later opening a parse, and stays
-        in proportion. Otherwise none."""
+        """The outline, if most of the text is new with these splices: recorded, it saves every later opening a parse,
+        at a proportional size. Otherwise none."""
         return self.outline() if 2 * sum(len(each.text) for each in splices) >= len(self.text) else []
 
     def __repr__(self) -> str:
@@ -121,16 +122,16 @@ class Plan:
         return len(self._now().rows)
 
     def at(self, index: int) -> Task:
-        """One of the tasks by its place, without making the others."""
+        """One task by its place, without making the others."""
         return self._now().task(range(len(self))[index])
 
     def task(self, id: str) -> Task | None:
-        """The task with this sticky id. If two have it, a problem, the first."""
+        """The task with this id. If two have it, which is a problem, the first."""
         index = self._now().by_id(id)
         return None if index is None else self._now().task(index)
 
     def now(self, task: Task) -> Task:
-        """A task that was read earlier, as it is now. UsageError if it can't be told which one it is."""
+        """The current form of a task that was read earlier. UsageError if it is unclear which one it is."""
         return self._now().task(self._index(task))
 
     def next_leaf(self, skip: Collection[str] = ()) -> Task | None:
@@ -141,13 +142,13 @@ class Plan:
         return next((task for task in leaves if task.id is None or task.id.lower() not in skipped), None)
 
     def is_to_do(self, id: str) -> bool:
-        """Whether the item with this id is among the leaves that are left."""
+        """Whether the item with this id is among the remaining leaves."""
         index = self._now().by_id(id)
         tree = self._now().tree
         return index is not None and index not in tree.children and not tree.is_settled(index)
 
     def is_milestone(self, id: str) -> bool:
-        """Whether the item with this id, a leaf, says `milestone: true` in a line of its own."""
+        """Whether the item with this id, a leaf, has a line `milestone: true`."""
         index = self._now().by_id(id)
         return index is not None and is_milestone(self._lines, self._now().rows[index])
 
@@ -157,34 +158,34 @@ class Plan:
         return Progress(tree.settled, tree.leaves)
 
     def remaining(self) -> str:
-        """The text without its finished items and what is below them: for a prompt. All other prose stays."""
+        """The text without its finished items and what is below them: for a prompt. All other text stays."""
         return remaining(self._now())
 
     def problems(self) -> list[Problem]:
-        """What a person may have meant but the plan can't honour, in the order of the text."""
+        """Likely mistakes in the plan, in the order of the text."""
         return problems(self._now(), self._laid_out().suspects)
 
     def without_checkbox(self) -> dict[str, int]:
-        """List items among tasks that have no checkbox, so that they are text: their lines, with their numbers. One
-        whose box has a backslash before it is meant as text."""
+        """List items without a checkbox among tasks, which are text: their lines, with their numbers. A box with a
+        backslash before it is intended as text."""
         plain = {splice.body(self._lines[line]).strip(): line + 1 for line in self._laid_out().plain}
         return {text: line for text, line in plain.items() if not is_escaped(text)}
 
     # Editing
 
     def begin(self, task: Task, highest: int) -> list[Splice]:
-        """Mark a task begun and give it an id if it has none: a number above `highest` and all in the text."""
+        """Mark a task begun and give it an id if it has none: a number above `highest` and all numbers in the text."""
         index = self._index(task)
         return self._edit(index, "begun", self._number(highest) if self._now().task(index).id is None else None)
 
     def tick(self, task: Task) -> list[Splice]:
-        """Mark a task done. An item above it, all of whose leaves are settled now, becomes done; or cancelled, if
-        nothing below it is done."""
+        """Mark a task done. A parent whose leaves are then all settled becomes done; or cancelled, if nothing below it
+        is done."""
         index = self._index(task)
         return self._edit(index, "done") + self._settle_above(index)
 
     def cancel(self, task: Task) -> list[Splice]:
-        """Mark a task, and all below it that is not finished, cancelled; items above it as in `tick`."""
+        """Mark a task, and everything unfinished below it, cancelled; parents as in `tick`."""
         index = self._index(task)
         tree = self._now().tree
         changes: list[Splice] = []
@@ -194,17 +195,17 @@ class Plan:
         return changes + self._settle_above(index)
 
     def reopen(self, task: Task) -> list[Splice]:
-        """Mark a task open, and the finished items above it too: below those it would not be done again."""
+        """Mark a task open, and its finished parents too: below those it would not be done again."""
         index = self._index(task)
         return self._edit(index, "open") + self._reopen(self._now().tree.above(index))
 
     def conclude(self, task: Task) -> list[Splice]:
-        """Mark an unfinished parent, if no leaf of it is left, as `tick` would with the last of them."""
+        """Mark an unfinished parent without remaining leaves, as `tick` would with the last of them."""
         index = self._index(task)
         return [] if self._now().tree.children.get(index) is None else self._settle([index])
 
     def identify(self, highest: int) -> list[Splice]:
-        """Give ids to the unfinished tasks that have none and read the same as another task."""
+        """Give ids to the unfinished tasks without one that have the same text as another task."""
         reading = self._now()
         texts = [read_text(self._lines, row) for row in reading.rows]
         often = Counter(texts)
@@ -215,7 +216,7 @@ class Plan:
         return changes
 
     def note(self, task: Task, text: str) -> list[Splice]:
-        """Put prose below a task, in paragraphs of its own. What would be more than prose in it is escaped."""
+        """Put text below a task, in its own paragraphs. Markdown in it is escaped."""
         check_encodable(text)
         index = self._index(task)
         plain = index if index not in self._now().tree.children else None
@@ -223,8 +224,8 @@ class Plan:
         return self._insert(places, [], plain) if places else []
 
     def add(self, texts: Sequence[str], *, after: Task | None = None, under: Task | None = None) -> list[Splice]:
-        """New open items: after a task and all below it, as the last ones under a task, or after the last item that
-        stands at the top. Finished items around them are reopened, or the new ones would not be done.
+        """New open items: after a task and all below it, as the last ones under a task, or after the last item at the
+        top level. Finished parents are reopened, or the new items would not be done.
 
         UsageError for an empty text, and where the Markdown around leaves no place for an item.
         """
@@ -252,7 +253,7 @@ class Plan:
     def apply(self, splices: Iterable[Splice]) -> None:
         """Replay edits. Marks and ids are taken over without parsing; anything else is parsed when next needed.
 
-        UsageError, and nothing changed, if one names lines that are not there.
+        UsageError, with nothing changed, if one names lines that do not exist.
         """
         splices = tuple(splices)
         before = list(self._lines) if len(splices) > 1 else None  # one alone changes nothing if it does not fit
@@ -296,7 +297,8 @@ class Plan:
         self._layout = _Layout(found.blocks, found.suspects, found.plain)
 
     def _index(self, task: Task) -> int:
-        """Where a task is now: at its place if lines haven't come or gone since it was read, else where its id is."""
+        """The current place of a task: unchanged if no lines were added or removed since it was read, else that of its
+        id."""
         reading = self._now()
         if task.revision == reading.revision:
             return task.index
@@ -349,7 +351,7 @@ class Plan:
     def _places(
         self, words: Sequence[str], after: Task | None, under: Task | None
     ) -> tuple[int | None, Iterable[Insertion]]:
-        """Where new items may go, best first, and the task that the first place is next to."""
+        """Places for new items, best first, and the task next to the first place."""
         reading = self._now()
         if after is not None:
             index = self._index(after)
@@ -365,7 +367,7 @@ class Plan:
         return top, end if top is None else chain(insert.beside(reading, top, words), end)
 
     def _insert(self, places: Iterable[Insertion], words: Sequence[str], near: int | None) -> list[Splice]:
-        """Insert at the first place where the tasks come out as meant and nothing else is read differently."""
+        """Insert at the first place where the tasks come out as intended and nothing else is read differently."""
         reading = self._now()
         for new in places:
             change = splice.insertion(self._lines, new.at, new.bodies)

@@ -17,8 +17,8 @@ _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 class Splice(NamedTuple):
     """Replace `removed` lines from `line` (0-based) on by `text`, which is zero or more whole lines.
 
-    It names lines, not tasks, so that it can be replayed by a version that parses Markdown differently. Of
-    several splices each counts lines as the ones before it left them.
+    It names lines, not tasks, so that a version that parses Markdown differently can replay it. Each of several splices
+    counts lines as the earlier ones left them.
     """
 
     line: int
@@ -44,7 +44,7 @@ def ending(line: str) -> str:
 def ending_at(lines: list[str], at: int) -> str:
     """The ending for lines inserted at `at`: that of the line above.
 
-    Another one could fuse: a "\\n" put below a line that ends in "\\r" makes one ending of two.
+    Another one could join: a "\\n" after a line that ends in "\\r" makes one ending of two.
     """
     above = next((found for line in reversed(lines[max(0, at - 2) : at]) if (found := ending(line))), "")
     return above or (ending(lines[0]) if lines else "") or "\n"
@@ -60,7 +60,7 @@ def insertion(lines: list[str], at: int, bodies: list[str]) -> Splice:
 
 
 def apply(lines: list[str], change: Splice) -> None:
-    """Change `lines` in place. UsageError, and nothing changed, if it names lines that are not there."""
+    """Change `lines` in place. UsageError, with nothing changed, if it names lines that do not exist."""
     line, removed, text = change
     if line < 0 or removed < 0 or line + removed > len(lines):
         raise UsageError(
@@ -82,7 +82,7 @@ def _fused(lines: list[str], seam: int) -> bool:
 
 
 def between(old: list[str], new: list[str]) -> list[Splice]:
-    """What turns `old` into `new`, both as `split` makes them: one splice for all that differs, or none."""
+    """The change from `old` to `new`, both as `split` makes them: one splice for all differences, or none."""
     shortest = min(len(old), len(new))
     start = 0
     while start < shortest and old[start] == new[start]:

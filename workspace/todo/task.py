@@ -28,7 +28,7 @@ _MISTYPED = re.compile(
     r"(?:[-+*][ \t]+)?milestones?[ \t]*[:=]?[ \t]*[\"']?(?:tru\w*|yes|y|on|1|x|false|no|n|off|0)?[\"']?[.,;]?",
     re.IGNORECASE,
 )
-"""What a person may take for such a line. Any other word behind it is text."""
+"""What a person may mistake for such a line. Any other word after it is text."""
 
 
 class Task(Struct, frozen=True):
@@ -47,10 +47,10 @@ class Task(Struct, frozen=True):
     parent: int | None
     children: tuple[int, ...]
     revision: int
-    """Which reading of which text it comes from: without an id, an index means nothing in another one."""
+    """Which reading of which text it comes from: without an id, an index has no meaning in another one."""
 
     def __eq__(self, other: object) -> bool:
-        """The same place and words, whichever reading they come from."""
+        """The same place and text, whichever reading they come from."""
         return isinstance(other, Task) and astuple(self)[:-1] == astuple(other)[:-1]
 
     def __ne__(self, other: object) -> bool:  # a Struct's own would compare all fields
@@ -71,7 +71,7 @@ class Task(Struct, frozen=True):
 
 
 class Row(NamedTuple):
-    """Where a task stands: all that a Markdown parser is needed for.
+    """The place of a task: everything that needs a Markdown parser.
 
     `column` is that of the mark's character. `parent` is an index or -1. `last` is the last line of the first
     paragraph. `end` is the line after the item's last one that is not blank, sub-items included.
@@ -85,7 +85,7 @@ class Row(NamedTuple):
 
 
 class Head(NamedTuple):
-    """What stands before a checkbox: `lead` holds what is outside the item, `marker` is its bullet or number."""
+    """The part before a checkbox: `lead` is outside the item, `marker` is its bullet or number."""
 
     lead: str
     marker: str
@@ -110,7 +110,7 @@ def head_of(line: str, column: int) -> Head:
 
 
 def below(lead: str) -> str:
-    """What a following line needs in place of `lead` to stand inside the same quotes and items."""
+    """What a following line needs in place of `lead` to be inside the same quotes and items."""
     return "".join(c if c in "> \t" else " " for c in lead if c != BOM)
 
 
@@ -119,7 +119,7 @@ def read_id(line: str, column: int) -> str | None:
 
 
 def read_text(lines: Sequence[str], row: Row) -> str:
-    """The words of the item. Only what Markdown removes is removed, and one backslash of a last ` \\^word`."""
+    """The text of the item. Only what Markdown removes is removed, and one backslash of a last ` \\^word`."""
     first = lines[row.line]
     text = _unescape(_cut_id(body(first)[row.column + 2 :])[0].strip())
     if row.last == row.line:
@@ -130,14 +130,14 @@ def read_text(lines: Sequence[str], row: Row) -> str:
 
 
 def is_milestone(lines: Sequence[str], row: Row) -> bool:
-    """Whether a line of the item says `milestone: true`, and nothing else. It may stand in a list of its own."""
+    """Whether a line of the item is `milestone: true`, and nothing else. It may be in a list of its own."""
     depth = lines[row.line].count(">", 0, row.column)
     below = lines[row.line + 1 : row.end]
     return any(_MILESTONE.fullmatch(unquoted(body(line), depth).strip()) for line in below)
 
 
 def mistyped_milestones(lines: Sequence[str], rows: Sequence[Row]) -> Iterator[int]:
-    """The lines below an item that look as if they made it a milestone, and do not."""
+    """The lines below an item that look like a milestone, and are none."""
     if not any("ilestone" in line or "ILESTONE" in line for line in lines):  # most plans have none
         return
     for row, end in zip(rows, [*(row.line for row in rows[1:]), len(lines)], strict=False):
@@ -149,7 +149,7 @@ def mistyped_milestones(lines: Sequence[str], rows: Sequence[Row]) -> Iterator[i
 
 
 def is_escaped(item: str) -> bool:
-    """Whether a person has put a backslash before the checkbox of a list item, so that it is text."""
+    """Whether there is a backslash before the checkbox of a list item, so that it is text."""
     head = _HEAD.match(item)
     return head is not None and item.startswith("\\[", head.end())
 
@@ -165,7 +165,7 @@ def with_id(line: str, word: str) -> str:
 
 
 def is_field_edit(old: str, new: str, column: int) -> bool:
-    """Whether `new` differs from the task line `old` in its mark and an id appended to it, and in nothing else.
+    """Whether `new` differs from the task line `old` only in its mark and an appended id.
 
     Such an edit can't change how the text around it is read.
     """
@@ -178,7 +178,7 @@ def is_field_edit(old: str, new: str, column: int) -> bool:
 
 
 def one_line(words: str) -> str:
-    """`words` as they can stand in one line, or UsageError."""
+    """`words` in one line, or UsageError."""
     line = " ".join(part for part in lines_of(words) if part)
     if not line:
         raise UsageError("an item of the plan has no text", remedy="say in a few words what is to be done")
@@ -187,7 +187,7 @@ def one_line(words: str) -> str:
 
 
 def check_encodable(words: str) -> None:
-    """UsageError for half a surrogate pair: no file could hold it."""
+    """UsageError for half a surrogate pair, because no file could contain it."""
     try:
         words.encode()
     except UnicodeEncodeError as error:

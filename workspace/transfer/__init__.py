@@ -1,4 +1,4 @@
-"""Brings a run from one place to another, of whichever kinds: all of it or nothing, and never two that both live."""
+"""Bring a run from one place to another, of any kind: all of it or nothing, and never two active copies."""
 
 from typing import TYPE_CHECKING
 

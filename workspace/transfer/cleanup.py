@@ -1,4 +1,4 @@
-"""Removes from a place what has gone elsewhere, and nothing else: what somebody has changed or added stays."""
+"""Remove from a place what has been moved, and nothing else: changed or added files stay."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _KEPT = frozenset((moved_file.PATH, LOCK))
 
 
 def clear(store: Store, sent: Mapping[str, Sent], tell: Tell) -> list[str]:
-    """Remove what `leaving.json` lists. Returns what is left besides the tombstone. `sent` is what was read here just
-    now; without it, each file is read once more to see whether it is still what went. LeaseHeld if somebody else has
-    finished this, and may have brought the run back."""
+    """Remove what `leaving.json` lists. Returns what is left except the tombstone. `sent` is what was just read here;
+    without it, each file is read again to see whether it is unchanged. LeaseHeld if another process has finished this,
+    and may have brought the run back."""
     store.refresh()
     leaving, version = transfer_file.read_leaving(store), store.version(transfer_file.LEAVING)
     if sent and leaving != {each.path: each.sha256 for each in sent.values()}:
@@ -75,8 +75,8 @@ def _remove(store: Store, path: str, leaving: Mapping[str, str], sent: Mapping[s
 
 
 def is_stub(store: Store, path: str) -> bool:
-    """Where there is no lock, names of the journal stay taken, by nothing: a process that was frozen before the run
-    moved, and goes on to write here, finds its next name taken and stops."""
+    """Where there is no lock, names of the journal stay taken by empty objects: a process that was frozen before the
+    move, and continues here, finds its next name taken and stops."""
     return not store.abilities.lock and path.startswith(f"{journal.FOLDER}/")
 
 

@@ -1,7 +1,7 @@
-"""Makes one place hold what another holds, file by file, and proves it.
+"""Copy the files of one place to another, one by one, and prove that they are equal.
 
-Whoever calls it holds the source against every process that runs it. People may still save files there: what has
-changed under the copy is copied again, until two looks are equal.
+The caller holds the source against every process that runs it. People may still save files there: a file that has
+changed is copied again, until two looks are equal.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from . import inventory
 from .preconditions import Still, finished
 
 READ_LIMIT = 1 << 36
-"""A file is held in memory as a whole, as everywhere else; but what a run can have made is not refused for its size."""
+"""A file is held in memory as a whole, as everywhere; but no file that a run can have made is refused for its size."""
 
 _LOOKS = 5
 _AT_ONCE = 8  # requests that are under way where there is a network between
@@ -29,14 +29,14 @@ _AGAIN = "run the same command again: what is there already is not copied again"
 
 Phase = Literal["copying", "verifying", "clearing"]
 Tell = Callable[[Phase, int, int], None]
-"""How far it is: bytes done (in `clearing`: files), and of how many."""
+"""The progress: bytes done (in `clearing`: files), and the total."""
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 class Sent(NamedTuple):
-    """A file that is at both places."""
+    """A file that is now at both places."""
 
     path: str
     size: int
@@ -48,8 +48,8 @@ class Sent(NamedTuple):
 
 
 def transfer(source: Store, to: Store, tell: Tell) -> dict[str, Sent]:
-    """Bring everything but workspace.yaml, which makes a workspace of the rest. Returns what is there, proven to be
-    equal to the source. Durable when it returns."""
+    """Copy everything but workspace.yaml, which makes a workspace of the rest. Returns what is there, proven equal to
+    the source. Durable when it returns."""
     sent: dict[str, Sent] = {}
     for _ in range(_LOOKS):
         source.refresh()
@@ -75,7 +75,8 @@ def transfer(source: Store, to: Store, tell: Tell) -> dict[str, Sent]:
 
 
 def _refuse_arrived(to: Store) -> None:
-    """Whoever has brought it there may have cleared the source since, and what is read there now is not the run."""
+    """Another process that has finished the move may have cleared the source, and what is read there now is not the
+    run."""
     to.refresh()
     if to.version(DEFINITION) is not None:
         raise finished(to, f"there is a {DEFINITION} by now")
@@ -86,7 +87,7 @@ def _is_current(source: Store, sent: Sent | None, entry: Entry) -> bool:
 
 
 def _copy(source: Store, to: Store, due: list[Entry], sent: dict[str, Sent], tell: Tell) -> None:
-    """The journal only after all others are there: what is half there has no end of its history."""
+    """The journal only after all others: what is half there has no end of its history."""
     total, done = sum(entry.size for entry in due), 0
     _refuse_arrived(to)
     still = Still(partial(_refuse_arrived, to))
@@ -101,7 +102,7 @@ def _copy(source: Store, to: Store, due: list[Entry], sent: dict[str, Sent], tel
 
 
 def _bring(source: Store, to: Store, path: str, still: Still) -> Sent | None:
-    """None if the file is gone meanwhile."""
+    """None if the file has disappeared meanwhile."""
     try:
         data, version = source.read(path, limit=READ_LIMIT)
     except FileNotFoundError:
@@ -121,8 +122,8 @@ def hashes(data: bytes) -> tuple[str, str]:
 
 
 def proves(store: Store, sent: Sent) -> bool:
-    """Whether the store holds these bytes. Buckets that say what the MD5 of an object is are believed; of others, and
-    of everything else, the bytes are read back."""
+    """Whether the store holds these bytes. Buckets that report the MD5 of an object are believed; otherwise the bytes
+    are read back."""
     version = store.version(sent.path)
     if version is None:
         return False
@@ -159,7 +160,7 @@ def differs(to: Store, path: str) -> StorageFailed:
 
 
 def _settle(to: Store, sent: Iterable[str]) -> None:
-    """Make every name durable: each file's content is already."""
+    """Make every name durable; each file's content already is."""
     folders = {""}
     for path in sent:
         while path := path.rpartition("/")[0]:
@@ -169,7 +170,7 @@ def _settle(to: Store, sent: Iterable[str]) -> None:
 
 
 def _keep_attributes(source: Store, to: Store, path: str) -> None:
-    """From disk to disk: who may read or execute it, and when it was saved (`expected_until: 45m` counts from then)."""
+    """From disk to disk: permissions, and when it was saved (`expected_until: 45m` counts from then)."""
     if isinstance(source, DiskStore) and isinstance(to, DiskStore):
         with suppress(OSError):  # a file system that has no such thing
             status = os.lstat(f"{source.url}/{path}")
@@ -178,7 +179,7 @@ def _keep_attributes(source: Store, to: Store, path: str) -> None:
 
 
 def each_of(do: Callable[[T], R], what: list[T], *stores: Store) -> Iterator[tuple[T, R]]:
-    """Each with what came of it; several at once where every call is a request."""
+    """Each with its result; several at once where every call is a request."""
     if not any(store.abilities.remote for store in stores):
         yield from ((each, do(each)) for each in what)
         return

@@ -1,4 +1,4 @@
-"""The two ends of a journey: that they are two, and that the far one can be made."""
+"""The two ends of a transfer: that they are two, and that the far one can be made."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ..store import Store, open_store
 
 @contextmanager
 def destination(typed: str, source: Store) -> Iterator[Store]:
-    """The store at `typed`, for the body to bring a workspace to. A folder that is not there is made, and is gone again
-    if the body fails before anything lies in it."""
+    """The store at `typed`, to which the body brings a workspace. A missing folder is made, and removed again if the
+    body fails before anything is in it."""
     typed = urls.checked(typed)
     if urls.is_remote(typed):
         store = open_store(typed)
@@ -35,7 +35,7 @@ def destination(typed: str, source: Store) -> Iterator[Store]:
 
 
 def refuse_overlap(source: Store, url: str) -> None:
-    """UsageError if the two places are one, or one lies in the other."""
+    """UsageError if the two places are one, or one is inside the other."""
     here, there = source.url.rstrip("/"), url.rstrip("/")
     if here == there or (not urls.is_remote(here) and not urls.is_remote(there) and _is_same_folder(here, there)):
         raise UsageError("is where it is already", path=url, remedy="name another place")
@@ -46,7 +46,7 @@ def refuse_overlap(source: Store, url: str) -> None:
 
 
 def _is_same_folder(one: str, other: str) -> bool:
-    """A bind mount, or a file system that does not tell upper from lower case."""
+    """A bind mount, or a file system that ignores upper and lower case."""
     try:
         return os.path.samefile(one, other)
     except OSError:

@@ -1,6 +1,6 @@
-"""What of a workspace goes along to another place, in which order, and what can't.
+"""Which files of a workspace are transferred, in which order, and which can't be.
 
-Everything goes but what belongs to a process or a machine: lock, lease, temporary files, logs, compiled code.
+Everything except what belongs to a process or a machine: lock, lease, temporary files, logs, compiled code.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _STAYING = frozenset((LOCK, lease.PATH, transfer_file.PATH, transfer_file.LEAVIN
 
 
 class Fault(NamedTuple):
-    """A file that can't go along."""
+    """A file that can't be transferred."""
 
     path: str
     why: str
@@ -42,19 +42,19 @@ def goes_along(path: str) -> bool:
 
 
 def is_of_a_process(path: str) -> bool:
-    """A log of the processes that ran here, or what Python has compiled: nobody misses it."""
+    """A log of the processes that ran here, or compiled Python: not needed."""
     folder, _, name = path.rpartition("/")
     return (folder == ".satchel" and name.endswith(".log")) or "__pycache__" in folder.split("/")
 
 
 def is_passing(path: str) -> bool:
-    """Of no use to anybody once the process that has made it is gone."""
+    """Useless once the process that has made it has ended."""
     return path.startswith((f"{TEMPORARY}/", PROBE)) or is_of_a_process(path)
 
 
 def carried(store: Store) -> list[Entry]:
-    """What goes along, in the order that it has to go: the journal after the other files, workspace.yaml last, so that
-    what is not whole is not a workspace. A tombstone stays where it is."""
+    """The transferred files in their order: the journal after the other files, workspace.yaml last, so that a half copy
+    is not a workspace. A tombstone stays where it is."""
     staying = moved_file.PATH if moved_file.read(store) else None
     going = (entry for entry in walk(store) if goes_along(entry.path) and entry.path != staying)
     return sorted(going, key=lambda entry: _rank(entry.path))
@@ -65,13 +65,13 @@ def _rank(path: str) -> tuple[int, str]:
 
 
 def digest(hashes: Iterable[tuple[str, str]]) -> str:
-    """The SHA-256 of the list of files, as `sha256sum` writes it: one number to compare two places by."""
+    """The SHA-256 of the list of files, in the form of `sha256sum`: one number to compare two places by."""
     lines = "".join(f"{sha}  {path}\n" for path, sha in sorted(hashes))
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
 def refuse_faults(store: Store, to: Store) -> None:
-    """UsageError if something of a workspace can't be had at the other place. Looked for before anything is copied."""
+    """UsageError if the other place can't hold a file of the workspace. Checked before anything is copied."""
     faults = [*unlisted(store), *_unfit([entry.path for entry in carried(store)], to)]
     if not faults:
         return
@@ -84,7 +84,8 @@ def refuse_faults(store: Store, to: Store) -> None:
 
 
 def unlisted(store: Store) -> Iterator[Fault]:
-    """What a place has besides files and folders with names that are valid everywhere. `walk` doesn't show it."""
+    """Everything of a place that `walk` doesn't show: not a file or folder, or with a name that is not valid
+    everywhere."""
     return _of_disk(store) if isinstance(store, DiskStore) else _of_other(store, "")
 
 
@@ -114,7 +115,7 @@ def _of_disk(store: Store) -> Iterator[Fault]:
 
 
 def _unfit(paths: list[str], to: Store) -> Iterator[Fault]:
-    """Of what the store shows, what the other place can't hold."""
+    """The visible files that the other place can't hold."""
     if isinstance(to, DiskStore):
         folders = {path[:at] for path in paths for at, letter in enumerate(path) if letter == "/"}
         for path in paths:

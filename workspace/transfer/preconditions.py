@@ -1,7 +1,7 @@
-"""Before each change of a long journey: whether what was so a moment ago is still so.
+"""Check before each change of a long transfer that earlier facts still hold.
 
-A laptop may sleep between two changes, and somebody else finish the journey meanwhile, or bring the run back. Nothing
-keeps what happens in the very moments between a look and a change.
+A laptop may sleep between two changes, and another process may finish the transfer meanwhile, or bring the run back.
+Changes in the moment between a look and a change are not excluded.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _FRESH = 5.0  # seconds
 
 
 class Still:
-    """`look` raises if it is not so any more. It was so when this is made."""
+    """`look` raises if it no longer holds. It held when this was made."""
 
     def __init__(self, look: Callable[[], None]):
         self._look, self._seen = look, clock()

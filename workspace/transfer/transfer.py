@@ -1,8 +1,8 @@
-"""`copy` and `move`, from the first look to the last file that is removed; killed anywhere, the same call goes on.
+"""`copy` and `move`, from the first look to the last removed file. After a kill at any point the same call continues.
 
 At the destination: `.satchel/moving.json` first (it stays), then the files, the journal, workspace.yaml last. A move
 writes its tombstone at the source between the journal and workspace.yaml. So at every moment at most one of the two is
-a workspace; and as long as the destination is not, everything still lies at the source.
+a workspace; and until the destination is one, everything is still at the source.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .preconditions import finished
 
 
 class Journey(Struct):
-    """What came of it."""
+    """The result of a transfer."""
 
     kind: Kind
     run_id: str
@@ -48,10 +48,10 @@ class Journey(Struct):
 
 
 def copy(source: Store, to: Store, *, by: str, tell: Tell = lambda *_: None) -> Journey:
-    """Make a second copy of a run. Its first opening there asks whether it is to live beside the first one.
+    """Make a second copy of a run. Its first opening there asks a person whether it may continue.
 
-    UsageError if the destination holds anything else, LeaseHeld if the run is going, InvalidFile or NewerFormat if it
-    can't be told which run it is, StorageFailed if a file did not arrive as it is here.
+    UsageError if the destination holds anything else, LeaseHeld if the run is active, InvalidFile or NewerFormat if its
+    identity can't be read, StorageFailed if a file did not arrive unchanged.
     """
     ends.refuse_overlap(source, to.url)
     run_id = define(source).run_id
@@ -69,9 +69,9 @@ def copy(source: Store, to: Store, *, by: str, tell: Tell = lambda *_: None) -> 
 
 
 def move(source: Store, to: Store, *, by: str, tell: Tell = lambda *_: None) -> Journey:
-    """Let a run live elsewhere. What stays is a tombstone, and what somebody has changed here meanwhile.
+    """Move a run. A tombstone stays, and files that somebody has changed here meanwhile.
 
-    Errors as of `copy`.
+    Errors as in `copy`.
     """
     ends.refuse_overlap(source, to.url)
     run_id = _run_at(source)
@@ -104,7 +104,7 @@ def move(source: Store, to: Store, *, by: str, tell: Tell = lambda *_: None) -> 
 
 
 def _run_at(source: Store) -> str:
-    """The run that lives here, or that is on its way from here."""
+    """The run that is here, or that is on its way from here."""
     if source.version(DEFINITION) is None and (gone := moved_file.read(source)) is not None:
         return gone.run_id
     transfer_file.refuse(source)
@@ -119,8 +119,8 @@ def _refuse_elsewhere(source: Store, to: Store, run_id: str) -> None:
 
 @contextmanager
 def _still(source: Store) -> Iterator[None]:
-    """Nobody runs it. Where there is no lock and nothing may be written, a process that begins meanwhile is found by
-    what it writes: `transfer` ends only when nothing has."""
+    """No process runs it. Where there is no lock and nothing may be written, a process that begins meanwhile is found
+    by its writes: `transfer` ends only without any."""
     for pause, _ in heartbeat.until_free(source):
         time.sleep(pause)
     with lease.held(source):
@@ -129,10 +129,10 @@ def _still(source: Store) -> Iterator[None]:
 
 @contextmanager
 def _owned(source: Store, run_id: str) -> Iterator[int | None]:
-    """Nobody runs it, nor can a process go on with it that was frozen: without a lock a fence keeps it out.
+    """No process runs it, and a frozen one can't continue: without a lock a fence excludes it.
 
-    Yields the newest segment that may lie there as long as nobody else runs it: that fence, 0 if nobody ever ran it, or
-    what an earlier call has carried that has put up the tombstone. None where there is a lock.
+    Yields the newest segment that may exist while no other process runs it: that fence, 0 if it was never run, or what
+    an earlier call has carried that has written the tombstone. None where there is a lock.
     """
     with _still(source):
         gone = moved_file.read(source)
@@ -152,9 +152,9 @@ def _owned(source: Store, run_id: str) -> Iterator[int | None]:
 
 
 def _refuse_faster(source: Store, newest: int, *, is_leaving: bool) -> None:
-    """Without a lock: whoever began to run it meanwhile has put up a fence before listing journal/ again, where
-    `leaving.json` has come before the tombstone. So at least one of the two sees the other; what was carried of it does
-    not matter."""
+    """Without a lock: a process that began to run it meanwhile has written a fence before it listed journal/ again, and
+    `leaving.json` came before the tombstone. So at least one of the two sees the other; it does not matter what was
+    already copied."""
     source.refresh()
     if (found := max(journal.segments(source), default=0)) > newest:
         if is_leaving:  # by this call, or one that it goes on with
@@ -168,7 +168,7 @@ def _refuse_faster(source: Store, newest: int, *, is_leaving: bool) -> None:
 
 def _held(to: Store) -> AbstractContextManager[None]:
     """Where there is a lock, two processes can't bring something here at once. Elsewhere `moving.json` is the claim: it
-    is created exclusively, and a second journey from the same place is kept away by that place's lease."""
+    is created exclusively, and the lease of the source excludes a second transfer from there."""
     return to.lock() if to.abilities.lock else nullcontext()
 
 
@@ -177,7 +177,8 @@ def _lives(store: Store, run_id: str) -> bool:
 
 
 def _look(source: Store, journey: Journey) -> None:
-    """In which state it goes. What is broken goes as it lies there: the journal is the truth, here and there."""
+    """The state in which it is transferred. Damage is copied as it is: the journal is the source of truth at both
+    places."""
     try:
         moment = look(source).moment
     except NewerFormat:
@@ -194,7 +195,7 @@ def _look(source: Store, journey: Journey) -> None:
 
 
 def _bring(source: Store, to: Store, mine: Manifest, journey: Journey, tell: Tell) -> dict[str, Sent]:
-    """Everything but workspace.yaml is there afterwards, and that is in what is returned."""
+    """Copies everything but workspace.yaml, which is in the result."""
     if source.version(DEFINITION) is None:
         raise UsageError(
             "is no workspace, and neither is the other place", path=source.url,
@@ -220,7 +221,8 @@ def _bring(source: Store, to: Store, mine: Manifest, journey: Journey, tell: Tel
 
 
 def _claim(to: Store, mine: Manifest, tell: Tell) -> bool:
-    """Say at the destination what is coming. True if an earlier call has. UsageError if it is not free for it."""
+    """Write at the destination what is coming. True if an earlier call has. UsageError if the place is not free for
+    it."""
     to.refresh()
     if to.version(DEFINITION) is not None:
         held = read_definition(to).run_id
@@ -266,8 +268,8 @@ def _not_empty(to: Store, path: str) -> UsageError:
 
 
 def _leave(source: Store, journey: Journey, sent: dict[str, Sent], by: str, *, is_begun: bool) -> None:
-    """From the tombstone on, the run does not live here any more. LeaseHeld if there is another call's. `is_begun`: one
-    that had begun to leave is gone on with."""
+    """After the tombstone, the run is no longer here. LeaseHeld if there is one of another call. `is_begun`: this
+    continues an earlier move."""
     transfer_file.write_leaving(source, {each.path: each.sha256 for each in sent.values()})
     stone = Tombstone(run_id=journey.run_id, to=journey.to, at=now(), by=by, satchel=version(), sha256=journey.sha256)
     there = moved_file.read(source)

@@ -1,4 +1,4 @@
-"""`satchel completion`: the script that lets a shell complete commands, folders and ids."""
+"""`satchel completion`: the script with which a shell completes commands, folders and ids."""
 
 from __future__ import annotations
 

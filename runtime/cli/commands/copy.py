@@ -1,4 +1,4 @@
-"""`satchel copy`: a second copy of a run, at another place, of whichever kind."""
+"""`satchel copy`: a second copy of a run at another place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`satchel log`: the journal, one record a line."""
+"""`satchel log`: the journal, one record per line."""
 
 from __future__ import annotations
 

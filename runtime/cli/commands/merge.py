@@ -1,4 +1,4 @@
-"""`satchel merge`: what the files and the run contradict each other in, and who is right."""
+"""`satchel merge`: show and resolve conflicts of files and the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`satchel move`: lets a run live at another place, of whichever kind."""
+"""`satchel move`: move a run to another place."""
 
 from __future__ import annotations
 

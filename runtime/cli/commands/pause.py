@@ -1,4 +1,4 @@
-"""`satchel pause`: let runs stop at their next safe point."""
+"""`satchel pause`: pause runs at their next safe point."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def command(
 
 
 class _Told(Struct):
-    """What came of one workspace."""
+    """The result for one workspace."""
 
     typed: str
     place: Handle | None = None
@@ -74,7 +74,7 @@ class _Told(Struct):
 def ask_all(
     workspaces: tuple[str, ...], ask: Callable[[Handle], Stopping], *, wait: bool, as_json: bool
 ) -> int:  # fmt: skip
-    """Ask all of them to stop before the first is waited for. Returns the worst exit code."""
+    """Ask all of them to stop before waiting for the first. Returns the worst exit code."""
     found, code = [_Told(typed) for typed in workspaces], 0
     for told in found:
         try:

@@ -74,7 +74,7 @@ def command(
 
 
 def _confirmed(cut: Cut, *, asks: bool) -> Cut:
-    """Cut the journal off only if that is what the person wants."""
+    """Cut the journal only if the person confirms it."""
     if asks:
         click.echo(visible(f"{counted(cut.records, 'record')} behind record {cut.seq} will be cut off."), err=True)
         if said := forgotten(cut):

@@ -1,4 +1,4 @@
-"""`satchel resume`: go on with a run that was begun."""
+"""`satchel resume`: continue a run that has begun."""
 
 from __future__ import annotations
 

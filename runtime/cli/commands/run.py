@@ -1,4 +1,4 @@
-"""`satchel run`: start a run, or go on after whatever stopped it."""
+"""`satchel run`: start a run, or continue it."""
 
 from __future__ import annotations
 

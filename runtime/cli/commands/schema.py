@@ -1,4 +1,4 @@
-"""`satchel schema`: what each file may contain."""
+"""`satchel schema`: print a JSON Schema."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def command(name: str | None, as_list: bool, as_json: bool) -> None:
 
 
 def _own_data() -> str:
-    """The agent's own, as its last run has written it; before the first run that says anything is allowed."""
+    """The agent's own schema, as its last run has written it. Before the first run anything is allowed."""
     try:
         data = open_store(".").read(_DATA).data
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""`satchel send`: put work, or a message, into a run's inbox."""
+"""`satchel send`: put a task or a message into a run's inbox."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from ..render.output import print_json
 from ..render.words import visible
 
 _PATH = re.compile(r"[^\s]*(/[^\s]*|\.(md|txt|yaml|yml|json))")
-"""What nobody would write as a task."""
+"""A word that looks like this is a path, not the text of a task."""
 _OF_PAGES = ("http", "https")
-"""URLs that may be all there is to a task."""
+"""URLs that may be the whole text of a task."""
 
 _EXAMPLES = """\b
 Examples:
@@ -70,7 +70,7 @@ def _split(words: tuple[str, ...]) -> tuple[Handle, tuple[str, ...]]:
 
 
 def _content(word: str) -> str | Path:
-    """What one word of the command line means: standard input, a file, or a text."""
+    """The meaning of a word on the command line: standard input, a file, or a text."""
     if word == "-":
         return decode(sys.stdin.buffer.read(inbox.LIMIT + 1), "standard input")
     return Path(word) if os.path.exists(word) or _PATH.fullmatch(word) else word

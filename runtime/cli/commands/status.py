@@ -1,4 +1,4 @@
-"""`satchel status`: where a run stands, and what to type next."""
+"""`satchel status`: where a run is, and what to type next."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _lines(place: Handle, standing: Standing, width: int) -> Iterator[str]:
 
 
 def _tree(moment: Moment) -> Iterator[str]:
-    """The sub-agents, each below the one that has spawned it."""
+    """The sub-agents, each below its parent."""
     told = [(agent, "  " * agent.path.count("/") + agent.path.rpartition("/")[2]) for agent in _below(moment, "")]
     width = max((len(name) for _, name in told), default=0)
     for number, (agent, name) in enumerate(told):
@@ -113,7 +113,7 @@ def _tree(moment: Moment) -> Iterator[str]:
 
 
 def _below(moment: Moment, path: str) -> Iterator[AgentMoment]:
-    """Depth first, so that each stands below its own."""
+    """Depth first, each below its parent."""
     for child in moment.children(path):
         yield child
         yield from _below(moment, child.path)
@@ -128,7 +128,7 @@ def _agent_json(moment: Moment, agent: AgentMoment) -> dict[str, Any]:
 
 
 def _edits(place: Handle, standing: Standing, width: int) -> Iterator[str]:
-    """What people have done to the files since, and what comes of it."""
+    """People's edits of the files since, and their results."""
     for text in _foreseen(standing):
         first, *more = fold(text, width, _TITLE)
         yield _row("edited", first)
@@ -156,7 +156,7 @@ def _foreseen(standing: Standing) -> list[str]:
 
 
 def _pause(standing: Standing, width: int) -> Iterator[str]:
-    """Why it stops or has stopped, and what pause.yaml says that nobody understands."""
+    """Why it stops or has stopped, and what in pause.yaml can't be understood."""
     moment = standing.moment
     lines = []
     if moment is not None and moment.pause is not None:
@@ -189,7 +189,7 @@ def _row(title: str, text: str) -> str:
 
 
 def _reason(standing: Standing, text: str) -> str:
-    """Why it is paused. A conflict that a person has settled since is over."""
+    """Why it is paused. A conflict that a person has resolved since is over."""
     is_settled = text.startswith("conflict: ") and not standing.wants_merge
     return text.replace("`satchel merge` settles it", "it is settled, and a resume is next") if is_settled else text
 

@@ -1,1 +1,1 @@
-"""What commands share of their command lines: the workspace and its storage."""
+"""Options that commands share: the workspace and its storage."""

@@ -19,25 +19,25 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def find(typed: str | None, *, is_child: bool = False, with_options: bool = True) -> Handle:
-    """The workspace at `typed`, or the one that the current folder is. UsageError if there is none. `is_child`: of a
-    process that has looked before, so that the storage is given as much time as a run takes. `with_options`: what
-    was said about the storage is said of this one."""
+    """The workspace at `typed`, or in the current folder. UsageError if there is none. `is_child`: a parent process has
+    already looked, so the storage gets as much time as in a run. `with_options`: the storage options are for this
+    one."""
     options, patience = storage.given() if with_options else None, None if is_child else PATIENCE
     return control.open(typed, storage_options=options, tell=tell, patience=patience)
 
 
 def tell(line: str) -> None:
-    """Say what a person should know while something is at it."""
+    """Print what a person should know while a command runs."""
     click.echo(visible(line), err=True)
 
 
 def is_workspace(word: str) -> bool:
-    """Whether a word of the command line is a workspace, or a URL, which is nothing else."""
+    """Whether a word of the command line is a workspace, or a URL, which can be nothing else."""
     return urls.is_remote(word) or os.path.isfile(os.path.join(urls.local(word), DEFINITION))
 
 
 def complete_folders(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Of a URL nothing: what a key press costs must not depend on a network."""
+    """Nothing for a URL, because a key press must not wait for a network."""
     return [] if "://" in incomplete else [CompletionItem(incomplete, type="dir")]
 
 

@@ -1,4 +1,4 @@
-"""`--storage-option K=V`: what the storage behind a URL needs to know, as fsspec calls it."""
+"""`--storage-option K=V`: options of the storage behind a URL, with the names of fsspec."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _KEPT = "satchel.storage_options"
 _TEXTS = ("key", "secret", "token", "username", "user", "password", "passphrase", "profile", "account_key", "sas_token")
-"""What is text even if it looks like a number."""
+"""Options that are text even if they look like a number."""
 
 
 def storage_option(function: F) -> F:
-    """For every command that takes a workspace. The command itself gets nothing of it: `given` tells."""
+    """For every command that takes a workspace. The command itself does not get the value; `given` returns it."""
     return click.option(
         "--storage-option", multiple=True, metavar="K=V", expose_value=False, callback=_keep,
         help="What the storage behind a URL needs to know, as fsspec calls it: endpoint_url=...; may be given again.",
@@ -24,7 +24,7 @@ def storage_option(function: F) -> F:
 
 
 def _keep(ctx: click.Context, parameter: click.Parameter, words: tuple[str, ...]) -> None:
-    """The words are never shown in an error: most of them are secret."""
+    """Errors never show the words, because most of them are secret."""
     found: dict[str, Any] = {}
     for word in words:
         name, equals, value = word.partition("=")
@@ -36,7 +36,7 @@ def _keep(ctx: click.Context, parameter: click.Parameter, words: tuple[str, ...]
 
 
 def _value(text: str) -> Any:
-    """What parses as JSON is that; all else, and a number that JSON would change, is text."""
+    """JSON if it can be parsed; else text, also for a number that JSON would change."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -45,7 +45,7 @@ def _value(text: str) -> Any:
 
 
 def given() -> dict[str, Any]:
-    """What was given on this command line."""
+    """The options on this command line."""
     ctx = click.get_current_context(silent=True)
     options: dict[str, Any] = ctx.meta.get(_KEPT, {}) if ctx else {}
     return options

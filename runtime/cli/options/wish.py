@@ -1,4 +1,4 @@
-"""What was typed after `run` or `resume`."""
+"""The options of `run` and `resume`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Command = Literal["run", "resume"]
 
 
 class Wish(Struct, frozen=True):
-    """What was typed. The fields are the parameters of the commands."""
+    """The fields are the parameters of the commands."""
 
     workspace: str | None
     as_json: bool

@@ -14,7 +14,7 @@ def as_json(can: Abilities, *, locks_fail: bool = False) -> dict[str, Any]:
 
 
 def in_words(can: Abilities, *, locks_fail: bool = False) -> Iterator[str]:
-    """A line each, for whoever has to trust it. `locks_fail`: a lock was tried, and refused."""
+    """One line each. `locks_fail`: the storage refused a lock."""
     if locks_fail:
         yield "one writer: not guaranteed, since files can't be locked there: no run starts"
     elif can.lock:

@@ -1,4 +1,4 @@
-"""The open questions of a run, as people and programs are told of them: with the command and the file to answer in."""
+"""The open questions of a run, for people and programs: with the command and the file for the answer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def as_words(questions: Iterable[OpenQuestion], place: Handle) -> list[str]:
 
 
 def _typed(asked: OpenQuestion) -> str:
-    """What a person has typed into the question's file and no start has taken yet; empty if nothing."""
+    """What a person has typed into the question's file and no start has taken yet; empty without."""
     if asked.mistake:
         return f"not a valid answer: {asked.mistake}"
     if asked.reply is None:

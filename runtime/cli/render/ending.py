@@ -1,4 +1,4 @@
-"""What came of a run, for people and for programs."""
+"""The outcome of a run, for people and for programs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def as_json(ended: Ended) -> dict[str, Any]:
 
 
 def as_words(ended: Ended, place: Handle, *, for_programs: bool, quiet: bool, with_traceback: bool) -> None:
-    """The last lines of a run. What came of it is on stdout, unless programs get JSON there; the rest is on stderr."""
+    """The last lines of a run. The outcome goes to stdout, unless programs get JSON there; the rest goes to stderr."""
     if ended.status == "waiting" and not ended.entered:
         for line in remarks(ended.report.remarks, columns(sys.stderr)):
             _aside(line)
@@ -143,7 +143,7 @@ def _status(status: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """JSON of what the agent returned, or its text: nothing depends on it, so it may be anything."""
+    """The agent's result as JSON, or as text: no code depends on it, so it may be anything."""
     try:
         return msgspec.json.decode(encode(value, "the result"))
     except Exception:

@@ -30,7 +30,7 @@ def print_json(value: Any) -> None:
 
 
 def columns(stream: IO[str]) -> int:
-    """How wide the terminal behind `stream` is; 0 if there is none, and nothing is to be cut or folded."""
+    """The width of the terminal behind `stream`; 0 if there is none, and nothing is cut or folded."""
     return get_terminal_size().columns if stream.isatty() else 0
 
 
@@ -57,8 +57,8 @@ def remarks(found: Iterable[Remark], width: int) -> Iterator[str]:
 
 
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, flexible: int) -> None:
-    """A table. On a terminal the column `flexible` is cut so that the others fit: half a status or half
-    a number would mislead. Elsewhere nothing is cut."""
+    """A table. On a terminal the column `flexible` is cut so that the others fit, because half a status or half a
+    number would mislead. Elsewhere nothing is cut."""
     from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
@@ -81,7 +81,7 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, flexibl
 
 @contextmanager
 def counting(title: str, total: int, worth_it: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on stderr while the body calls what it is given with how far it has come.
+    """A progress bar on stderr. The body calls the yielded function with the amount done.
 
     Only on a terminal, and only from a total of `worth_it`.
     """
@@ -98,7 +98,7 @@ def counting(title: str, total: int, worth_it: int) -> Iterator[Callable[[int], 
 
 @contextmanager
 def progressing(title: str, worth_it: int) -> Iterator[Callable[[int, int], None]]:
-    """The same for a body that is told the total only while it goes: how far it has come, and of how much."""
+    """The same for a body that learns the total later: the amount done, and the total."""
     with ExitStack() as stack:
         bars: list[Callable[[int], None]] = []
 

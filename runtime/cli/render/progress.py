@@ -1,4 +1,4 @@
-"""How a run looks while it goes: a few moving lines on a terminal, one line for each item elsewhere. On stderr."""
+"""The display of an active run: a few moving lines on a terminal, one line for each item elsewhere. On stderr."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Quiet:
-    """Shows nothing. What the others have in common: what goes on in the run."""
+    """Shows nothing. The base of the others."""
 
     def __init__(self) -> None:
         self.item = ""
@@ -31,10 +31,10 @@ class Quiet:
         self.characters = 0
 
     def opened(self, report: Report) -> None:
-        """The run begins, or a finished one has taken note of edits."""
+        """The run begins, or a finished one has recorded edits."""
 
     def agent_begun(self, agent: str) -> None:
-        """A sub-agent begins. Its items and steps are told with its path before them."""
+        """A sub-agent begins. Its items and steps are shown with its path before them."""
 
     def agent_ended(self, agent: str) -> None: ...
 
@@ -57,7 +57,7 @@ class Quiet:
         """Something that a person should know now: that it is stopping, what was edited."""
 
     def close(self) -> None:
-        """The run has stopped, in whichever way."""
+        """The run has stopped."""
 
     def _ended(self, text: str, finished: int, of: int, width: int = 0) -> str:
         took = f"  ({duration(time.monotonic() - self.item_began)})"
@@ -86,7 +86,7 @@ class Lines(Quiet):
 
 
 class Moving(Lines):
-    """What is being done, in two lines that are drawn again a few times a second. Finished items scroll away above."""
+    """Two lines that are drawn again a few times a second. Finished items scroll away above."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What `status` tells of `schedule:`: when each time was and will be, and whose clock can't be right."""
+"""The lines of `status` about `schedule:`: the last and next times, and clocks that must be wrong."""
 
 from __future__ import annotations
 

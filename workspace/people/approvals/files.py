@@ -1,8 +1,8 @@
-"""The folder approvals/: lays the questions out, takes what has been answered, and turns away what can't be taken.
+"""The folder approvals/: write the questions, take the answers, and refuse wrong ones.
 
-A question's record is durable before its file is there, and an answer's record before its file shows it. A file is
-read only when it holds still, and written only if it is what was read. One that is missing says nothing: it is laid
-out again.
+A question's record is durable before its file is there, and an answer's record before its file shows it. A file is read
+only when it is completely saved, and written only if it is as it was read. A missing one means nothing: it is written
+again.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from .question import find as find_question
 
 _NAME = re.compile(rf"{FOLDER}/([ad])([0-9]{{1,9}})\.yaml")
 _LOOKED_AT = 200
-"""Of the files of questions that are closed, so many of the newest are looked at."""
+"""How many of the newest files of closed questions are checked."""
 
 _TIMES = 3
 NOBODY = "nobody"
 
 
 class Found(NamedTuple):
-    """What looking has come to, for people to read."""
+    """The results of a look, for people."""
 
     kind: Literal["answered", "refused"]
     id: str
@@ -44,7 +44,7 @@ class Found(NamedTuple):
 
 
 class Desk:
-    """One opening's dealings with approvals/. Used from one thread, like the moment it reads."""
+    """The work on approvals/ for one opening. Used from one thread, like the moment that it reads."""
 
     def __init__(self, store: Store, moment: Moment):
         self._store, self._moment = store, moment
@@ -54,7 +54,7 @@ class Desk:
         self._numbers = {"a": 0, "d": 0}  # the last ones given away
 
     def free_id(self, letter: Literal["a", "d"]) -> str:
-        """For a new question: no other has it, nor has a file that lies here."""
+        """An id for a new question: no other question and no file here has it."""
         asked = self._moment.doubts_asked if letter == "d" else self._moment.approvals_asked
         number = max(self._numbers[letter], asked) + 1
         while self._store.version(path_of(f"{letter}{number}")) is not None:
@@ -65,7 +65,7 @@ class Desk:
     # What people see
 
     def lay_out(self) -> None:
-        """Every open question has its file, durably; those of the others say that they are closed."""
+        """Write a file for every open question, durably; files of the others say that they are closed."""
         for question in open_questions(self._moment):
             with suppress(InvalidFile):  # something else is in its place, and `look` has told
                 self.put(question)
@@ -75,7 +75,7 @@ class Desk:
         self._withdraw()
 
     def put(self, question: Question) -> None:
-        """Write the file of an open question, unless it is there."""
+        """Write the file of an open question, unless it exists."""
         there = read_if_there(self._store, question.path)
         if there is not None and not self._is_emptied(question.path, there):
             return
@@ -107,7 +107,7 @@ class Desk:
                 return
 
     def _withdraw(self) -> None:
-        """Files of questions that are not asked any more."""
+        """Mark the files of withdrawn questions."""
         open_ones = {question.id for question in open_questions(self._moment)}
         named = [match for entry in self._store.list(FOLDER) if (match := _NAME.fullmatch(entry.path))]
         for match in sorted(named, key=lambda match: int(match[2]))[-_LOOKED_AT:]:
@@ -125,7 +125,7 @@ class Desk:
                 self._replace(self._closed, id, shown, there.version)
 
     def _replace(self, known: dict[str, Version], id: str, data: bytes, version: Version) -> bool:
-        """Unless it was saved again meanwhile, or is about to be: then it is to be looked at again."""
+        """Unless it was saved again meanwhile, or is about to be: then it must be read again."""
         if self._store.has_writer(path_of(id)):
             return False
         try:
@@ -137,10 +137,9 @@ class Desk:
     # What people say
 
     def look(self, journal: Journal, *, may_wait: bool) -> list[Found]:
-        """Record what has been answered, durably, and what has expired; say beside the rest why it is not taken.
+        """Record answers and expired questions, durably; write into the other files why an answer is not taken.
 
-        `may_wait` lets this wait until a file that was saved just now has settled; otherwise such a file is taken by a
-        later look.
+        With `may_wait` this waits until a file that was just saved has settled; otherwise a later look takes it.
         """
         found = []
         for question in open_questions(self._moment):
@@ -157,7 +156,7 @@ class Desk:
         return found
 
     def _held_still(self, question: Question, *, may_wait: bool) -> Content | None:
-        """A file that has changed since the last look; None if it has not, or may be changing yet."""
+        """A file that has changed since the last look; None if it has not, or may still be changing."""
         version = self._store.version(question.path)
         if version is None or version == self._seen.get(question.id):
             return None
@@ -196,7 +195,7 @@ class Desk:
     def record(
         self, journal: Journal, question: Question, reply: Reply, how: Literal["file", "command", "expired"]
     ) -> None:  # fmt: skip
-        """Put an answer that fits on record, durably, and let the file show it."""
+        """Record a valid answer, durably, and show it in the file."""
         decision = Raw(msgspec.json.encode(reply.decision))
         if question.is_doubt:
             kept = blobs.keep(self._store, bytes(reply.result), journal.epoch) if len(reply.result) else Kept()
@@ -227,7 +226,7 @@ def answer_text(decision: Raw) -> str:
 
 def nothing_has_come(store: Store, moment: Moment, at: datetime) -> list[str] | None:
     """Whether nobody has answered anything since the run stopped to wait: then why not, if something was refused.
-    Changes nothing. None if there is something to do: an answer, an expired question, a file that is missing."""
+    Changes nothing. None if there is something to do: an answer, an expired question, a missing file."""
     refused: list[str] = []
     for question in open_questions(moment):
         try:
@@ -241,8 +240,8 @@ def nothing_has_come(store: Store, moment: Moment, at: datetime) -> list[str] | 
 
 
 def filled_in(store: Store, moment: Moment) -> list[str]:
-    """The open questions, by id, whose files a start would take an answer from, or would say in why it does not.
-    Changes nothing, and does not wait for a save to end."""
+    """The open questions, by id, whose files contain an answer or a wrong one. Changes nothing, and does not wait for a
+    save to end."""
     found = []
     for question in open_questions(moment):
         try:
@@ -260,7 +259,7 @@ def filled_in(store: Store, moment: Moment) -> list[str]:
 
 
 def read_form(store: Store, moment: Moment, question: Question) -> Content:
-    """The file of an open question. Costs no request if the listing shows it as it was laid out."""
+    """The file of an open question. Costs no request if the listing shows that it is unchanged."""
     if store.abilities.remote:
         store.expect(question.path, render.blank(question, moment.run_id))
     return store.read(question.path)

@@ -1,4 +1,4 @@
-"""approvals/ID.yaml read back: what a person answers in it. Pure."""
+"""Read a person's answer from approvals/ID.yaml. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NOT_THIS = "Move this file away; the question is then written anew"
 
 
 class Reply(NamedTuple):
-    """An answer that was typed. `by` and `note` are empty if nothing was said; `result` is of a doubt, as JSON."""
+    """A typed answer. `by` and `note` are empty if they were left out; `result` is for a doubt, as JSON."""
 
     decision: Any
     by: str
@@ -30,8 +30,8 @@ class Reply(NamedTuple):
 
 
 def read(question: Question, run_id: str, data: bytes) -> Reply | None:
-    """What the file answers; None if nothing yet. InvalidFile if that can't be taken: its lines are those of the file
-    without the runtime's remarks."""
+    """The answer in the file; None if there is none yet. InvalidFile if it can't be taken: its lines are those of the
+    file without Satchel's remarks."""
     path = question.path
     text = render.words(yamltext.decode(data, path))
     document = yamltext.load(text, path)
@@ -59,7 +59,7 @@ def form_problems(path: str, data: bytes) -> list[Problem]:
 
 
 def _written(text: str, document: Document, key: str) -> str:
-    """A value as it stands there, if it has no quotes."""
+    """A value as it is in the file, if it has no quotes."""
     node = document.root.items.get(key) if document.root else None
     return text[node.start : node.end].strip() if node and node.kind == "scalar" and node.style == "plain" else ""
 
@@ -86,7 +86,7 @@ def _check_question(question: Question, run_id: str, said: dict[str, Any], docum
 
 
 def _check_result(question: Question, said: dict[str, Any], answer: Any, document: Document) -> msgspec.Raw:
-    """Of an effect in doubt: what it returned, if it has happened."""
+    """For an effect in doubt: its result, if it has happened."""
     result = said.get("result")
     if result is None:
         return NOTHING

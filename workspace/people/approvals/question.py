@@ -1,4 +1,4 @@
-"""The open questions of a run to people, in one shape: what an agent asks (`run.ask`), and effects in doubt."""
+"""The open questions of a run in one form: questions of an agent (`run.ask`), and effects in doubt."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FOLDER = "approvals"
 
 
 class Question(Struct, frozen=True):
-    """One open question. `choices` empty and no `schema`: any text is an answer."""
+    """One open question. Without `choices` and `schema`, any text is an answer."""
 
     id: str
     text: str
@@ -40,7 +40,7 @@ class Question(Struct, frozen=True):
 
     @property
     def is_unclaimed(self) -> bool:
-        """It is a doubt whether a call is the same action as an earlier one."""
+        """It asks whether a call is the same action as an earlier one."""
         return isinstance(self.asked, Doubt) and self.asked.why == "unclaimed"
 
     def meaning(self, decision: str) -> str:
@@ -52,12 +52,12 @@ class Question(Struct, frozen=True):
         return f"the same as {which}, {'which has happened' if outcome == 'done' else 'and may be done again'}"
 
     def has_happened(self, decision: Any) -> bool:
-        """Whether a decision says of a doubt that the effect has happened."""
+        """Whether a decision about a doubt says that the effect has happened."""
         return isinstance(decision, str) and decision in self.verdicts and self.verdicts[decision].outcome == "done"
 
     @property
     def expires_at(self) -> datetime | None:
-        """From when on its default counts; None: never, also if a stranger's journal says what is no time."""
+        """From when on its default counts; None: never, also if a stranger's journal contains an invalid time."""
         try:
             end = datetime.fromisoformat(self.expires)
         except ValueError:
@@ -71,7 +71,7 @@ class Question(Struct, frozen=True):
 
     @property
     def answers(self) -> str:
-        """What can be answered, in words."""
+        """The possible answers, in words."""
         if self.choices:
             return " or ".join(self.choices)
         return "text" if self.schema is None else "what the schema says"

@@ -1,7 +1,7 @@
-"""approvals/ID.yaml: the form that a person fills in, and what is written into it beside their words. Pure.
+"""approvals/ID.yaml: the form that a person fills in, and Satchel's remarks in it. Pure.
 
-The runtime's own words are comments of its own kinds (`# not taken: `, `# answered: `, `# withdrawn: `), which are
-taken out before they are put in anew, and the last line, by which a file that nobody has touched is known.
+Satchel's own text is comments of its own kinds (`# not taken: `, `# answered: `, `# withdrawn: `), which are removed
+before new ones are added, and the last line, which shows that nobody has changed the file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LISTED = 20
 
 
 def blank(question: Question, run_id: str) -> bytes:
-    """The form with nothing filled in."""
+    """The empty form."""
     asked: dict[str, Any] = {"question": question.text}
     if question.choices:
         asked["choices"] = list(question.choices)
@@ -79,14 +79,14 @@ def _instructions(question: Question) -> str:
 
 
 def sign(text: str) -> bytes:
-    """`text` with the line at its end by which it is known to be just this."""
+    """`text` with a last line that identifies it."""
     end = "" if not text or text.endswith(("\n", "\r")) else _newline(text)
     body = (text + end).encode()
     return b"%s# satchel %s%s" % (body, _sha(body), _newline(text).encode())
 
 
 def is_signed(data: bytes) -> bool:
-    """Whether nobody has touched the file since the runtime wrote it."""
+    """Whether nobody has changed the file since Satchel wrote it."""
     text = data.decode(errors="replace")
     match = _STAMP.search(text)
     return match is not None and _sha(text[: match.start()].encode()) == match[1].encode()
@@ -102,17 +102,18 @@ def is_open(data: bytes, run_id: str) -> bool:
 
 
 def words(text: str) -> str:
-    """What people, and the form, say: without the runtime's remarks and stamps."""
+    """The text of people and of the form, without Satchel's remarks and stamps."""
     return _OURS.sub("", text)
 
 
 def remarks(data: bytes, kind: Literal["not taken", "answered", "withdrawn"]) -> list[str]:
-    """What the runtime has said in a file."""
+    """Satchel's remarks in a file."""
     return [match[2] for match in _OURS.finditer(data.decode(errors="replace")) if match[1] == kind]
 
 
 def refused(data: bytes, problems: Sequence[Problem]) -> bytes | None:
-    """The file with the reasons beside what was not taken. None if no comment can be put into it: it is not UTF-8."""
+    """The file with the reasons next to what was not taken. None if it can't contain a comment, because it is not
+    UTF-8."""
     text = _decoded(data)
     if text is None:
         return None
@@ -131,7 +132,7 @@ def refused(data: bytes, problems: Sequence[Problem]) -> bytes | None:
 
 
 def answered(data: bytes, answer: Answered) -> bytes | None:
-    """The file as it shows the answer on record. Once it has, what a person writes into it stays, without effect."""
+    """The file of a recorded answer. What a person writes into it later stays, without effect."""
     text = _decoded(data)
     if text is None:
         return None
@@ -151,7 +152,7 @@ def answered(data: bytes, answer: Answered) -> bytes | None:
 
 
 def withdrawn(data: bytes) -> bytes | None:
-    """The file of a question that nobody asks any more."""
+    """The file of a withdrawn question."""
     text = _decoded(data)
     if text is None:
         return None
@@ -179,7 +180,7 @@ def _value(text: str) -> Any:
 
 
 def _set(text: str, key: str, value: Any) -> str:
-    """Unless it says so already, or can't be made to: then the comment at the top has to do."""
+    """Unless it already has this value, or can't be changed: then the comment at the top must be enough."""
     before = _value(text)
     if not isinstance(before, dict) or value == "" or (key in before and same(before[key], value)):
         return text

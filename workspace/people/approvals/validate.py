@@ -1,4 +1,4 @@
-"""Whether what a person has said answers the question. What is harmless is forgiven, a typo never is."""
+"""Check whether an answer fits its question. Harmless differences are accepted, a typo never."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _LISTED = 20
 
 
 def fit(question: Question, value: Any, written: str = "", *, file: str, place: schemas.validate.Place = dotted) -> Any:
-    """The answer that `value` is, as JSON. InvalidFile, naming `file`, if it is none.
+    """`value` as a valid answer in JSON. InvalidFile, naming `file`, if it is none.
 
-    `written` is how it stands in the file, if it stands there without quotes: `3` and `true` are texts, too.
+    `written` is its text in the file, if it has no quotes there: `3` and `true` are texts, too.
     """
     if question.choices:
         return _chosen(question, value, written.strip(), file, place)

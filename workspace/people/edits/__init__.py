@@ -1,4 +1,4 @@
-"""What people have done to the readable files: noticed, merged, asked about, or refused."""
+"""People's edits of the readable files: found, merged, asked about, or refused."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Puts on record what people have changed: from then on it counts."""
+"""Record people's edits: from then on they count."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .findings import Edit, Noticed
 def record(
     store: Store, moment: Moment, journal: Journal, report: Report, noticed: Noticed, free_id: Callable[[], str]
 ) -> None:  # fmt: skip
-    """The edits and the plans that were found, in the next group; each is reported. `free_id` names new questions."""
+    """Add the edits and plans that were found to the next group, and report each. `free_id` names new questions."""
     for edit in noticed.edits:
         record_edit(store, moment, journal, report, edit, free_id)
     for path, text in noticed.plans.items():

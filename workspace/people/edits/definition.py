@@ -1,4 +1,4 @@
-"""workspace.yaml: a person's file from the beginning. It counts as it is; what has changed in it is recorded."""
+"""workspace.yaml is a person's file. Its content counts as it is; changes are recorded."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def look(looking: Looking, definition: Definition) -> None:
 
 
 def _settled(looking: Looking, definition: Definition) -> Content:
-    """The file, which must still say what was read before."""
+    """The file, which must still have the content that was read before."""
     try:
         found = looking.steady(DEFINITION)
     except StillMoving:

@@ -1,4 +1,4 @@
-"""Looks at all readable files of a run, and works out what an edit of one agent means for those above it."""
+"""Look at all readable files of a run, and work out what an edit of one agent means for its parents."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def notice(
     choices: Mapping[str, Side] | None = None, check_data: CheckData | None = None, *, is_rebuilt: bool = False,
     held: Mapping[str, Content] | None = None, patience: float = PATIENCE, listed: Listed = MappingProxyType({}),
 ) -> Noticed:  # fmt: skip
-    """What lies in the files, compared with the moment. Changes nothing.
+    """The content of the files, compared with the moment. Changes nothing.
 
-    `choices` settle questions, by path; the empty path stands for all. `check_data` asks the agent's own type.
-    `is_rebuilt` says that the moment was made of these very files. Of a run that is going on, `held` are the edited
-    files that have settled; others are not waited for. Else each is waited for `patience` seconds. `listed` are files
-    that show the moment as long as they have these versions.
+    `choices` resolve conflicts, by path; the empty path stands for all. `check_data` asks the agent's own type.
+    `is_rebuilt` says that the moment was made from these very files. For an active run, `held` are the edited files
+    that have settled, and others are not waited for. Otherwise each is waited for `patience` seconds. `listed` are
+    files that show the moment as long as they have these versions.
     """
     history = History(store, moment)
     looking = Looking(store, moment, history, Noticed(), choices or {}, check_data, is_rebuilt, held, patience, listed)
@@ -59,8 +59,8 @@ def notice(
 
 
 def _ask_again(looking: Looking) -> None:
-    """What a person wrote in a conflict takes the place of a file that says nothing new: one that is missing, empty or
-    as the run wrote it does not settle the conflict."""
+    """A person's version in a conflict replaces a file that says nothing new: a missing, empty or unchanged file does
+    not resolve the conflict."""
     noticed, moment = looking.noticed, looking.moment
     said = {edit.record.file for edit in noticed.edits} | {each.path for each in noticed.findings if each.settles}
     said |= {question.path for question in noticed.questions}
@@ -86,7 +86,7 @@ def _ask_again(looking: Looking) -> None:
 
 
 def _expected(store: Store, moment: Moment) -> Iterator[str]:
-    """The readable files, but for those that the listing shows to be as the run has written them."""
+    """The readable files, except those that the listing shows to be unchanged."""
     for agent in moment.agents.values() if store.abilities.remote else ():
         store.expect(agent.folder + STATE, projection.state_file(moment, agent))
         store.expect(agent.folder + TODO, projection.todo_file(moment, agent))
@@ -96,7 +96,7 @@ def _expected(store: Store, moment: Moment) -> Iterator[str]:
 
 def untaken(store: Store, moment: Moment) -> Iterator[str]:
     """The readable files that somebody has saved since the run last wrote them. Costs a read of each, or in a bucket of
-    those that are not as the run wrote them."""
+    those that have changed."""
     store.fetch(_expected(store, moment))
     for agent in moment.agents.values():
         for path in (agent.folder + STATE, agent.folder + TODO):
@@ -110,7 +110,7 @@ def untaken(store: Store, moment: Moment) -> Iterator[str]:
 
 
 def _check_steps(looking: Looking) -> None:
-    """A step is edited, and its item begun anew or left at the same time: which of the two is meant can't be told."""
+    """A step is edited, and its item restarted or dropped at the same time: it is unclear which of the two is meant."""
     noticed = looking.noticed
     ended = {
         (edit.record.agent, key)
@@ -132,8 +132,8 @@ def _check_steps(looking: Looking) -> None:
 
 
 def _reach(looking: Looking) -> None:
-    """Work that an edit gives to a sub-agent that has ended is only reached through the scope it was spawned in: if
-    that has committed, it is gone through again, and so on upwards."""
+    """An edit gives work to an ended sub-agent, which is only reached through the scope that spawned it. If that has
+    committed, it is entered again, and so on upwards."""
     moment, noticed = looking.moment, looking.noticed
     plans = {edit.record.agent: edit.after for edit in noticed.edits if edit.after is not None}
     plans |= {path: Plan(text) for path, text in noticed.plans.items()}
@@ -176,7 +176,7 @@ def _reach(looking: Looking) -> None:
 
 
 def _is_newly_left(task: Task, plan: Plan, before: Plan) -> bool:
-    """Whether a person has just dropped an item or one above it, or marked it as done."""
+    """Whether a person has just dropped an item or a parent of it, or marked it as done."""
     if task.is_finished and (was := before.task(task.id or "")) is not None and was.mark != task.mark:
         return True
     return task.parent is not None and _is_newly_left(plan.at(task.parent), plan, before)

@@ -1,4 +1,4 @@
-"""What was saved into a file while the run was replacing it, when the process ended before anybody looked at it."""
+"""Saves into a file while the run was replacing it, if the process ended before it looked at them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _HASH = re.compile("[0-9a-f]{64}")
 
 
 def put_back(store: Store, moment: Moment) -> None:
-    """Put such saves to where they belong, to be merged like any other, and clear the rest away. One whose place a
-    later save has taken is kept as rejected."""
+    """Put such saves back, to be merged like any other, and remove the rest. If a later save is in the place, the
+    earlier one is kept as rejected."""
     for entry in [*store.list(DISPLACED)]:
         match = _NAME.fullmatch(entry.path.rpartition("/")[2])
         if match is None:

@@ -1,4 +1,4 @@
-"""What can be found out about the readable files."""
+"""The possible findings about the readable files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ...views import PATIENCE, Unsettled, until_settled
 CONFLICTS = "conflicts"
 
 Side = Literal["ours", "theirs", "edited"]
-"""Who wins where a file and the run contradict each other: the run, the file, or the file in every respect."""
+"""Which version wins in a conflict: the run's, the file's where they differ, or the file as a whole."""
 
 CheckData = Callable[[str, Any], None]
 """Called with an agent's path and its edited data; raises UsageError if its state type does not take them."""
@@ -33,7 +33,7 @@ class Edit(Struct, frozen=True):
 
 
 class Refusal(Struct, frozen=True):
-    """A file that can't be honoured. It is kept aside, if `data` is given; else it is left where it is."""
+    """A file that can't be accepted. It is kept, if `data` is given; else it stays where it is."""
 
     path: str
     error: SatchelError
@@ -41,7 +41,7 @@ class Refusal(Struct, frozen=True):
 
 
 class Question(Struct, frozen=True):
-    """A file that contradicts the run, or may have lost something: a person has to say what holds."""
+    """A file that conflicts with the run, or may have lost something: a person has to decide."""
 
     path: str
     places: tuple[str, ...]
@@ -51,11 +51,11 @@ class Question(Struct, frozen=True):
 
 
 Kept = Literal["base", "ours", "theirs"]
-"""The versions of a conflict: what both came from, the run's, the file's."""
+"""The versions of a conflict: base, the run's, the file's."""
 
 
 def version_of(path: str, side: Kept) -> str:
-    """Where this version of a file that is asked about is kept until a person has settled it."""
+    """Where this version of a file in conflict is kept until a person has decided."""
     stem, _, extension = path.rpartition(".")
     return f"{CONFLICTS}/{stem}.{side}.{extension}"
 
@@ -74,7 +74,7 @@ class Finding(NamedTuple):
 
 
 class Noticed(Struct):
-    """What looking has found. The lists are in the order of the files."""
+    """The results of a look. The lists are in the order of the files."""
 
     versions: dict[str, Version] = field(default_factory=dict)  # of every file that was looked at
     shown: dict[str, dict[str, OfCall]] = field(default_factory=dict)  # by agent: step files that are as they should be
@@ -91,18 +91,18 @@ class Noticed(Struct):
 
     @property
     def handled(self) -> set[str]:
-        """The files that are not simply as the runtime wrote them."""
+        """The files that differ from what Satchel wrote."""
         asked = {question.path for question in self.questions} | {refusal.path for refusal in self.refusals}
         return asked | {edit.record.file for edit in self.edits} | {finding.path for finding in self.findings}
 
     @property
     def is_anything(self) -> bool:
-        """Whether an opening would have something to say or to do about what people have done."""
+        """Whether an opening would have to report or do something about people's changes."""
         return bool(self.edits or self.refusals or self.questions or self.plans or self.definition)
 
     @property
     def told(self) -> list[str]:
-        """The findings for a person: of many files that lag, as a tree of agents has, only how many."""
+        """The findings for a person. Of many old files, as in a tree of agents, only the number."""
         lagging = [finding for finding in self.findings if finding.is_lag]
         few = len(lagging) <= _FEW
         said = [str(finding) for finding in self.findings if few or not finding.is_lag]
@@ -110,7 +110,7 @@ class Noticed(Struct):
 
     @property
     def reopens(self) -> bool:
-        """Whether something is to be done that was not before."""
+        """Whether there is new work."""
         open_plans = (edit.after for edit in self.edits if edit.after is not None)
         is_open = any(plan.progress.settled < plan.progress.leaves for plan in open_plans)
         return is_open or bool(self.plans) or any(edit.record.step or edit.record.redone for edit in self.edits)
@@ -121,7 +121,7 @@ class StillMoving(Exception):
 
 
 class Looking(Struct):
-    """What the looks at the single files share."""
+    """What the checks of the single files share."""
 
     store: Store
     moment: Moment
@@ -138,8 +138,8 @@ class Looking(Struct):
         return is_unchanged(self.store, self.listed, path)
 
     def steady(self, path: str) -> Content | None:
-        """The file once it has settled; None if it is not there. StillMoving if it is not waited for any longer, and
-        Unsettled if it changes all the time."""
+        """The file once it has settled; None if it does not exist. StillMoving if waiting for it is over, and Unsettled
+        if it changes all the time."""
         if self.held is None:
             try:
                 return until_settled(self.store, path, self.patience)
@@ -167,6 +167,5 @@ class Looking(Struct):
         self.noticed.findings.append(Finding(path, text, is_lag=True))
 
     def is_merged(self, agent: AgentMoment, path: str, sha: str) -> bool:
-        """Whether this very edit counts already: the file is as it was, because a crash has kept it from being
-        written anew."""
+        """Whether this very edit already counts: a crash has prevented the file from being written again."""
         return agent.edits.get(path) == sha

@@ -1,4 +1,4 @@
-"""What can be told of a readable file by its bytes alone: whose it is, and of which moment."""
+"""What the bytes of a readable file alone tell: its run, and its moment."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ _of_run = decoder(_OfRun)
 
 
 def is_of_run(data: bytes, run_id: str) -> bool:
-    """A JSON file of another run may be untouched too, and would be lost if it were taken for one that lags."""
+    """A JSON file of another run may be untouched too. It must not be taken for an old one of this run, because it
+    would be lost."""
     try:
         return bool(_of_run.decode(data).run_id == run_id)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -30,12 +31,12 @@ def is_of_run(data: bytes, run_id: str) -> bool:
 
 
 def is_blank(data: bytes) -> bool:
-    """Nothing is in it: an editor has truncated it, or a power failure has left a hole."""
+    """It is empty: an editor has truncated it, or a power failure has left a hole."""
     return not data.strip(b" \t\r\n\0\xef\xbb\xbf")
 
 
 def ahead(path: str, stamped: Stamped, moment: Moment) -> Refused | None:
-    """What to say of a file from a later moment than the journal's; None if it is not from one."""
+    """The message about a file from a later moment than the journal's; None if it is not."""
     stamp = stamped.stamp
     if stamp is None or (stamp.seq <= moment.seq and stamp.epoch <= moment.epoch):
         return None

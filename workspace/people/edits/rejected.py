@@ -1,5 +1,5 @@
-"""Keeps what a person wrote and the run can't take: refused files beside the restored ones, all versions of a
-conflict in `conflicts/`."""
+"""Keep what a person wrote and the run can't take: refused files next to the restored ones, all versions of a conflict
+in `conflicts/`."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _COMMANDS = (
 
 
 def reject(store: Store, refusal: Refusal, fate: str = "and was restored") -> str:
-    """Copy a refused file to `NAME.rejected.EXT`, durably, the reasons to `NAME.rejected.txt`. Returns the path.
-    `fate` is what becomes of the file itself."""
+    """Copy a refused file to `NAME.rejected.EXT`, durably, and the reasons to `NAME.rejected.txt`. Returns the path.
+    `fate` is what happens to the file itself."""
     assert refusal.data is not None
     for path, reasons in _names(refusal.path):
         try:
@@ -63,8 +63,8 @@ def _names(path: str) -> Iterator[tuple[str, str]]:
 
 
 def turn_away(store: Store, moment: Moment, noticed: Noticed, *, settling: bool = False) -> None:
-    """If something was refused or is asked about, keep it, restore what was refused, and raise: the run must not go on
-    over what a person wanted. `settling` is for taking what has been settled, though something else is still asked."""
+    """If something was refused or is asked about, keep it, restore what was refused, and raise: the run must not
+    continue over a person's edit. `settling`: to take what was resolved, although there is another question."""
     kept = []
     for refusal in noticed.refusals:
         if refusal.data is not None:
@@ -90,7 +90,7 @@ def turn_away(store: Store, moment: Moment, noticed: Noticed, *, settling: bool 
 
 
 def _restore(store: Store, moment: Moment, path: str, version: Version | None) -> None:
-    """The file as the run has it, in place of the version that was looked at."""
+    """Write the run's version of the file in place of the version that was read."""
     data = current(moment, path)
     for agent in moment.agents.values():
         if path.startswith(f"{agent.folder}{projection.STEPS}/"):
@@ -103,7 +103,7 @@ def _restore(store: Store, moment: Moment, path: str, version: Version | None) -
 
 
 def current(moment: Moment, path: str) -> bytes | None:
-    """A todo.md or state.json as the run has it; None for any other path."""
+    """The run's version of a todo.md or state.json; None for any other path."""
     for agent in moment.agents.values():
         if path == agent.folder + projection.STATE:
             return projection.state_file(moment, agent)
@@ -117,7 +117,7 @@ def _reasons(refusal: Refusal, fate: str) -> str:
 
 
 def said(error: SatchelError) -> str:
-    """What is wrong, a line each."""
+    """What is wrong, one line each."""
     if isinstance(error, InvalidFile):
         return "\n".join(f"{error.path}, {problem}" for problem in error.problems)
     return str(error)
@@ -127,7 +127,7 @@ def said(error: SatchelError) -> str:
 
 
 def not_settled(store: Store, moment: Moment) -> dict[str, bytes]:
-    """By path, what people wrote into files that contradict the run, as long as nobody has settled that."""
+    """By path, people's versions of files with an unresolved conflict."""
     there = set(_files(store, CONFLICTS))
     found = {}
     for agent in moment.agents.values() if there else ():
@@ -140,7 +140,7 @@ def not_settled(store: Store, moment: Moment) -> dict[str, bytes]:
 
 
 def put_question(store: Store, moment: Moment, question: Question) -> None:
-    """Write the versions of a conflict to where a person can compare them, durably."""
+    """Write the versions of a conflict where a person can compare them, durably."""
     versions: dict[Kept, bytes | None] = {"base": question.base, "ours": question.ours, "theirs": question.theirs}
     for side, data in versions.items():
         _put_version(store, moment, question.path, version_of(question.path, side), data)
@@ -150,7 +150,7 @@ def put_question(store: Store, moment: Moment, question: Question) -> None:
 
 
 def _put_version(store: Store, moment: Moment, path: str, file: str, data: bytes | None) -> None:
-    """Let `file`, a version of `path`, say `data`, or go. What a person wrote into it is kept."""
+    """Write `data` into `file`, a version of `path`, or remove it. What a person wrote into it is kept."""
     while (there := read_if_there(store, file)) is None or there.data != data:
         with suppress(FileChanged, FileExistsError):  # saved at this moment: that is looked at, too
             if there is None and data is not None:
@@ -165,8 +165,7 @@ def _put_version(store: Store, moment: Moment, path: str, file: str, data: bytes
 
 
 def set_aside(store: Store, noticed: Noticed) -> list[str]:
-    """Keep what a person wrote and then settled by another version, before that other version is on record. Returns
-    what to say of it."""
+    """Keep a person's version before the decision for another version is on record. Returns a message about it."""
     said = [f"the run's version was chosen; {each.path} is kept as {reject(store, each)}" for each in noticed.overruled]
     done = {question.path for question in noticed.questions} | {refusal.path for refusal in noticed.overruled}
     for path, data in noticed.kept.items():
@@ -179,7 +178,7 @@ def set_aside(store: Store, noticed: Noticed) -> list[str]:
 
 
 def clear_questions(store: Store, moment: Moment, still_open: Sequence[Question]) -> None:
-    """Remove what was written about conflicts that are settled. Other files there are not the runtime's."""
+    """Remove the files of resolved conflicts. Other files there do not belong to Satchel."""
     there, asked = set(_files(store, CONFLICTS)), {question.path for question in still_open}
     for agent in moment.agents.values() if there else ():
         for path in _may_conflict(agent):
@@ -191,7 +190,7 @@ def clear_questions(store: Store, moment: Moment, still_open: Sequence[Question]
 
 
 def _save_from(store: Store, moment: Moment, path: str, data: bytes) -> None:
-    """Before a version of `path` goes from conflicts/: keep what a person wrote into it."""
+    """Before a version of `path` is removed from conflicts/: keep what a person wrote into it."""
     if not is_known(moment, path, data):
         _keep(store, path, data)
 
@@ -205,8 +204,8 @@ def _keep(store: Store, path: str, data: bytes) -> str:
 
 
 def is_known(moment: Moment, path: str, data: bytes) -> bool:
-    """Whether no word of a person is lost with this version of a readable file: it is blank, as the run wrote it, or an
-    edit that counts already."""
+    """Whether this version of a readable file contains nothing new of a person: it is blank, as the run wrote it, or an
+    edit that already counts."""
     is_merged = any(agent.edits.get(path) == sha(data) for agent in moment.agents.values())
     return is_merged or is_blank(data) or is_ours(moment, path, data)
 

@@ -1,4 +1,4 @@
-"""state.json: `data` is the person's to edit, the rest is the runtime's."""
+"""state.json: a person may edit `data`, the rest is Satchel's."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def look(looking: Looking, agent: AgentMoment) -> None:
 
 
 def edited(looking: Looking, agent: AgentMoment, path: str, data: bytes) -> None:
-    """What a file comes to that is not as the run wrote it: an edit, a question, or nothing new."""
+    """The finding about a file that differs from what the run wrote: an edit, a question, or nothing new."""
     moment, noticed, stamped = looking.moment, looking.noticed, stamp.read_json(data).stamp
     seq = stamped.seq if stamped else None
     text = jsontext.decode(data, path)
@@ -107,7 +107,7 @@ def _state_file(moment: Moment, agent: AgentMoment, path: str) -> dict[str, Any]
 
 
 def _check_owner(moment: Moment, agent: AgentMoment, path: str, schema: Any) -> None:
-    """Nothing else in the file says whose it is."""
+    """Nothing else in the file names its owner."""
     for other in moment.agents.values():
         if other.path != agent.path and schema == projection.schema_of_state(other):
             whose = f"the agent {other.path}" if other.path else "the run's own agent"
@@ -115,7 +115,7 @@ def _check_owner(moment: Moment, agent: AgentMoment, path: str, schema: Any) -> 
 
 
 def _check_the_rest(path: str, found: dict[str, Any], was: list[dict[str, Any]]) -> None:
-    """Everything beside `data` must say what the runtime has written there, now or when the file was written."""
+    """Everything except `data` must be as Satchel has written it, now or when the file was written."""
     for key, value in found.items():
         if key in ("data", "at", "$schema"):
             continue
@@ -134,7 +134,7 @@ _REMEDIES = {
 
 
 def _validate(looking: Looking, agent: AgentMoment, path: str, whole: dict[str, Any], text: str) -> None:
-    """Against the schema of the agent's own state type, and where the agent's code may be run, against the type."""
+    """Against the schema of the agent's state type. Where the agent's code may run, also against the type."""
     own: Any = None
     try:
         schema_path = f"{SCHEMAS}/{agent.folder}data.json"
@@ -168,7 +168,7 @@ def _say(change: Patch) -> list[str]:
 
 
 def _before_the_run(looking: Looking, path: str) -> None:
-    """A state that is there before there is a journal."""
+    """A state that exists before there is a journal."""
     try:
         stamped = stamp.read_json(looking.store.read(path).data)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""steps/: a person may put another `result` into a file, or `"redo": true`. The rest says what has happened."""
+"""steps/: a person may change the `result` in a file, or add `"redo": true`. The rest says what has happened."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _look(looking: Looking, agent: AgentMoment, path: str, record: OfCall | None
 
 
 def _let_go(looking: Looking, agent: AgentMoment, path: str, record: OfCall | None) -> None:
-    """Let the file be written anew if it still shows something afterwards, and else be removed."""
+    """Write the file again if it still shows something afterwards, else remove it."""
     if record is None:
         looking.noticed.leftovers.append(path)
     else:

@@ -1,4 +1,4 @@
-"""todo.md: items ticked, unticked, dropped, added, moved and reworded, and all the prose around them."""
+"""todo.md: items ticked, unticked, dropped, added, moved and reworded, and the text around them."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _before_the_agent(looking: Looking, agent: AgentMoment, path: str, stamped: 
 
 
 class _Saved(Struct, frozen=True):
-    """A person's version of the plan, and the one that it was made from, if that is known."""
+    """A person's version of the plan, and its base, if that is known."""
 
     path: str
     data: bytes
@@ -96,7 +96,7 @@ class _Saved(Struct, frozen=True):
 
 
 def edited(looking: Looking, agent: AgentMoment, path: str, data: bytes) -> None:
-    """What a file comes to that is not as the run wrote it: an edit, a question, or nothing new."""
+    """The finding about a file that differs from what the run wrote: an edit, a question, or nothing new."""
     text = _new_text(looking, agent, path, data)
     if text is None:
         return
@@ -112,7 +112,7 @@ def edited(looking: Looking, agent: AgentMoment, path: str, data: bytes) -> None
 
 
 def _new_text(looking: Looking, agent: AgentMoment, path: str, data: bytes) -> str | None:
-    """What the file says; None if the run says the same already."""
+    """The content of the file; None if the run has the same."""
     moment, now = looking.moment, agent.plan
     stamped = stamp.read_markdown(data, projection.owner(moment, agent))
     text = _text(stamped, path)
@@ -149,7 +149,7 @@ def _read(looking: Looking, agent: AgentMoment, path: str, data: bytes, text: st
 
 
 def _merged(looking: Looking, agent: AgentMoment, saved: _Saved) -> Plan | None:
-    """The plan as it is to be; None if a person is asked which version holds."""
+    """The merged plan; None if a person has to choose a version."""
     noticed, path, now = looking.noticed, saved.path, agent.plan
     choice = looking.choice(path)
     prefer = choice if choice in ("ours", "theirs") else None
@@ -169,7 +169,7 @@ def _merged(looking: Looking, agent: AgentMoment, saved: _Saved) -> Plan | None:
 
 
 def _edit(looking: Looking, agent: AgentMoment, saved: _Saved, after: Plan) -> Edit | None:
-    """What is recorded of it; None if `after` is the plan of the run."""
+    """The record of the edit; None if `after` is the plan of the run."""
     now = agent.plan
     splices = between(list(now.lines), list(after.lines))
     if not splices:
@@ -201,8 +201,8 @@ def _cut_off(path: str, why: str) -> Refused:
 
 
 def _is_cut_off(whole: bytes, data: bytes, theirs: Plan, now: Plan) -> bool:
-    """Whether a save or a copy of the file was cut off. One that ends after a whole line and lacks items is asked
-    about like any other; but it must not be obeyed in what it lacks of words and prose."""
+    """Whether a save or a copy of the file was cut off. One that ends after a whole line and lacks items is asked about
+    like any other; but missing words and text in it must not be obeyed."""
     if not data or not whole.startswith(data):
         return False
     return len(theirs) == len(now) or not data.endswith(b"\n")
@@ -216,13 +216,13 @@ def _is_beginning(whole: bytes, data: bytes) -> bool:
 
 
 _WORTH_KEEPING = 1000
-"""Items from which on a later opening is spared the parsing."""
+"""From so many items on, a later opening is spared the parsing."""
 
 
 def _base(
     looking: Looking, agent: AgentMoment, path: str, stamped: Stamped
 ) -> tuple[Plan, bytes] | tuple[None, None]:  # fmt: skip
-    """The plan that the file was made from, and its file; None if it doesn't say, or nobody knows any more."""
+    """The plan that the file was made from, and its file; None if it doesn't say, or the base is gone."""
     if stamped.stamp is None:
         return None, None
     moment = looking.history.at(stamped.stamp.seq)
@@ -240,7 +240,7 @@ def _wrote(plan: Plan, owner: str, stamped: Stamped) -> bool:
 
 
 def _doubts(agent: AgentMoment, scopes: tuple[str, ...]) -> Iterator[Doubt]:
-    """Taking an item out of the plan does not settle what it may have done."""
+    """Removing an item from the plan does not resolve what it may have done."""
     for key in scopes:
         for started in agent.scopes[key].started.values() if key in agent.scopes else ():
             identity = {name: getattr(started, name) for name in OfCall.__struct_fields__}
@@ -248,7 +248,7 @@ def _doubts(agent: AgentMoment, scopes: tuple[str, ...]) -> Iterator[Doubt]:
 
 
 def _warnings(theirs: Plan, *before: Plan | None) -> list[str]:
-    """Of new list items that have no checkbox, though those around them do."""
+    """About new list items without a checkbox, among items that have one."""
     known = {text for plan in before if plan is not None for text in plan.without_checkbox()}
     new = [(text, line) for text, line in theirs.without_checkbox().items() if text not in known]
     return [
@@ -263,7 +263,7 @@ def _boxed(text: str) -> str:
 
 
 def _say(agent: AgentMoment, done: Changes) -> Iterator[str]:
-    """What it means for the run, an item a line."""
+    """What it means for the run, one line per item."""
     lines: list[str] = []
     for pair in (*done.unticked, *done.restarted):
         if pair.after.is_leaf:

@@ -1,4 +1,4 @@
-"""Tasks and messages that people and programs drop into inbox/, and where they go afterwards."""
+"""Tasks and messages that people and programs put into inbox/, and their place afterwards."""
 
 from typing import TYPE_CHECKING
 

@@ -1,8 +1,8 @@
-"""Where the files of tasks that are done go: into `inbox/done/`, or `inbox/moved/` if they were handed on.
+"""The files of finished tasks go into `inbox/done/`, or `inbox/moved/` if they were handed on.
 
-A program may still have such a file open for writing. Then it goes into `inbox/open/` first, in a folder that is called
-after where it belongs and what it was as a task. So nothing that is written into it later is lost. The same is done
-with a file that could not be taken and is kept as rejected.
+A program may still have such a file open for writing. Then it first goes into `inbox/open/`, in a folder that is named
+after its target and its hash as a task. So later writes to it are not lost. The same happens to a file that could not
+be taken and is kept as rejected.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _DONE = f"{FOLDER}/done"
 _OPEN = f"{FOLDER}/open"
 _REJECTED = "rejected"
 CANCELLED = f"{FOLDER}/cancelled"
-"""Where a person puts a file under a task's name, so that the task is not done. It is used up with that task."""
+"""A person puts a file with a task's name here, so that the task is not done. It is used up with that task."""
 
 
 def put_away(store: Store, moment: Moment) -> None:
-    """Move the files of all tasks that are done into `inbox/done/`, durably, and those handed on into `inbox/moved/`.
-    Called before the next is taken, and before anybody opens the workspace: see `Moment`.
+    """Move the files of all finished tasks into `inbox/done/`, durably, and those handed on into `inbox/moved/`. Called
+    before the next is taken, and before the workspace is opened: see `Moment`.
 
-    A file that a program has open for writing goes into `inbox/open/` first: what is written into it yet is another
-    task, see `bring_back`.
+    A file that a program has open for writing first goes into `inbox/open/`: later writes to it are another task, see
+    `bring_back`.
     """
     bring_back(store)
     for id, task in moment.tasks_done.items():
@@ -46,8 +46,7 @@ def put_away(store: Store, moment: Moment) -> None:
 
 
 def is_cancelled(store: Store, file: str) -> bool:
-    """Whether a person wants the task that was taken from this file not to be done. That the file is gone says
-    nothing."""
+    """Whether a person wants the task from this file not to be done. A missing file means nothing."""
     return store.version(_wish_of(file)) is not None
 
 
@@ -72,7 +71,7 @@ def _move(store: Store, task: TaskFile, id: str) -> None:
 
 
 def take_back(store: Store, file: str, sha256: str) -> None:
-    """Move the file of a task that was done into the inbox again: nobody will remember that it was."""
+    """Move the file of a finished task into the inbox again: its end will be forgotten."""
     stem = file.rpartition("/")[2].rpartition(".")[0]
     for entry in store.list(_DONE):
         if entry.path.startswith(f"{_DONE}/{stem}.") and sha_of(store, entry.path) == sha256:
@@ -81,8 +80,8 @@ def take_back(store: Store, file: str, sha256: str) -> None:
 
 
 def discard(store: Store, path: str, sha256: str) -> None:
-    """Remove a file of the inbox that is kept as rejected. What a program that still has it open writes into it yet is
-    a task."""
+    """Remove a file of the inbox that is kept as rejected. What a program that still has it open writes into it later
+    is a task."""
     if store.has_writer(path):
         _put_aside(store, path, f"{_OPEN}/{_REJECTED}-{sha256}")
     else:
@@ -98,8 +97,8 @@ def _put_aside(store: Store, path: str, folder: str) -> None:
 
 
 def _place(store: Store, path: str, folder: str, sha256: str = "", mark: str = "") -> str:
-    """Where a file goes in a folder: in the place of no other, unless that has these bytes, too. Of several with one
-    name the later ones have a `mark` in theirs."""
+    """A file's place in a folder. It replaces no other file, except one with the same bytes. Of several with one name
+    the later ones have a `mark` in theirs."""
     name = path.rpartition("/")[2]
     while store.version(to := f"{folder}/{name}") is not None and not (sha256 and sha_of(store, to) == sha256):
         stem, _, extension = name.rpartition(".")
@@ -108,8 +107,8 @@ def _place(store: Store, path: str, folder: str, sha256: str = "", mark: str = "
 
 
 def bring_back(store: Store) -> None:
-    """Move the files in `inbox/open/` on that no program has open any more, or none has written for long: what has
-    changed comes back into the inbox, as another task; the rest goes where it belongs."""
+    """Process the files in `inbox/open/` that no program has open any more, or that were not written for long. A
+    changed one comes back into the inbox, as another task; others go to their target."""
     if not has_open(store):
         return
     for path in changed(store):
@@ -125,12 +124,12 @@ def bring_back(store: Store) -> None:
 
 
 def has_open(store: Store) -> bool:
-    """Whether a file of a task that is done may come back into the inbox."""
+    """Whether a file of a finished task may come back into the inbox."""
     return any(store.folders(_OPEN))
 
 
 def changed(store: Store) -> list[str]:
-    """The files in `inbox/open/` that are to come back into the inbox."""
+    """The files in `inbox/open/` that will come back into the inbox."""
     return [
         path for path, _, sha256 in _opened(store)
         if (not store.has_writer(path) or is_left_open(store, path)) and sha_of(store, path) != sha256
@@ -138,7 +137,7 @@ def changed(store: Store) -> list[str]:
 
 
 def _opened(store: Store) -> list[tuple[str, str, str]]:
-    """Each file in `inbox/open/`, the folder that it belongs into, and the SHA-256 that it had as a task."""
+    """Each file in `inbox/open/`, its target folder, and its SHA-256 as a task."""
     found = []
     for folder in store.folders(_OPEN):
         to, _, sha256 = folder.rpartition("/")[2].partition("-")

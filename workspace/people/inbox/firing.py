@@ -1,8 +1,8 @@
-"""A firing: the task that `satchel serve` puts into the inbox when a time of `schedule:` has come.
+"""The task that `satchel serve` puts into the inbox for a time of `schedule:`.
 
-It is known by the name of its schedule and the time it was due, and so is its file. The file is created exclusively, so
-two processes that serve a workspace make one. The moment remembers the firings that were taken last (`Moment.fired`):
-one that is made again, by a process that was frozen meanwhile, is no task any more.
+It is identified by the name of its schedule and its due time, and so is its file. The file is created exclusively, so
+two processes that serve a workspace make one. The moment remembers the last ones that were taken (`Moment.fired`): one
+that is made again, by a process that was frozen meanwhile, is no task any more.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def firing_at(schedule: str, due: datetime) -> Firing:
 
 
 def of_file(path: str) -> Firing | None:
-    """The firing that a file is by its name."""
+    """The time of a schedule that a file stands for, by its name."""
     match = _FILE.fullmatch(path)
     try:
         return firing_at(match[1], datetime.fromisoformat(match[2])) if match else None

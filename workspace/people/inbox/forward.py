@@ -1,8 +1,8 @@
-"""Hands untaken tasks on, to another workspace or to a folder: none is lost, and none is handed on twice.
+"""Hand waiting tasks on to another workspace or to a folder: none is lost, and none is handed on twice.
 
-The copy first lies in the target under a hidden name, which nobody takes; then it is recorded that it is to be handed
-on; then it gets its own name; then that is recorded. After a crash in between, whether the hidden name is still there
-tells whether it was handed on: what has become of the file since does not matter.
+The copy first gets a hidden name in the target, which no run takes. Then a record says that it will be handed on. Then
+it gets its own name, and a second record says so. After a crash in between, the hidden name tells whether it was handed
+on, whatever has happened to the file since.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from .inbox import Found
 def redirect(
     store: Store, moment: Moment, journal: Journal, definition: Definition, report: Report
 ) -> None:  # fmt: skip
-    """Hand the waiting tasks on to where `redirect_to:` says, if it says so. What goes wrong over there is reported,
-    and the tasks stay. Messages stay, too: they are for this agent. Only for whoever has the workspace open."""
+    """Hand the waiting tasks on to the place in `redirect_to:`, if there is one. Errors at that place are reported, and
+    the tasks stay. Messages stay too, because they are for this agent. Only for the process that has the workspace
+    open."""
     if not definition.redirect_to:
         return
     handed = 0
@@ -49,8 +50,8 @@ def redirect(
 
 
 def finish(store: Store, moment: Moment, journal: Journal, definition: Definition, report: Report) -> None:
-    """Finish what a crash has interrupted, where `redirect_to:` still says that it is to go: the journal may be a
-    stranger's, and does not decide what is written outside the workspace."""
+    """Finish what a crash has interrupted, if `redirect_to:` still names the place. A stranger may have written the
+    journal, so it does not decide what is written outside the workspace."""
     for task in [task for task in moment.tasks.values() if task.handed_to]:
         try:
             target, path = _as_handed_to(store, moment, definition, task)
@@ -63,7 +64,7 @@ def finish(store: Store, moment: Moment, journal: Journal, definition: Definitio
 
 
 def _as_handed_to(store: Store, moment: Moment, definition: Definition, task: TaskTaken) -> tuple[Store, str]:
-    """The store and the path in it that a task was being handed on to, if a hand-over of this run ends there."""
+    """The store and the path in it to which a task was being handed on, if a hand-over of this run ends there."""
     if not definition.redirect_to:
         raise _TargetFailed(f"it was on its way to {task.handed_to}, and workspace.yaml has no `redirect_to` any more")
     target, folder = _target(store, definition.redirect_to)
@@ -77,7 +78,7 @@ def _as_handed_to(store: Store, moment: Moment, definition: Definition, task: Ta
 
 
 class _TargetFailed(Exception):
-    """Something is wrong with where the tasks are to go. Not with this workspace."""
+    """An error at the target, not in this workspace."""
 
 
 def _target(store: Store, redirect_to: str) -> tuple[Store, str]:
@@ -109,7 +110,7 @@ def _hand_over(
 
 
 def _show(target: Store, path: str) -> None:
-    """Give a file that lies there under its hidden name its own."""
+    """Rename a file at the target from its hidden name to its own."""
     try:
         if target.version(_hidden(path)) is not None:
             target.rename(_hidden(path), path)
@@ -126,7 +127,7 @@ def _done(store: Store, moment: Moment, journal: Journal, id: str, to: str) -> N
 
 
 def _name(moment: Moment, id: str, sha256: str, file: str) -> str:
-    """What the file of a task is called over there: no other task has this name, of any run."""
+    """The name of a task's file at the target: no other task of any run has this name."""
     stem, _, extension = file.rpartition("/")[2].rpartition(".")
     return f"{stem[:100]}.{moment.run_id}-{id}-{sha256[:8]}.{extension}"
 

@@ -1,8 +1,8 @@
-"""The inbox: what a file dropped into `inbox/` is, which of them nobody has taken yet, and where they go afterwards.
+"""The inbox: what a file in `inbox/` is, which ones wait, and their place afterwards.
 
-`*.md` is text, `*.yaml` is a JSON value; both are tasks, but for a YAML that says `kind: message`. A task is known by
-its file's name and SHA-256: another file under an old name is another task, and the same one, come back after a power
-failure, is not.
+`*.md` is text, `*.yaml` is a JSON value. Both are tasks, except a YAML with `kind: message`. A task is identified by
+its file's name and SHA-256: another file under an old name is another task, and the same file that comes back after a
+power failure is not.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .archive import FOLDER, READ_LIMIT, bring_back, changed, discard, put_away,
 from .firing import Firing
 
 LIMIT = 1 << 20
-"""Bytes of a task. What is larger belongs into a file of its own, which the task can name."""
+"""Bytes of a task. Put more into a file of its own, which the task can name."""
 
 Kind = Literal["task", "message", "schedule"]
 
@@ -44,7 +44,7 @@ _SENT = re.compile(r"inbox/([0-9]{8}T[0-9]{6})\.[0-9]{6}Z-[0-9a-f]{6}[-.]")
 
 
 class Said(NamedTuple):
-    """What a file says: a text, or the value of a YAML, as JSON."""
+    """The content of a file: a text, or the value of a YAML, as JSON."""
 
     kind: Kind
     content: bytes
@@ -64,12 +64,12 @@ class Found(NamedTuple):
 
 
 def files(store: Store) -> list[str]:
-    """Those that are tasks by their names, in order. One with nothing in it is only about to be written."""
+    """The task files by name, in order. An empty one is about to be written."""
     return [entry.path for entry in store.list(FOLDER) if entry.size and _is_task(entry.path)]
 
 
 def others(store: Store) -> list[str]:
-    """Those that a person may take for tasks, and that are none."""
+    """Files that a person may take for tasks, and that are none."""
     return [
         entry.path for entry in store.list(FOLDER)
         if not _is_task(entry.path) and not _REJECTED.search(entry.path) and not _is_temporary(entry.path)
@@ -77,7 +77,7 @@ def others(store: Store) -> list[str]:
 
 
 def waiting(store: Store, moment: Moment) -> list[str]:
-    """The files that nobody has taken yet."""
+    """The files that no agent has taken yet."""
     taken = known(moment)
     names = {file for file, _ in taken}
     return [
@@ -87,24 +87,24 @@ def waiting(store: Store, moment: Moment) -> list[str]:
 
 
 def _was_fired(moment: Moment, path: str) -> bool:
-    """It is a firing that was taken before, and was made again."""
+    """Whether it is a time of a schedule that was taken before, and was made again."""
     found = firing.of_file(path)
     return found is not None and firing.was_taken(moment, found)
 
 
 def known(moment: Moment) -> set[tuple[str, str]]:
-    """The files, with their hashes, that are taken, or done with and perhaps not yet gone."""
+    """The files, with their hashes, that are taken, or done and perhaps not yet moved."""
     taken = {(task.file, task.sha256) for task in moment.tasks.values()}
     return taken | {(task.file, task.sha256) for task in moment.tasks_done.values()}
 
 
 def has_work(store: Store, moment: Moment) -> bool:
-    """Whether a completed run has something to do: a task that was taken and is not done, or a new one."""
+    """Whether a completed run has something to do: a taken task that is not done, or a new one."""
     return any(not task.handed_to for task in moment.tasks.values()) or bool(new_tasks(store, moment))
 
 
 def new_tasks(store: Store, moment: Moment) -> list[str]:
-    """The waiting files that a completed run is entered again for: tasks that its agent could not take before. So an
+    """The waiting files for which a completed run is entered again: tasks that its agent could not take before. So an
     agent that never looks into its inbox is entered once for each file."""
     return [
         path for path in waiting(store, moment)
@@ -113,17 +113,17 @@ def new_tasks(store: Store, moment: Moment) -> list[str]:
 
 
 Offered = Mapping[str, Version | None]
-"""The files that an agent could have taken: those that held still at its last look, or that lay there when it was
-called if it has not looked."""
+"""The files that an agent could have taken: those that had settled at its last look, or that existed when it was called
+if it has not looked."""
 
 
 def offered(store: Store, moment: Moment) -> Offered:
-    """To an agent that is about to be called."""
+    """The files offered to an agent that is about to be called."""
     return {path: store.version(path) for path in waiting(store, moment)}
 
 
 def untaken(store: Store, moment: Moment, offered: Offered) -> dict[str, str]:
-    """Of the files that were `offered` those that still wait, unchanged, with their SHA-256."""
+    """The files among `offered` that still wait, unchanged, with their SHA-256."""
     left = {path: sha_of(store, path) for path in waiting(store, moment) if path in offered}
     return {path: sha256 for path, sha256 in left.items() if store.version(path) == offered[path]}
 
@@ -134,7 +134,7 @@ def _is_task(path: str) -> bool:
 
 
 def _is_temporary(path: str) -> bool:
-    """What editors and copying programs leave for a moment."""
+    """Temporary files of editors and copying programs."""
     name = path.rpartition("/")[2]
     return name.startswith((".", "#", "~")) or name.endswith(("~", ".swp", ".tmp", ".part", ".crdownload"))
 
@@ -147,7 +147,7 @@ def _kind(store: Store, path: str) -> Kind | None:
 
 
 def _is_as_sent(store: Store, path: str) -> bool:
-    """Whether nobody has saved a file, nor is about to, since it was sent: it was there as a whole from the first."""
+    """Whether nobody has saved a file, or is about to, since it was sent: it was complete from the first."""
     match = _SENT.match(path)
     if match is None or store.has_writer(path) or not (saved := store.trace(path).at):
         return False
@@ -157,7 +157,7 @@ def _is_as_sent(store: Store, path: str) -> bool:
 
 
 class Arrivals:
-    """Looks at the waiting files until they have settled: somebody may be in the middle of saving one."""
+    """Looks at the waiting files until they have settled: a program may be saving one."""
 
     def __init__(self, store: Store, moment: Moment):
         self._store, self._moment = store, moment
@@ -191,7 +191,7 @@ class Arrivals:
 
 
 def look_until_settled(store: Store, moment: Moment) -> Arrivals:
-    """For whoever can wait with everything else: half a second at most."""
+    """Waits half a second at most, so only for callers that can block."""
     arrivals, until = Arrivals(store, moment), time.monotonic() + BRIEF
     arrivals.look()
     while arrivals.are_changing and time.monotonic() < until:
@@ -251,7 +251,8 @@ def message(text: str) -> bytes:
 
 
 def refuse(store: Store, error: InvalidFile) -> str:
-    """Move what can't be taken to `NAME.rejected.EXT`, with the reasons beside it. Returns what to say of it."""
+    """Move a file that can't be taken to `NAME.rejected.EXT`, with the reasons next to it. Returns a message about
+    it."""
     try:
         data, version = store.read(error.path or "", limit=READ_LIMIT)
     except FileNotFoundError:
@@ -271,7 +272,7 @@ def content(store: Store, task: TaskTaken) -> object:
 
 
 def settled(moment: Moment) -> list[TaskDone]:
-    """What is left to record of tasks whose scope has committed, if a power failure has cut its group short."""
+    """The missing records of tasks whose scope has committed, if a power failure has cut its group short."""
     root = moment.root
     ended = [
         task for task in moment.tasks.values() if task.scope in root.results and task.scope not in root.scopes
@@ -284,13 +285,13 @@ def settled(moment: Moment) -> list[TaskDone]:
 
 
 def done_with(scope: str, tasks: Sequence[str]) -> list[TaskDone]:
-    """What is recorded right after a scope's commit. The task whose own scope it is comes last: after that nothing is
-    known of the scope any more, and a power failure may keep only the first of a group."""
+    """The records right after a scope's commit. The task with this own scope comes last: after it nothing is known of
+    the scope, and a power failure may keep only the first records of a group."""
     return [TaskDone(id=id) for id in sorted(tasks, key=lambda id: scope_of_task(id) == scope)]
 
 
 def released(moment: Moment, scope: str, kept: Sequence[str]) -> list[TaskTaken]:
-    """Tasks that an earlier attempt at a scope has taken, and the one that commits has not seen: they are the agent's
+    """Tasks that an earlier attempt of a scope has taken and the committing one has not seen: they belong to the agent
     again."""
     return [
         msgspec.structs.replace(task, scope="") for task in moment.tasks.values()
@@ -299,7 +300,8 @@ def released(moment: Moment, scope: str, kept: Sequence[str]) -> list[TaskTaken]
 
 
 def put_away_fired(store: Store, moment: Moment) -> None:
-    """Move the files of firings that were taken before, and made again, into `inbox/done/`. When none is at work."""
+    """Move the files of schedule times that were taken before, and made again, into `inbox/done/`. When none is
+    running."""
     at_work = {task.file for task in moment.tasks.values()}
     for path in files(store):
         if path not in at_work and _was_fired(moment, path):
@@ -308,7 +310,7 @@ def put_away_fired(store: Store, moment: Moment) -> None:
 
 
 def settle_fired(store: Store, moment: Moment, journal: Journal, offered: Offered) -> None:
-    """The agent has completed and never opened its inbox: this settles the firings that were `offered` to it."""
+    """The agent has completed without opening its inbox: this settles the schedule times that were `offered` to it."""
     for path in [path for path in waiting(store, moment) if path in offered]:
         found = firing.of_file(path)
         if found is None or store.version(path) != offered[path]:
@@ -330,8 +332,8 @@ def settle_fired(store: Store, moment: Moment, journal: Journal, offered: Offere
 
 
 def send(store: Store, data: bytes, extension: Literal["md", "yaml"], words: str = "") -> str:
-    """Drop a file, durably; whether or not a process runs the workspace. Returns its path. InvalidFile if it could
-    not be taken. Files sort by when they were sent, and no two have one name."""
+    """Write a file into the inbox, durably, whether or not a process runs the workspace. Returns its path. InvalidFile
+    if it could not be taken. Files sort by the time they were sent, and names are unique."""
     parse(f"{words or 'the task'}.{extension}", data)
     while True:
         at = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")

@@ -1,1 +1,1 @@
-"""Where the tasks of a Markdown text are, and how the text is changed."""
+"""The tasks in a Markdown text, and changes of the text."""

@@ -1,4 +1,4 @@
-"""Whether a parser reads a text with new lines in it as was meant, and all the rest of it as before."""
+"""Check that a parser reads new lines as intended, and all others as before."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def is_as_meant(
 
 
 def _kept_blocks(new: Insertion, old: Sequence[Block], now: Sequence[Block]) -> bool:
-    """Every block that was there still is, in the same lines and at the same depth, and the new ones lie together."""
+    """Every earlier block still exists, in the same lines and at the same depth, and the new ones are together."""
     moved = [block if block.start < new.at else _shifted(block, len(new.bodies)) for block in old]
     if len(now) < len(moved):
         return False
@@ -59,7 +59,7 @@ def _new_rows_are(new: Insertion, texts: Sequence[str], now: Sequence[Row], line
 
 
 def _is_prose_of(new: Insertion, rows: Sequence[Row], now: Sequence[Block]) -> bool:
-    """The new blocks are paragraphs beside the one that holds the task's checkbox."""
+    """The new blocks are paragraphs next to the one with the task's checkbox."""
     own = next(block for block in now if block.start == rows[new.holder].line)
     return all((block.kind, block.level) == (own.kind, own.level) for block in now if _is_new(new, block.start))
 

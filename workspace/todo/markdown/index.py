@@ -1,4 +1,4 @@
-"""The tasks that were found in a text, kept up to date while marks and ids in it change."""
+"""The tasks in a text, kept current while marks and ids in it change."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .tree import Tree
 _revisions = count()
 
 _NUMBER_LENGTH = 15
-"""An id of more digits is a word: counting on from it would soon pass the length of an id."""
+"""An id with more digits is a word: numbers after it would soon exceed the length of an id."""
 
 
 class Reading:
-    """Tasks by position, line and id. Made new whenever lines come or go; `lines` is the plan's own list."""
+    """Tasks by position, line and id. Made new whenever lines are added or removed; `lines` is the plan's own list."""
 
     def __init__(self, lines: list[str], rows: list[Row]):
         self.lines, self.rows = lines, rows
@@ -58,7 +58,7 @@ class Reading:
         return index if index < len(self._at) and self._at[index] == line else None
 
     def by_id(self, word: str) -> int | None:
-        """The index of the first task with this id; upper and lower case are the same."""
+        """The index of the first task with this id; upper and lower case are equal."""
         return self._by_id().get(word.lower())
 
     def highest_number(self) -> int:
@@ -67,7 +67,7 @@ class Reading:
         return self._highest
 
     def changed(self, index: int, line: str) -> None:
-        """Take note that the line of a task gets another mark or id."""
+        """The line of a task gets another mark or id."""
         row = self.rows[index]
         old = self.lines[row.line]
         self.lines[row.line] = line
@@ -103,9 +103,9 @@ _INTEGERS = [int] * len(Row._fields)
 
 
 def fitting(lines: Sequence[str], outline: Sequence[Sequence[Any]]) -> list[Row] | None:
-    """The rows of an outline if it can be one of these lines; otherwise None.
+    """The rows of an outline if it fits these lines; otherwise None.
 
-    Whether a Markdown parser would agree is not checked: that is what an outline saves.
+    Does not check whether a Markdown parser would agree: an outline saves that.
     """
     rows: list[Row] = []
     path: list[int] = []

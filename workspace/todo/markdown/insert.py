@@ -1,4 +1,4 @@
-"""Places where new lines may be put, likeliest first. Whether the parser agrees is for `check` to say."""
+"""Places for new lines, the most likely first. `check` says whether the parser agrees."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OPENS_A_NUMBER = re.compile(r"[0-9]{1,9}(?=[.)](?:\s|\Z))")
 
 
 class Insertion(NamedTuple):
-    """Lines, without endings, to put before line `at`, inside the task `holder` (an index, or -1).
+    """Lines, without endings, to insert before line `at`, inside the task `holder` (an index, or -1).
 
     `columns` are those of the marks of new tasks, by their line's place in `bodies`.
     """
@@ -47,13 +47,13 @@ class _Style(NamedTuple):
     marker: str
     gap: str
     spaced: bool
-    """Whether a blank line stands between the items."""
+    """Whether there is a blank line between the items."""
     alike: bool
-    """Whether all items have the same number, which Markdown counts up by itself."""
+    """Whether all items have the same number, which Markdown counts up itself."""
 
 
 def beside(reading: Reading, index: int, texts: Sequence[str]) -> Iterator[Insertion]:
-    """New items right after a task and all that is below it, in the same list."""
+    """New items right after a task and its sub-tasks, in the same list."""
     lines, row = reading.lines, reading.rows[index]
     head = head_of(lines[row.line], row.column)
     previous, following = _neighbours(reading, index)
@@ -83,7 +83,7 @@ def inside(reading: Reading, index: int, texts: Sequence[str]) -> Iterator[Inser
 
 
 def last_at_top(reading: Reading) -> int | None:
-    """The last task that is in no other one. In a quote is not at the top: those words are someone else's."""
+    """The last task that is in no other one. Tasks in a quote do not count: they are someone else's text."""
     lines, rows = reading.lines, reading.rows
     for index in range(len(rows) - 1, -1, -1):
         row = rows[index]
@@ -102,7 +102,7 @@ def at_end(lines: Sequence[str], texts: Sequence[str], title: str | None = None)
 
 
 def prose(reading: Reading, index: int, words: str) -> Iterator[Insertion]:
-    """Paragraphs inside a task, below what it has but above its sub-tasks. None if `words` are blank."""
+    """Paragraphs inside a task, after its text and before its sub-tasks. None if `words` are blank."""
     lines, row = reading.lines, reading.rows[index]
     paragraph = [_harmless(line) for line in lines_of(words)]
     while paragraph and not paragraph[-1]:
@@ -125,11 +125,11 @@ def prose(reading: Reading, index: int, words: str) -> Iterator[Insertion]:
 
 
 def is_plain(reading: Reading, index: int, new: Insertion) -> bool:
-    """Whether a parser is not needed to know what comes of `new`, put after or into the task `index`.
+    """Whether the result of inserting `new` after or into the task `index` is certain without a parser.
 
-    So it is when the line above is the last of a task's paragraph, in lists that are indented by spaces only, and
-    the line below is blank, or a task no deeper than this one, or not there. Then a new item of the same list, or of
-    a first list inside, ends the paragraph, and nothing below can be drawn into it.
+    It is, when the line above is the last of a task's paragraph, in lists that are indented by spaces only, and the
+    line below is blank, or a task no deeper than this one, or missing. Then a new item of the same list, or of a first
+    list inside, ends the paragraph, and nothing below becomes a part of it.
     """
     lines, rows = reading.lines, reading.rows
     deepest = rows[reading.tree.subtree(index)[-1]]
@@ -197,7 +197,7 @@ class _Neighbour(NamedTuple):
 
 
 def _neighbours(reading: Reading, index: int) -> tuple[_Neighbour | None, _Neighbour | None]:
-    """The tasks before and after one in its own list, with the blank lines that lie between."""
+    """The tasks before and after one in its own list, with the blank lines between."""
     rows, parent = reading.rows, reading.rows[index].parent
     before, after = index - 1, reading.tree.subtree(index)[-1] + 1
     while before != parent and rows[before].parent != parent:
@@ -208,7 +208,7 @@ def _neighbours(reading: Reading, index: int) -> tuple[_Neighbour | None, _Neigh
 
 
 def _neighbour(reading: Reading, first: int, second: int, other: int) -> _Neighbour | None:
-    """`other`, one of the two tasks, if nothing but blank lines parts them and they are written alike."""
+    """`other`, one of the two tasks, if only blank lines are between them and they are written in the same way."""
     lines, one, two = reading.lines, reading.rows[first], reading.rows[second]
     heads = [head_of(lines[row.line], row.column) for row in (one, two)]
     depth = lines[two.line].count(">", 0, two.column)
@@ -220,13 +220,13 @@ def _neighbour(reading: Reading, first: int, second: int, other: int) -> _Neighb
 
 
 def _plain_width(lines: Sequence[str], row: Row) -> int | None:
-    """By how many spaces the item is indented, if by nothing else."""
+    """How many spaces indent the item, if nothing else does."""
     head = head_of(lines[row.line], row.column)
     return None if (head.lead + head.gap).strip(" ") else len(head.lead)
 
 
 def _harmless(line: str) -> str:
-    """A line of prose that Markdown reads as prose: what would open a block gets a backslash before it."""
+    """A line that Markdown reads as plain text: what would open a block gets a backslash before it."""
     if _OPENS_A_BLOCK.match(line):
         return f"\\{line}"
     return _OPENS_A_NUMBER.sub(lambda number: f"{number[0]}\\", line, count=1) if line[:1].isdigit() else line

@@ -1,4 +1,4 @@
-"""What in a plan looks like a slip: it is plain Markdown, but not what was meant."""
+"""Likely mistakes in a plan: valid Markdown, but probably not what was intended."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _SHOWN = 40
 
 
 def problems(reading: Reading, suspects: Sequence[Suspect]) -> list[Problem]:
-    """In the order of the text: ids used twice, unknown marks, checkboxes without a blank, lists too deep,
-    lines that make no milestone."""
+    """In the order of the text: ids used twice, unknown marks, checkboxes without a blank, lists too deep, mistyped
+    milestones."""
     found = _ids_used_twice(reading)
     found += [
         (number, _milestone(reading.lines, number)) for number in mistyped_milestones(reading.lines, reading.rows)

@@ -1,4 +1,4 @@
-"""Where the tasks of a Markdown text are, according to a CommonMark parser."""
+"""Find the tasks of a Markdown text with a CommonMark parser."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 NESTING = 40
-"""Containers inside each other that are looked into: 20 lists. What is deeper, and the rest of its list, is not
-read. A bound is needed against recursion; it also bounds the time that hostile texts take."""
+"""How many nested containers are read: 20 lists. Deeper ones, and the rest of their list, are not. The limit prevents
+endless recursion, and bounds the time for hostile texts."""
 
 _LIKE_A_CHECKBOX = re.compile(r"\[(?:[ \t]{0,2}[^\s\]0-9]?[ \t]{0,2}\](?=\s|\Z)|[ xX/-]\](?![\s(\[:]|\Z))")
 
@@ -26,11 +26,11 @@ _NEAR = re.compile(
     rf"[ \t>]*(?:(?:[-*+]|[{_BULLETS}][ \t]*)\[(?P<mark>[ xX/-]?)\](?=[ \t\w])"
     rf"|\[(?P<bare>[ xX/-])\](?=[ \t])|(?:[-*+{_BULLETS}][ \t]*)?(?P<box>[☐☑☒]))[ \t]*(?P<rest>\S.*)"
 )
-"""A line that a person took for an item, and that Markdown takes for text."""
+"""A line that a person probably intended as an item, and that Markdown reads as text."""
 
 
 class Block(NamedTuple):
-    """One block of the text. Containers have no lines here (-1): they grow when something is put into them."""
+    """One block of the text. Containers have no lines here (-1), because they grow when something is added."""
 
     kind: str
     level: int
@@ -39,8 +39,8 @@ class Block(NamedTuple):
 
 
 class Suspect(NamedTuple):
-    """A line that is not a task but may have been meant as one. `column` is that of its `[`, or -1: too deep. `meant`
-    is how it would be one, if it is no list item as Markdown writes them."""
+    """A line that is not a task but may have been intended as one. `column` is that of its `[`, or -1: too deep.
+    `meant` is the correct form, if it is no list item in Markdown."""
 
     line: int
     column: int
@@ -122,9 +122,9 @@ def _parser() -> MarkdownIt:
 
 
 def _normal(text: str) -> str:
-    """What markdown-it's first rule would do, without changing any line's number; and no byte order mark.
+    """The effect of markdown-it's first rule, without changing line numbers; and no byte order mark.
 
-    Only blocks are parsed: the inline rules are most of the time, and no task depends on them.
+    Only blocks are parsed: the inline rules take most of the time, and no task depends on them.
     """
     return BREAK.sub("\n", text.removeprefix(BOM)).replace("\0", "\ufffd")
 

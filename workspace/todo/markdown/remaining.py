@@ -1,4 +1,4 @@
-"""What is left of a plan, to be read by a model."""
+"""The rest of a plan, for a model to read."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from .index import Reading
 
 
 def remaining(reading: Reading) -> str:
-    """The text without the lines of finished items, each with all that is inside it.
+    """The text without finished items and everything inside them.
 
-    Headings, other prose, notes, marks and ids stay as they are, headings with nothing left below them too. Where
-    something was left out, blank lines don't pile up.
+    Headings, other text, notes, marks and ids stay, also headings with nothing left below them. Repeated blank lines at
+    the gaps are reduced.
     """
     kept: list[str] = []
     position = 0

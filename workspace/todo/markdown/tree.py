@@ -1,4 +1,5 @@
-"""Which tasks are left: counts kept up to date while marks change, so that one change costs the depth of the tree."""
+"""Which tasks are left: counts that are updated when marks change, so that a change costs only the depth of the
+tree."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ class Tree:
         return self.leaves - self._unsettled
 
     def pending(self, index: int, is_leaf: bool) -> int:
-        """Unsettled leaves at or below a task, whatever stands above it."""
+        """Unsettled leaves at or below a task, whatever is above it."""
         if self.marks[index] in FINISHED:
             return 0
         return 1 if is_leaf else self._pending[index]
@@ -72,13 +73,13 @@ class Tree:
         self._unsettled += more
 
     def outcome(self, index: int) -> Mark | None:
-        """What a parent's mark should be by the tasks below it: None as long as a leaf of them is unsettled."""
+        """The mark of a parent according to the tasks below it: None while one of their leaves is unsettled."""
         if self._pending[index]:
             return None
         return "done" if self._done[index] else "cancelled"
 
     def unsettled(self) -> Iterator[int]:
-        """The leaves that are left, in order. Finding the first is O(1), amortised, as long as leaves get settled."""
+        """The remaining leaves, in order. Finding the first is O(1), amortised, while leaves get settled."""
         index, first = self._cursor, True
         while index < len(self.marks):
             if index not in self.children and not self.is_settled(index):

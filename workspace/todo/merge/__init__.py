@@ -1,1 +1,1 @@
-"""Joins a person's plan with the run's."""
+"""Merge a person's plan with the run's."""

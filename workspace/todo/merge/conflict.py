@@ -1,4 +1,4 @@
-"""What in two versions of a plan can't be joined, and the side that settles it."""
+"""Conflicts of two versions of a plan, and the side that resolves them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Why = Literal["mark", "text", "prose", "untick_without_base", "removal_without_b
 
 
 class PlanConflict(Struct, frozen=True):
-    """`line` counts from 1 in theirs; 0 for what is not there. `text` is that of the item or of the prose line.
+    """`line` counts from 1 in theirs; 0 for what is not there. `text` is that of the item or of the line.
 
-    `ours` and `theirs` are the marks, where those are at stake. `str()` is one line for people.
+    `ours` and `theirs` are the marks, if these conflict. `str()` is one line for people.
     """
 
     line: int
@@ -50,7 +50,7 @@ class PlanConflict(Struct, frozen=True):
 
 
 class Questions:
-    """Collects conflicts, or settles them."""
+    """Collects conflicts, or resolves them."""
 
     def __init__(self, prefer: Side | None):
         self.prefer = prefer

@@ -1,4 +1,4 @@
-"""What an edit did to a plan: to be reported, and to be acted on."""
+"""What an edit changed in a plan, to report it and to act on it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Pair(NamedTuple):
 class Changes(Struct, frozen=True):
     """Items are the same by id, or by text if one of the two has none. Each list is in the order of the text.
 
-    An item that was only begun is in none of them. Parents stand beside their leaves if their marks changed too.
+    An item that was only begun is in none of them. Parents are listed next to their leaves if their marks changed too.
     """
 
     ticked: tuple[Pair, ...]
@@ -40,9 +40,9 @@ class Changes(Struct, frozen=True):
     added: tuple[Task, ...]
     reworded: tuple[Pair, ...]
     moved: bool
-    """Whether items have another order, or one has another parent. Not by items that came or went."""
+    """Whether items have another order, or one has another parent. Added or removed items don't count."""
     prose: bool
-    """Whether anything but the items was changed; blank lines and indentation don't count."""
+    """Whether anything except the items was changed; blank lines and indentation don't count."""
 
     def __bool__(self) -> bool:
         return any(astuple(self))

@@ -1,4 +1,4 @@
-"""Three-way merge of plans: as the runtime wrote it, as it is now, as a person's file has it."""
+"""Three-way merge of plans: the base as Satchel wrote it, the run's current version, and a person's file."""
 
 from __future__ import annotations
 
