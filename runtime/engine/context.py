@@ -81,6 +81,12 @@ class Context:
         self.make_run: Callable[[Any], Any]  # makes the face of a run that an agent sees (run/run.py)
         self.at_boundary: Callable[[], Any] = lambda: None  # called when a scope has ended
 
+    def notice(self, kind: str, text: str) -> None:
+        """Tell of what people have done to the files: now whoever watches the run, later the caller of the run."""
+        self.tally.noticed.append(text)
+        if self.watch:
+            self.watch.noticed(kind, text)
+
     def begin(self, root: AgentContext, main: asyncio.Task[Any]) -> None:
         """The agent is entered in the task `main`; again, if a pause in this process is over."""
         self.agents.begin(root)

@@ -68,8 +68,8 @@ class Entering:
     async def _run(self) -> Ended:
         context = self._context
         skipped = context.moment.root.plan.progress.settled
-        self._attention, watching = started(context, check_state(self._start, context.moment))
-        context.at_boundary = self._attention.at_boundary
+        self._edits, watching = started(context, check_state(self._start, context.moment))
+        context.at_boundary = self._edits.at_boundary
         context.stopping.interruption.heard = lambda: self._loop.call_soon_threadsafe(self._obey)
         try:
             ended = await self._come_to_a_stop()
@@ -90,7 +90,7 @@ class Entering:
             raise asyncio.CancelledError  # whoever cancelled this task waits for that
         if ended.status == "completed":
             with suppress(SatchelError):  # it has completed, whatever the storage does now
-                ended.late = await self._attention.after_close()
+                ended.late = await self._edits.after_close()
         return ended
 
     async def _come_to_a_stop(self) -> Ended:
@@ -109,9 +109,9 @@ class Entering:
     async def _goes_on(self, ended: Ended) -> bool:
         """Whether to enter the agent again at once, because a file was edited. Never while a pause is in force, because
         nothing would stop the agent any more."""
-        context, attention = self._context, self._attention
+        context, edits = self._context, self._edits
         if ended.status in ("edited", "completed"):
-            has_work = await attention.at_end() if ended.status == "completed" else attention.at_rest()
+            has_work = await edits.at_end() if ended.status == "completed" else edits.at_rest()
             self._patience.end()  # the agent has come to its end already
             if (suspension := context.stopping.suspension) is None or suspension.status != "paused":
                 return has_work

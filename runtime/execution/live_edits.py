@@ -1,21 +1,18 @@
 """Watch people's edits while the run is active, and apply them at a safe point.
 
-pause.yaml is obeyed at once: the run drains. An edit waits until no scope of the agents is open. If it concerns running
+live_pause.py obeys pause.yaml at once. An edit waits until no scope of the agents is open. If it concerns running
 work, or if several agents run, they are stopped between two steps and entered again.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import time
 from contextlib import suppress
 from typing import Any
 
 from ...workspace.base import DEFINITION, InvalidFile, SatchelError
-from ...workspace.formats import PauseFile, parse, pause_file
-from ...workspace.inspect import pause_wish
+from ...workspace.formats import parse
 from ...workspace.journal.records import PauseRequested
 from ...workspace.people.edits import CheckData, Noticed, notice, rejected
 from ...workspace.people.inbox import inbox
@@ -24,6 +21,7 @@ from ...workspace.store import Content, Version
 from ...workspace.views import STATE, TODO, Settling, Stage
 from ..engine import Context, Suspension
 from ..limits import windows
+from .live_pause import SETTLE, PauseWatch
 
 _RESCAN = 0.5
 """Seconds between two looks, if the system reports no change before."""
@@ -32,7 +30,6 @@ _REMOTE_RESCAN = 4.0
 """The same where every look is a request that costs money."""
 
 _SHARE = 20
-_SETTLE = 0.05
 _LAST_LOOKS = 8.0
 """Seconds that the end of a run waits for a file that is being saved."""
 
@@ -40,8 +37,8 @@ _LAST_OPEN_LOOKS = 60.0
 """The same for one that a program has open for writing."""
 
 
-class Attention:
-    """For one run, on its loop."""
+class EditWatch:
+    """Watches the files of one run, on its loop."""
 
     def __init__(self, context: Context, check_data: CheckData | None):
         self._context, self._check_data = context, check_data
@@ -50,8 +47,7 @@ class Attention:
         self._hint = asyncio.Event()
         self._settling = Settling(self._store)
         self._stages: dict[str, Stage] = {}  # of changed files
-        self._pause_changes = False  # pause.yaml has not settled
-        self._pause: Version | None = None  # of pause.yaml as it was last looked at
+        self.pause = PauseWatch(self._store, context.moment, context.stopping, context.notice)
         self._definition = self._store.version(DEFINITION)
         self._told: set[tuple[str, Version]] = set()
         self._left: dict[str, Version] = {}  # what can't be taken, and is left where it is
@@ -70,15 +66,15 @@ class Attention:
         try:
             with self._store.watch(("", "approvals", "inbox"), hint):
                 while True:
-                    await self._look_at_pause()
+                    await self.pause.look()
                     began = time.monotonic()
                     if self._changed():
                         self.obey()
                     took = time.monotonic() - began
                     await asyncio.sleep(min(_SHARE * took, _RESCAN))
-                    moving = self._waits or self._pause_changes or {*self._stages.values()} - {"open"}
+                    moving = self._waits or self.pause.is_changing or {*self._stages.values()} - {"open"}
                     with suppress(TimeoutError):  # not wait_for, which loses a cancellation that comes with a hint
-                        async with asyncio.timeout(_SETTLE if moving else _RESCAN):
+                        async with asyncio.timeout(SETTLE if moving else _RESCAN):
                             await self._hint.wait()
                     self._hint.clear()
                     await self._refresh()  # not at once: there was an opening just now
@@ -98,42 +94,6 @@ class Attention:
             await asyncio.to_thread(self._store.refresh)
             self._refresh_due = time.monotonic() + _REMOTE_RESCAN
 
-    # pause.yaml
-
-    async def _look_at_pause(self) -> None:
-        self._pause_changes = False
-        there = self._store.version(pause_file.PATH)
-        if there in (None, self._pause):
-            return
-        self._settling.stage(pause_file.PATH, there)
-        await asyncio.sleep(_SETTLE)
-        stage = self._settling.stage(pause_file.PATH, there)
-        try:
-            content = self._store.read(pause_file.PATH, limit=pause_file.LIMIT)
-            file = pause_file.parse(content.data)
-            if not content.version == there == self._store.version(pause_file.PATH):
-                stage = "changing"
-        except FileNotFoundError:
-            return
-        except InvalidFile as error:
-            if stage == "settled":
-                self._say("pause.yaml", f"{error}; the run is paused all the same")
-            file = pause_wish.seen(self._store) or PauseFile()
-        if stage != "settled" and not (file.mode == "emergency" and file.status != "resume"):
-            self._pause_changes = stage == "changing"
-            return
-        self._pause = there
-        self._obey_pause(file)
-
-    def _obey_pause(self, file: PauseFile) -> None:
-        context, known = self._context, self._context.moment.pause
-        if known is None and file.is_of(context.moment.lifted):
-            return  # it is over, and is about to be removed
-        if file.mode == "emergency" and file.status != "resume":
-            os.kill(os.getpid(), signal.SIGKILL)  # what is not durable by now does not count
-        if file.status != "resume" and (known is None or file.mode == "cancel" != known.mode):
-            context.stopping.pause(pause_wish.request_of(file, self._store.trace(pause_file.PATH).by))
-
     # The files that the run writes, too
 
     def _changed(self) -> bool:
@@ -152,7 +112,7 @@ class Attention:
         for path, version in found.items():
             if (path, version) not in self._told and self._stages[path] == "settled":
                 self._told.add((path, version))
-                self._say("edited", f"{path} was saved; it is taken at the next safe point")
+                self._context.notice("edited", f"{path} was saved; it is taken at the next safe point")
         return context.stopping.suspension is None and "settled" in self._stages.values()
 
     def _find_new_plans(self, found: dict[str, Version] | dict[str, Version | None]) -> None:
@@ -215,7 +175,7 @@ class Attention:
             is_over = not self._stages or self._context.stopping.suspension is not None
             if is_over or time.monotonic() - began >= patience:
                 break
-            await asyncio.sleep(_SETTLE)
+            await asyncio.sleep(SETTLE)
         taken, self._taken = self._taken, []
         return any(map(self._leaves_work, taken))
 
@@ -279,7 +239,7 @@ class Attention:
     def _leave(self, path: str, version: Version, error: SatchelError) -> None:
         """A file that can't even be kept aside stays where it is, and the run continues without it."""
         self._left[path] = version
-        self._say("refused", f"{rejected.said(error)}; it is left as it is")
+        self._context.notice("refused", f"{rejected.said(error)}; it is left as it is")
 
     def _notice(self, held: dict[str, Content]) -> Noticed | None:
         context = self._context
@@ -291,7 +251,7 @@ class Attention:
                 windows.check(self._store, definition)
             except SatchelError as error:
                 self._definition = held[DEFINITION].version
-                self._say("refused", f"{error}; the run goes on with what it said before")
+                self._context.notice("refused", f"{error}; the run goes on with what it said before")
                 return None
         noticed = notice(self._store, context.moment, definition, check_data=self._check_data, held=held)
         noticed.refusals[:] = [refusal for refusal in noticed.refusals if refusal.path in held]
@@ -311,7 +271,7 @@ class Attention:
         workspace.record_edits(noticed)
         workspace.save_report()
         for remark in workspace.report.remarks[reported:]:
-            self._say("edited", remark.text)
+            self._context.notice("edited", remark.text)
         if DEFINITION in held:
             self._definition = held[DEFINITION].version
             workspace.definition = parse(held[DEFINITION].data)
@@ -343,7 +303,7 @@ class Attention:
                 self._leave(refusal.path, version, refusal.error)
                 continue
             kept = rejected.reject(self._store, refusal)
-            self._say("refused", f"{rejected.said(refusal.error)}; your version is kept as {kept}")
+            self._context.notice("refused", f"{rejected.said(refusal.error)}; your version is kept as {kept}")
             self._let_go(refusal.path, version)
         if refusals:
             self._context.workspace.mark_all()
@@ -356,14 +316,8 @@ class Attention:
         for files in self._context.workspace.files.values():
             files.steps.forget(path)
 
-    def _say(self, kind: str, text: str) -> None:
-        context = self._context
-        context.tally.noticed.append(text)
-        if context.watch:
-            context.watch.noticed(kind, text)
 
-
-def started(context: Context, check_data: CheckData) -> tuple[Attention, asyncio.Task[Any]]:
+def started(context: Context, check_data: CheckData) -> tuple[EditWatch, asyncio.Task[Any]]:
     """A started watch. `check_data` checks against the agent's own state type."""
-    attention = Attention(context, check_data)
-    return attention, asyncio.create_task(attention.watch(), name="satchel-attention")
+    edits = EditWatch(context, check_data)
+    return edits, asyncio.create_task(edits.watch(), name="satchel-edits")

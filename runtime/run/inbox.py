@@ -241,10 +241,7 @@ class Inbox:
             self._told.add(path)
             said = str(error)
         if said:
-            context = self._session.context
-            context.tally.noticed.append(said)
-            if context.watch:
-                context.watch.noticed("refused", said)
+            self._session.context.notice("refused", said)
 
     def _record_of(self, found: Found, number: int) -> TaskTaken:
         """The `number`-th task about to be recorded."""

@@ -12,7 +12,7 @@ from satchel import Run, agent, step
 from satchel.runtime.control import merging, standing
 from satchel.runtime.engine.context import Context
 from satchel.runtime.execution import attempt
-from satchel.runtime.execution.live_edits import Attention
+from satchel.runtime.execution.live_edits import EditWatch
 from satchel.runtime.execution.running import Outcome
 from satchel.workspace.base.errors import Conflicting
 from satchel.workspace.inspect.load import look
@@ -24,9 +24,9 @@ from .test_while_running import after, make
 
 
 @pytest.fixture
-def attentions(monkeypatch: pytest.MonkeyPatch) -> list[Attention]:
+def attentions(monkeypatch: pytest.MonkeyPatch) -> list[EditWatch]:
     """Of the runs of this test."""
-    found: list[Attention] = []
+    found: list[EditWatch] = []
     started = attempt.started
 
     def noted(context: Context, check_data: CheckData) -> Any:
@@ -54,7 +54,7 @@ def check_is_paused(place: Place, outcome: Outcome, path: str = "todo.md") -> No
 
 
 def test_a_conflict_that_stops_an_item_lets_the_run_go_on_and_makes_it_deaf(
-    place: Place, attentions: list[Attention]
+    place: Place, attentions: list[EditWatch]
 ) -> None:  # fmt: skip
     gate = Gate("two 1")
     with going(place, make(gate, "one", "two", "three"), gate) as running:

@@ -18,7 +18,7 @@ from satchel.runtime.engine.context import Context
 from satchel.runtime.engine.doubts import Doubts
 from satchel.runtime.engine.signals import Interruption
 from satchel.runtime.engine.stopping import Stopping
-from satchel.runtime.execution.live_edits import Attention
+from satchel.runtime.execution.live_edits import EditWatch
 from satchel.runtime.limits import Announcer
 from satchel.workspace.base.errors import SatchelError
 from satchel.workspace.inspect.load import look
@@ -141,12 +141,12 @@ def test_half_of_pause_yaml_is_obeyed_by_a_start(stopped: Place, kernel: Kernel,
 
 
 @contextmanager
-def going(place: Place) -> Iterator[tuple[Workspace, Attention]]:
+def going(place: Place) -> Iterator[tuple[Workspace, EditWatch]]:
     with opened(place.store, "run", Report()) as workspace:
         stopping = Stopping(workspace, Interruption())
         context = Context(workspace, stopping, Doubts(workspace, stopping), Announcer(workspace, None), None)
         try:
-            yield workspace, Attention(context, None)
+            yield workspace, EditWatch(context, None)
         finally:
             context.threads.shutdown()
 
@@ -183,12 +183,12 @@ def test_half_of_pause_yaml_is_obeyed_by_a_run(stopped: Place, kernel: Kernel, c
         async def save() -> None:
             for length in boundaries(stopped.folder / "pause.yaml", data, clock):
                 for _ in range(2):
-                    await attention._look_at_pause()
+                    await attention.pause.look()
                     clock.now += 1
                     assert workspace.moment.pause is None, length
             kernel.writer = False
             for _ in range(2):
-                await attention._look_at_pause()
+                await attention.pause.look()
                 clock.now += REAL.look + 0.01
 
         asyncio.run(save())
@@ -200,13 +200,13 @@ def test_an_emergency_waits_until_the_file_is_closed(
 ) -> None:
     killed: list[int] = []
     monkeypatch.setattr(
-        "satchel.runtime.execution.live_edits.os", SimpleNamespace(kill=lambda *a: killed.append(a[1]), getpid=int)
+        "satchel.runtime.execution.live_pause.os", SimpleNamespace(kill=lambda *a: killed.append(a[1]), getpid=int)
     )
     kernel.writer = False
     with going(stopped) as (_, attention):
         kernel.writer = True
         stopped.put("pause.yaml", "mode: emergency\n")
-        asyncio.run(attention._look_at_pause())
+        asyncio.run(attention.pause.look())
         assert killed
 
 
