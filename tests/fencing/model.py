@@ -14,6 +14,8 @@ from functools import cache, partial
 from typing import NamedTuple
 from unittest import mock
 
+from linked import parsed
+
 from satchel.workspace.base.errors import LeaseHeld, StorageFailed
 from satchel.workspace.formats import definition
 from satchel.workspace.inspect import lease, load
@@ -389,7 +391,7 @@ def superfluous(store: Store) -> list[int]:
 
 def _end(store: Store, first: int) -> int:
     """The last record of a segment."""
-    return parse(store.read(segment_path(first)).data.split(b"\n")[-2]).seq
+    return parsed(store.read(segment_path(first)).data)[-1].seq
 
 
 def _is_fence(store: Store, first: int) -> bool:

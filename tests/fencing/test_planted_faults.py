@@ -328,14 +328,14 @@ def _the_journal_is_not_asked_who_may_replace_an_output() -> Fault:
 
 def _the_journal_is_asked_before_an_output_is_looked_at() -> Fault:
     """So another may take the workspace, and write the output, in between."""
-    read = outputs._read
+    read = outputs.read_if_there
 
     def hasty(store: BucketStore, path: str, data: bytes, last: Output | None, check_owner: Any) -> outputs.Made:
-        def first(store: BucketStore, path: str) -> Any:
+        def first(store: BucketStore, path: str, *, limit: int) -> Any:
             check_owner()
-            return read(store, path)
+            return read(store, path, limit=limit)
 
-        with mock.patch.object(outputs, "_read", first):
+        with mock.patch.object(outputs, "read_if_there", first):
             return write(store, path, data, last, lambda: None)
 
     write = outputs.write

@@ -13,7 +13,6 @@ from msgspec import Raw
 from waits import NOBODY_SAVES
 
 from satchel.workspace.inspect.report import Report
-from satchel.workspace.journal import records as record
 from satchel.workspace.journal.records import (
     AgentBegun,
     AgentEnded,
@@ -203,10 +202,10 @@ def _journal(records: list[AnyRecord]) -> Files:
     for seq, each in enumerate(records, 1):
         commit = seq - (seq > 1 and isinstance(records[seq - 2], Message))
         lines.append(Line(seq, commit, f"2026-11-01T00:00:{seq:02d}.000Z", 1, each))
-    lines = linked(lines).lines
     half = len(lines) // 2
-    parts = (lines[:half], lines[half:])
-    return {f"journal/{part[0].seq:012d}.jsonl": b"".join(map(record.encode, part)) for part in parts}
+    first = linked(lines[:half])
+    second = linked(lines[half:], first.lines[-1].crc)
+    return {f"journal/{part.lines[0].seq:012d}.jsonl": part.data for part in (first, second)}
 
 
 def _opened_once(files: Files) -> Files:
