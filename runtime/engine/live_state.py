@@ -21,6 +21,7 @@ class Change(NamedTuple):
 
     patch: Patch
     state: bytes
+    has_null: bool  # in the state, if only in a text
 
 
 class _Said(NamedTuple):
@@ -36,7 +37,8 @@ class _Said(NamedTuple):
         text = unchecked(value, "run.state")
         if text != self.text:
             return text
-        _check_nulls(text, value)
+        if b"null" in text:
+            check_numbers(value, "run.state")
         return None
 
 
@@ -45,6 +47,7 @@ class LiveState:
         self.codec = codec
         self.value: Any = None
         self._committed = _Said(b"", b"")  # what the state was at the last commit
+        self._has_null = False  # there, if only in a text
         self._recorded = Known(b"")  # the data on record as JSON, which may lack what the type has a default for
         self._left: list[tuple[Any, _Said]] = []  # objects that were the state before
 
@@ -60,6 +63,7 @@ class LiveState:
                 remedy="give the agent a `@migration` for the data, or correct `data` in the file",
             ) from error  # fmt: skip
         self._committed = _Said(encode_of_any_depth(self.value, "the state"), None)
+        self._has_null = b"null" in self._committed.text
 
     def _leave(self) -> None:
         """The object is no longer the state. A change of it, by code that still holds it, would be lost. So its content
@@ -88,19 +92,23 @@ class LiveState:
         """The change that a commit makes to the recorded data."""
         self._check_left()
         state = _of_object(unchecked(self.value, "run.state"), self.value, "run.state")
-        _check_nulls(state, self.value)  # of all of it: where a null was on record, a NaN changes no byte
         if state == self._committed.text:
-            return Change([], self._committed.text)
-        patch = self._recorded.change_to(state)
+            state, patch = self._committed.text, []
+        else:
+            patch = self._recorded.change_to(state)
+        has_null = self._has_null  # then a NaN in its place changes no byte
         for each in patch:
             path, value = str(each["path"]), each.get("value")
             text = bytes(value) if isinstance(value, Raw) else b""
             check_depth(text, f"run.state{path.replace('/', '.')}", around=path.count("/"))
-        return Change(patch, state)
+            has_null = has_null or b"null" in text
+        if has_null := has_null and b"null" in state:  # a search through all of it costs as much as half its encoding
+            check_numbers(self.value, "run.state")
+        return Change(patch, state, has_null)
 
     def committed(self, change: Change) -> None:
         if change.state is not self._committed.text:
-            self._committed = _Said(change.state, None)
+            self._committed, self._has_null = _Said(change.state, None), change.has_null
 
     def handed_over(self) -> None:
         """Code of the agent now runs that may change the state where it must not: make the next check cheap."""
@@ -118,12 +126,6 @@ class LiveState:
             why=f"noticed {when}, and a crash would lose it",
             remedy="change run.state in an item's function, or in one called with run.scope(...)",
         )  # fmt: skip
-
-
-def _check_nulls(text: bytes, value: Any) -> None:
-    """NotSerializable if a null in the JSON stands for a number that is not finite."""
-    if b"null" in text:
-        check_numbers(value, "run.state")
 
 
 def _changed(was: bytes, now: bytes) -> str:

@@ -103,7 +103,8 @@ def test_a_number_that_json_does_not_have_is_taken_for_the_null_before_it(
             run.state |= {"mean": mean, "n": n}
 
         await run.scope("nothing", set_mean, None, 1)
-        await run.scope("no number", set_mean, value, 1 + also)
+        await run.scope("still nothing", set_mean, None, 2)  # whose own change has no null
+        await run.scope("no number", set_mean, value, 2 + also)
 
     outcome = run(workspace, main)
     assert isinstance(outcome.error, NotSerializable) and "run.state.mean" in str(outcome.error)
