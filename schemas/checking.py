@@ -30,7 +30,7 @@ _Keyword = Callable[..., _Errors]
 
 DATA = (
     "the schema for data (data.json)",
-    "Remove the file .satchel/schemas/data.json; the next run writes it anew",
+    "Remove the file .satchel/schemas/data.json; the next run writes it again",
 )
 AGENTS_OWN = ("the schema of the answer", "Correct it in the agent's code")
 
@@ -149,7 +149,7 @@ def unusable(error: Exception, of: tuple[str, str]) -> Problem:
     return Problem(
         of[0],
         f"one that can't be used ({said[:100]})",
-        "a JSON Schema of draft 2020-12 that refers to nothing outside itself",
+        "a JSON Schema of draft 2020-12 without references to other documents",
         of[1],
     )
 

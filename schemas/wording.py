@@ -104,7 +104,7 @@ def _unknown(error: Fault) -> Iterator[Told]:
         if not meant and "^x-" in patterns and key.isprintable():
             remedy = f"Remove it, or call it {_key(f'x-{key}')} if it is a note of your own"
         listed = _listed([f"`{name}`" for name in known if not name.startswith("$")])
-        yield Told((*path, key), f"the unknown key {_key(key)}", listed or "no further key", remedy)
+        yield Told((*path, key), f"the unknown key {_key(key)}", listed or "no other key", remedy)
 
 
 def _no_alternative(error: Fault) -> Iterator[Told]:
@@ -182,11 +182,11 @@ def _expected(error: Fault) -> tuple[str, str]:
         case "minItems" | "minProperties":
             return f"at least {wanted} in it", "Add what is missing"
         case "maxItems" | "maxProperties":
-            return f"at most {wanted} in it", "Remove what is too much"
+            return f"at most {wanted} in it", "Remove the surplus"
         case "items":  # false, after prefixItems
-            return f"{len(error.schema.get('prefixItems', ()))} items", "Remove what is too much"
+            return f"{len(error.schema.get('prefixItems', ()))} items", "Remove the surplus"
         case "uniqueItems":
-            return "a list in which nothing is repeated", "Remove the repetition"
+            return "a list without repetitions", "Remove the repetition"
         case "propertyNames":
             return "keys of the right form", "Rename the key"
         case "not" | "None":

@@ -84,7 +84,7 @@ def agent(
     `migrations` convert data of earlier versions of the agent to the current state type.
     """
     if durability not in ("strict", "pipelined"):
-        raise UsageError(f"an agent's durability can't be {durability!r}", remedy="it is 'strict' or 'pipelined'")
+        raise UsageError(f"an agent's durability can't be {durability!r}", remedy="use 'strict' or 'pipelined'")
 
     def make(function: AgentFunction) -> Agent:
         if not inspect.iscoroutinefunction(function):

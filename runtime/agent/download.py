@@ -68,7 +68,7 @@ def _code(store: Store, folder: str = "") -> Iterator[str]:
                     raise Refused(
                         "the workspace's own code can't be fetched", path=store.url,
                         why=f"its modules and prompts are more than {LIMIT >> 20} MiB or {_MOST:,} files",
-                        remedy="move what is no code away, or name an installed agent: `agent: package.module:main`",
+                        remedy="move other files away, or name an installed agent: `agent: package.module:main`",
                     )  # fmt: skip
                 yield entry.path
         waiting += [inner for inner in store.folders(here) if not _is_passed_over(inner)]

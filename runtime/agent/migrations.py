@@ -34,7 +34,10 @@ def migration(to: int) -> Callable[[Callable[[dict[str, Any]], dict[str, Any]]],
     type is 1, so the first migration leads to 2.
     """
     if isinstance(to, bool) or not isinstance(to, int) or to < 2:
-        raise UsageError(f"a migration can't lead to version {to!r}", remedy="the first leads to 2: `@migration(2)`")
+        raise UsageError(
+            f"a migration can't lead to version {to!r}",
+            remedy="the first migration leads to version 2: `@migration(2)`",
+        )
     return lambda function: Migration(to, function)
 
 
@@ -72,7 +75,7 @@ def migrate(data: Any, version: int, migrations: tuple[Migration, ...], codec: C
     path, newest = folder + STATE, migrations[-1].to if migrations else 1
     if version > newest:
         raise Refused(
-            f"the data are of version {version}, and this agent knows {newest}", path=path,
+            f"the data is of version {version}, but this agent knows only version {newest}", path=path,
             why="a newer version of the agent has written them", remedy="run it with that version of the agent",
         )  # fmt: skip
     steps: list[Step] = []
@@ -81,7 +84,7 @@ def migrate(data: Any, version: int, migrations: tuple[Migration, ...], codec: C
         if found is None:
             raise Refused(
                 f"no migration leads from version {to - 1} to {to}", path=path,
-                why=f"the data are of version {version}, and this agent's are of {newest}",
+                why=f"the data is of version {version}, but this agent needs version {newest}",
                 remedy=f"give the agent the migration `@migration({to})`",
             )  # fmt: skip
         after = _once(data, found, path)
@@ -92,8 +95,9 @@ def migrate(data: Any, version: int, migrations: tuple[Migration, ...], codec: C
             codec.decode(msgspec.json.encode(data))
         except UsageError as error:
             raise Refused(
-                f"the data as migrated to version {newest} are not what the state type says", path=path, why=error.why,
-                remedy="correct the migration; the data are as they were",
+                f"after the migration to version {newest}, the data does not fit the state type", path=path,
+                why=error.why,
+                remedy="correct the migration; the data has not changed",
             ) from error  # fmt: skip
     return Migrated(steps, data)
 
@@ -110,7 +114,7 @@ def check_migrated(data: Any, version: int, migrations: tuple[Migration, ...], c
 
 def _once(data: Any, migration: Migration, path: str) -> Any:
     """What a migration returns for a copy of `data`."""
-    what, remedy = f"the migration to version {migration.to}", "correct the migration; the data are as they were"
+    what, remedy = f"the migration to version {migration.to}", "correct the migration; the data has not changed"
     try:
         after = migration(msgspec.json.decode(msgspec.json.encode(data)))
     except Exception as error:

@@ -58,7 +58,8 @@ class Resource(Struct, frozen=True):
             )  # fmt: skip
         if self.tier not in TIERS:
             raise UsageError(
-                f"the resource {self.name!r} can't be of the tier {self.tier!r}", remedy=f"there are {', '.join(TIERS)}"
+                f"the resource {self.name!r} has an unknown tier {self.tier!r}",
+                remedy=f"the tiers are {', '.join(TIERS)}",
             )
         if not self.timeout > 0:
             raise UsageError(f"the resource {self.name!r} can't be opened in {self.timeout} s")
@@ -297,4 +298,4 @@ def _event(
 
 
 def _said(error: BaseException | None) -> str:
-    return "it came to its end by itself" if error is None else f"{type(error).__name__}: {error}".rstrip(": ")
+    return "it ended by itself" if error is None else f"{type(error).__name__}: {error}".rstrip(": ")

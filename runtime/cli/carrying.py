@@ -58,21 +58,21 @@ def carry(kind: Kind, source: str, to: str, *, as_json: bool) -> None:
 
 def _lines(journey: Journey) -> Iterator[str]:
     if journey.was_done:
-        yield f"{journey.run_id} was {_VERBS[journey.kind]} to {journey.to} before; nothing was left to do"
+        yield f"{journey.run_id} was {_VERBS[journey.kind]} to {journey.to} already; there is nothing to do"
         return
     yield f"{_VERBS[journey.kind]} {journey.run_id} from {journey.source} to {journey.to}"
     if journey.files:
         there = journey.files - journey.copied
-        before = f", {counted(there, 'file')} of them by an earlier call" if there else ""
+        before = f", {counted(there, 'file')} of them in an earlier attempt" if there else ""
         yield f"  {counted(journey.files, 'file')}, {size(journey.bytes)}, each compared by its hash{before}"
     else:
-        yield "  it had arrived before; what was left here is removed"
+        yield "  it had arrived already; the rest was removed here"
     for note in journey.notes:
         yield f"  {note}"
     for path in journey.left:
-        yield f"  left here, since it was changed or added meanwhile: {path}"
+        yield f"  not moved, because it was changed or added during the move: {path}"
     if journey.kind == "copy":
-        yield "  there are two of this run now; the copy asks before it goes on while the other one is there"
+        yield "  there are two copies of this run now; while the other one exists, the new one asks before it continues"
 
 
 def _json(journey: Journey) -> dict[str, object]:

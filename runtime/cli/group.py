@@ -15,24 +15,24 @@ from .render.words import visible
 
 COMMANDS = {
     "new": "Make a workspace from a sample.",
-    "run": "Run the agent, or go on after a crash.",
-    "resume": "Go on with a run that was begun.",
-    "send": "Put work or a message into its inbox.",
+    "run": "Run the agent, or resume it after a crash.",
+    "resume": "Resume a run that stopped.",
+    "send": "Put a task or a message into the inbox of a run.",
     "pause": "Stop runs at their next safe point.",
-    "cancel": "End runs for good, at their next safe point.",
-    "serve": "Keep the workspaces below a folder running.",
+    "cancel": "End runs for good at their next safe point.",
+    "serve": "Keep the workspaces under a folder running.",
     "stop": "Kill runs at once: the emergency stop.",
-    "status": "Where a run stands, and what to type next.",
-    "log": "What happened, one record a line.",
-    "check": "Is it sound, and what would an opening do?",
-    "recover": "Repair what a crash left, without running the agent.",
+    "status": "Show the state of a run, and what to type next.",
+    "log": "Show what happened, one record a line.",
+    "check": "Check all files, and show what a start would do.",
+    "recover": "Repair the files after a crash, without running the agent.",
     "answer": "Answer a question of a run.",
-    "merge": "Settle what a file and the run contradict each other in.",
-    "move": "Let a run live elsewhere.",
+    "merge": "Resolve conflicts between edited files and the run.",
+    "move": "Move a run to another place.",
     "copy": "Make a second copy of a run.",
-    "ls": "The workspaces below a folder.",
-    "schema": "What a file may contain, as JSON Schema.",
-    "completion": "Completion for your shell.",
+    "ls": "List the workspaces under a folder.",
+    "schema": "Show what a file may contain, as JSON Schema.",
+    "completion": "Print the completion script for your shell.",
 }
 """What `--help` says about each. It is here so that the list needs none of their modules."""
 INTERRUPTED = 130
@@ -42,8 +42,8 @@ STORAGE = 8
 _EXAMPLES = """\b
 Examples:
   satchel new digest my-digest     make a workspace from a sample
-  satchel run my-digest            run its agent, or go on after a crash
-  satchel status my-digest         where it stands, and what to type next
+  satchel run my-digest            run its agent, or resume it after a crash
+  satchel status my-digest         show its state, and what to type next
 """
 
 
@@ -92,8 +92,8 @@ class Commands(click.Group):
 
 @click.command(cls=Commands, epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=lambda *_: _say_version(*_),
-              help="Say which Satchel this is.")  # fmt: skip
-@click.option("--traceback", is_flag=True, expose_value=False, help="Show all of an unexpected error.")
+              help="Show the version of Satchel.")  # fmt: skip
+@click.option("--traceback", is_flag=True, expose_value=False, help="Show the traceback of an unexpected error.")
 def group() -> None:
     """Runs AI agents over workspaces: folders that hold a whole run and survive kill -9."""
 
@@ -131,7 +131,7 @@ def tell(error: Exception, *, with_traceback: bool) -> int:
         case click.UsageError():
             _line(_without_stop(error.format_message()))
             if error.ctx is not None:
-                click.echo(f"  {error.ctx.command_path} --help shows how it is used", err=True)
+                click.echo(f"  {error.ctx.command_path} --help shows how to use it", err=True)
             return 2
         case click.ClickException():
             _line(error.format_message())
@@ -145,8 +145,8 @@ def tell(error: Exception, *, with_traceback: bool) -> int:
             return STORAGE
         case _:
             _line(
-                f"something went wrong inside Satchel ({type(error).__name__}: {error}). Nothing that was finished is "
-                "lost; please report it with what `--traceback` shows"
+                f"Satchel has an internal error ({type(error).__name__}: {error}). Nothing that was recorded is "
+                "lost; please report the error with the output of `--traceback`"
             )
             return 1
 

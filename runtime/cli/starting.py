@@ -37,31 +37,31 @@ class Length(click.ParamType):  # type: ignore[type-arg]  # generic for the chec
 
 drain_timeout_option = click.option(
     "--drain-timeout", type=Length(), metavar="TIME",
-    help="How long a stop waits for what is under way, before it is cut off. Else as workspace.yaml says, or 120s.",
+    help="How long a stop waits for running work before it interrupts it. Default: workspace.yaml, or 120s.",
 )  # fmt: skip
 
 
 adopt_option = click.option(
     "--adopt", is_flag=True,
-    help="Go on here although this may be a copy of a run that lives elsewhere: make sure that nobody goes on there.",
+    help="Continue here, although this may be a copy of a run elsewhere. Make sure that the other one never runs.",
 )  # fmt: skip
 
 
 def options(function: F) -> F:
     """The options of `run` and `resume`; together they are a Wish."""
     for add in (
-        click.option("--quiet", "-q", is_flag=True, help="No report and no progress, only what came of it."),
-        click.option("--traceback", is_flag=True, help="Show all of an exception of the agent."),
+        click.option("--quiet", "-q", is_flag=True, help="Print only the outcome: no report, no progress."),
+        click.option("--traceback", is_flag=True, help="Show the full traceback if the agent fails."),
         click.option(
             "--accept-drift",
             is_flag=True,
-            help="Go on although code, settings, prompts, packages or models have changed, or a reference is gone.",
+            help="Continue although code, settings, prompts, packages or models changed, or a reference is missing.",
         ),
         drain_timeout_option,
         takeover.option,
         adopt_option,
-        click.option("--detach", is_flag=True, help="Run it in the background, and return once it is at work."),
-        click.option("--in-process", is_flag=True, help="Run it in this process, without one to look after it."),
+        click.option("--detach", is_flag=True, help="Run in the background, and return when the run has started."),
+        click.option("--in-process", is_flag=True, help="Run in this process, without a supervisor process."),
         click.option("--supervised", hidden=True, help="For Satchel itself: descriptors, supervisor and patience."),
         json_option,
         workspace_argument,
@@ -76,7 +76,7 @@ def start(command: Command, wish: Wish) -> int:
         if not wish.in_process:
             return _beside(command, wish)
         if wish.detach:
-            raise UsageError("--detach and --in-process contradict each other", why="it takes another process")
+            raise UsageError("--detach and --in-process can't be used together", why="--detach needs another process")
         if wish.take_over:
             takeover.confirm(find(wish.workspace))
     from . import going  # with what shows how a run goes, which its supervisor need not load
@@ -131,6 +131,6 @@ def _tell_detached(place: Handle, found: Background, as_json: bool) -> int:
         click.echo(visible(found.said.rstrip()), err=found.code != 0)
         return found.code
     click.echo(f"running in the background: process {found.pid}")
-    click.echo(f"  what it says is in {visible(found.log)}", err=True)
+    click.echo(f"  its log is {visible(found.log)}", err=True)
     click.echo(f"next: {place.command('status')}", err=True)
     return 0

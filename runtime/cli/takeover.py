@@ -9,7 +9,7 @@ from ..control import Handle
 
 option = click.option(
     "--take-over", is_flag=True,
-    help="In a bucket: don't wait for the process that had it to show whether it lives. Asks first.",
+    help="In a bucket: take the run from its last process without waiting for a heartbeat. Asks first.",
 )  # fmt: skip
 
 
@@ -18,7 +18,7 @@ def confirm(place: Handle) -> None:
     holder = place.holder()
     if not holder:
         return
-    click.echo(f"{holder}. If it still works, it will stop before its next effect;", err=True)
-    click.echo("one that it is just doing can't be stopped. What it has acknowledged is kept.", err=True)
+    click.echo(f"{holder}. If that process still runs, it will stop before its next effect.", err=True)
+    click.echo("An effect that it has already started can't be stopped. What it recorded is kept.", err=True)
     if not click.confirm("Take the run over?", err=True):
-        raise LeaseHeld("was left to its holder", path=place.url, why=holder)
+        raise LeaseHeld("was not taken over", path=place.url, why=holder)

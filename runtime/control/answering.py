@@ -161,14 +161,14 @@ def _write(question: Question, reply: Reply, run_id: str, place: Place) -> None:
             raise UsageError(
                 f"{question.id} is answered in its file", path=path,
                 why=f"it says {answer_text(msgspec.Raw(msgspec.json.encode(before.decision)))}",
-                remedy="to change that before it is on record, edit the file",
+                remedy="to change that before it is recorded, edit the file",
             )  # fmt: skip
         try:
             store.replace(path, data, if_version=version)
             return
         except FileChanged:
             continue
-    raise UsageError("is being written all the time", path=path, remedy="answer again when it is saved")
+    raise UsageError("keeps changing", path=path, remedy="answer again when it is saved")
 
 
 def _settled(said: Saying, moment: Moment, place: Place) -> Answering | None:
@@ -179,8 +179,8 @@ def _settled(said: Saying, moment: Moment, place: Place) -> Answering | None:
     recorded = msgspec.json.decode(answer.decision)
     if not any(same(recorded, each) for each in said.readings):
         raise UsageError(
-            f"{said.id} is answered already", why=_answered_text(answer),
-            remedy="an answer on record can't be changed; the agent may ask again",
+            f"{said.id} is already answered", why=_answered_text(answer),
+            remedy="a recorded answer can't be changed; the agent may ask again",
         )  # fmt: skip
     return _told(said, moment, place, is_recorded=True)
 
@@ -195,13 +195,13 @@ def _reply(said: Saying, question: Question) -> Reply:
     except InvalidFile as error:
         problem = error.problems[0]
         raise UsageError(
-            f"{said.id} can't be answered so: {question.text}",
+            f"that is not a valid answer to {said.id}: {question.text}",
             why=f"found {problem.found}, expected {problem.expected}", remedy=problem.remedy or None,
         ) from None  # fmt: skip
     if decision is None:
-        raise UsageError(f"{said.id} can't be answered with nothing", why="null means that there is no answer yet")
+        raise UsageError(f"an answer to {said.id} can't be empty", why="null means that there is no answer yet")
     if said.result is not None and not question.has_happened(decision):
-        raise UsageError("--result is of an effect that has happened", remedy=f"use it with `d1 {DONE}` only")
+        raise UsageError("--result needs an effect that has happened", remedy=f"use it only with `d1 {DONE}`")
     result = NOTHING if said.result is None else _result(said.result, said.is_typed)
     return Reply(decision, said.by, said.note.strip(), result)
 
@@ -228,7 +228,7 @@ def _result(value: Any, is_typed: bool) -> msgspec.Raw:
 def _only_one(moment: Moment, place: Place) -> str:
     found = open_questions(moment)
     if len(found) != 1:
-        raise _unclear("say which question" if found else "there is no open question", found, place)
+        raise _unclear("name the question" if found else "there is no open question", found, place)
     return found[0].id
 
 
@@ -240,7 +240,7 @@ def _unknown(moment: Moment, id: str, place: Place) -> UsageError:
 def _unclear(what: str, found: list[Question], place: Place) -> UsageError:
     return UsageError(
         what, why=f"open: {_listed(found)}" if found else "none is open",
-        remedy=None if found else f"`{place.command('status')}` shows where the run stands",
+        remedy=None if found else f"`{place.command('status')}` shows the state of the run",
     )  # fmt: skip
 
 
@@ -251,7 +251,7 @@ def say_what(place: Place, id: str) -> UsageError:
     if id and question is None:
         return _unknown(moment, id, place)
     found = [question] if question else open_questions(moment)
-    return UsageError("say the answer", why=f"open: {_listed(found)}" if found else "no question is open")
+    return UsageError("give an answer", why=f"open: {_listed(found)}" if found else "no question is open")
 
 
 def _listed(found: list[Question]) -> str:
@@ -260,6 +260,6 @@ def _listed(found: list[Question]) -> str:
 
 def _answered_text(answer: Answered) -> str:
     """`approve, by ada@laptop, 2026-11-21 23:10:04 UTC (3 min 5 s ago)`."""
-    by = "nobody: it had expired" if answer.how == "expired" else answer.by
+    by = "the default, because the question expired" if answer.how == "expired" else answer.by
     note = f" ({one_line(answer.note, _NOTE)})" if answer.note else ""
     return f"{one_line(answer_text(answer.decision), _NOTE)}, by {by}{note}, {since(answer.at)}"

@@ -145,7 +145,7 @@ def _foresee(store: Store, seen: Look, checked: Checked) -> None:
     for refusal in noticed.refusals:
         checked.problems += of_error(refusal.error)
     for question in noticed.questions:
-        remedy = "Settle it with `satchel merge`; its `--use ours` discards what the file says"
+        remedy = "Resolve it with `satchel merge`; its `--use ours` uses the run's version"
         checked.problems += [Finding(question.path, "", place, "", remedy) for place in question.places]
     for edit in noticed.edits:
         checked.planned += [f"{edit.record.file}: {say}" for say in edit.record.says]
@@ -194,7 +194,7 @@ def _record(path: str, number: int, row: bytes, reader: LineReader) -> Iterator[
     try:
         reader.parse(row)
     except BadLine as error:
-        yield Finding(path, f"line {number}", str(error), "", "Take the file from a backup")
+        yield Finding(path, f"line {number}", str(error), "", "Restore the file from a backup")
         return
     except SatchelError as error:
         yield Finding(path, f"line {number}", str(error), "", "")
@@ -207,7 +207,7 @@ def _record(path: str, number: int, row: bytes, reader: LineReader) -> Iterator[
         value = msgspec.json.decode(row)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:  # in a result that no code has read
         yield Finding(
-            path, f"line {number}", f"a value that can't be read ({error})", "", "Take the file from a backup"
+            path, f"line {number}", f"a value that can't be read ({error})", "", "Restore the file from a backup"
         )
         return
     for problem in schemas.problems("record", value, place=place):

@@ -27,11 +27,13 @@ def stop_all(places: Place | Iterable[Place], *, reason: str = "emergency", by: 
     for place in given:
         if not place.was_found and place.store.version(DEFINITION) is None:
             moved_file.refuse(place.store, None)
-            raise UsageError("is not a workspace", path=place.url, remedy="`satchel ls` finds those under a folder")
+            raise UsageError(
+                "is not a workspace", path=place.url, remedy="`satchel ls` lists the workspaces under a folder"
+            )
         pause_file.check_wish(place.url, reason=reason, by=by)
     elsewhere = next((place for place in given if place.store.abilities.remote), None)
     if elsewhere:
-        elsewhere.tell("writing pause.yaml, and waiting for whoever runs them elsewhere: some seconds")
+        elsewhere.tell("writing pause.yaml, and waiting some seconds for processes on other machines")
     mine = {place.url for place in given if _is_mine(place)}
     stopped = iter(stop([place.store for place in given if place.url not in mine], reason, by))
     return [_drain(place, reason, by) if place.url in mine else next(stopped) for place in given]

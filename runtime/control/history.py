@@ -87,7 +87,7 @@ def _log(place: Place, last: int | None, item: str | None, type: str | None) -> 
     if rows.is_broken:
         found = journal.read(store, after=0)  # says whether a crash explains it, and raises if not
         if found.torn:
-            place.tell(f"note: {found.torn}, as a crash leaves it; the next opening cuts it off")
+            place.tell(f"note: {found.torn}, as after a crash; the next start cuts it off")
     if problem:
         raise problem
 

@@ -41,7 +41,7 @@ def new(
     typed, folder = arguments.place("source", source), urls.checked(arguments.place("to", to))
     chosen = arguments.mapping("settings", settings)
     if urls.is_remote(typed):
-        raise UsageError("a template lies on this machine", path=typed,
+        raise UsageError("a template must be on this machine", path=typed,
                          remedy="copy its definition, code and documents into a folder")  # fmt: skip
     found = template.find(typed)
     run_id = f"{slug(found.name) or 'run'}-{secrets.token_hex(2)}"
@@ -76,7 +76,7 @@ def _write(folder: str, files: list[File]) -> None:
 def _upload(store: Store, files: list[File]) -> None:
     """The same into a bucket. Files that somebody else creates there at the same moment are not overwritten."""
     if next(store.list(""), None) is not None or next(store.folders(""), None) is not None:
-        raise UsageError("is not empty", path=store.url, remedy="name a place where nothing is yet")
+        raise UsageError("is not empty", path=store.url, remedy="name a place that is empty")
     for file in files:  # send nothing that would not arrive
         check_path(file.path)
     made: list[str] = []
@@ -89,7 +89,7 @@ def _upload(store: Store, files: list[File]) -> None:
             with suppress(SatchelError, OSError):
                 store.remove(path)
         if isinstance(error, FileExistsError):
-            raise UsageError("is being made by somebody else, too", path=store.url,
+            raise UsageError("another process is making a workspace there", path=store.url,
                              remedy="name another place") from error  # fmt: skip
         raise
 

@@ -46,15 +46,15 @@ class Merging(Struct, frozen=True):
 def merge(place: Place, side: Side | None, files: Files) -> Steps[Merging]:
     """Resolve conflicts: all, or those of `files`. Without a `side` nothing changes."""
     if side is not None and side not in get_args(Side):
-        raise UsageError(f"{side!r} can't settle anything", path=place.url, remedy="write ours, theirs or edited")
+        raise UsageError(f"{side!r} is not a side", path=place.url, remedy="write ours, theirs or edited")
     given = [files] if isinstance(files, str | bytes | os.PathLike) or not isinstance(files, Collection) else files
     paths = [_path(place, each) for each in given]
     noticed = yield from _notice(place)
     asked = [question.path for question in noticed.questions]
     if unknown := [path for path in paths if path not in asked]:
         raise UsageError(
-            f"nothing is asked about {unknown[0]}", path=place.url,
-            remedy=f"asked about: {', '.join(asked)}" if asked else "nothing is asked at all: `satchel resume` goes on",
+            f"there is no conflict in {unknown[0]}", path=place.url,
+            remedy=f"conflicts: {', '.join(asked)}" if asked else "there is no conflict: `satchel resume` continues",
         )  # fmt: skip
     settled: tuple[str, ...] = ()
     report = Report()

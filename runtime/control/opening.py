@@ -38,8 +38,8 @@ def open(
         storage.use(".", storage_options)
         if not os.path.isfile(DEFINITION) and not os.path.isfile(moved_file.PATH):
             raise UsageError(
-                "the current folder is not a workspace", why=f"there is no {DEFINITION} in it",
-                remedy="name one, or look for some with `satchel ls`",
+                "the current folder is not a workspace", why=f"it has no {DEFINITION}",
+                remedy="name a workspace; `satchel ls` lists them",
             )  # fmt: skip
         return Handle(open_store("."), "", tell)
     typed = arguments.place("url", url)

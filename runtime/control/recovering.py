@@ -50,23 +50,23 @@ def forgotten(cut: Cut) -> str:
     """What a cut forgets, in words; may be empty."""
     more = [f"{len(cut.effects) - _NAMED} more"] if len(cut.effects) > _NAMED else []
     effects = ", ".join([*cut.effects[:_NAMED], *more])
-    return f"these effects are forgotten, and will be done again: {effects}" if effects else ""
+    return f"these effects are forgotten and will be done again: {effects}" if effects else ""
 
 
 def _cut_off(place: Place, cut: Cut, report: Report) -> None:
     kept = truncate.carry_out(place.store, cut)
-    report.add("done", f"{cut.says}; all files that this has changed are kept in {kept}/")
+    report.add("done", f"{cut.says}; the files from before this change are in {kept}/")
     if cut.tasks:
-        report.add("done", f"{counted(len(cut.tasks), 'task')} that had been taken since lie in inbox/ again")
+        report.add("done", f"{counted(len(cut.tasks), 'task')} that the run took later are in inbox/ again")
     if said := forgotten(cut):
         report.add("found", said)
 
 
 def _repair(place: Place, report: Report, adopt: bool) -> None:
     if look(place.store).moment.is_new:
-        report.add("found", f"a run that has not begun: there is nothing to recover. Next: {place.command('run')}")
+        report.add("found", f"the run has not started: there is nothing to recover. Next: {place.command('run')}")
         return
     with opened(place.store, "recover", report, take_over=True, adopt=adopt) as workspace:
         workspace.close()
     if len(report.remarks) == 1:
-        report.add("done", "nothing: all files were in order")
+        report.add("done", "nothing: no file needed a repair")

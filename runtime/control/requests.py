@@ -47,7 +47,7 @@ def until_text(until: str | datetime | timedelta | None) -> str:
         return ""
     now = datetime.now(UTC)
     if not isinstance(until, str | datetime | timedelta):
-        raise UsageError(f"{until!r} is not a time", remedy="give a datetime, a timedelta, or a text as `45m`")
+        raise UsageError(f"{until!r} is not a time", remedy="give a datetime, a timedelta, or a text like `45m`")
     try:
         if isinstance(until, timedelta):
             found = now + until
@@ -72,21 +72,21 @@ def _ask(place: Place, request: PauseRequested) -> Stopping:
     seen = look_beside(store)
     moment = seen.moment
     if moment.is_finished or moment.status == "cancelled":
-        raise UsageError("was cancelled already" if moment.status == "cancelled" else "has completed already",
+        raise UsageError("was already cancelled" if moment.status == "cancelled" else "has already completed",
                          path=store.url, remedy="there is nothing to stop")  # fmt: skip
     holder = lease.holder(store)
     if moment.pause is not None and moment.pause.paused_at and moment.clean:
         wanted = pausing.wish(store, moment)
         # The process that has it waits for the end of a short pause and takes no other request.
         if wanted is not None and (pausing.suffices(wanted, request) or (holder and request.mode == "drain")):
-            return Stopping(moment.status, f"paused already ({pausing.said(moment.pause)})")
+            return Stopping(moment.status, f"already paused ({pausing.said(moment.pause)})")
     pausing.ask(store, request, moment)
     if holder is None:
         try:
             return _settle(seen, place, request)
         except LeaseHeld:  # a process has started it at this moment
             holder = lease.holder(store)
-    who = holder.process if holder else "the process that has it"
+    who = holder.process if holder else "the process that runs it"
     mistake = f" ({in_force(seen.mistake)})" if seen.mistake else ""
     return Stopping("requested", f"{who} stops at its next safe point{mistake}")
 
@@ -103,8 +103,8 @@ def _settle(seen: Look, place: Place, request: PauseRequested) -> Stopping:
         assert wanted is not None
         pausing.stop(workspace, wanted)
         workspace.close("paused", request.reason)
-    was = "; it had not begun" if moment.is_new else ""
-    return Stopping("paused", f"paused{was}; `{place.command('resume')}` goes on")
+    was = "; it had not started" if moment.is_new else ""
+    return Stopping("paused", f"paused{was}; `{place.command('resume')}` continues")
 
 
 def _cancel(place: Place) -> Stopping:
@@ -119,7 +119,7 @@ def _cancel(place: Place) -> Stopping:
         workspace.journal.flush()
         if pausing.may_have_to_undo(workspace.moment):
             workspace.close()
-            said = f"to be cancelled; `{place.command('run')}` lets its agent undo what it has to"
+            said = f"will be cancelled; `{place.command('run')}` lets its agent undo what it must"
             return Stopping("paused", said)
         workspace.close("cancelled", workspace.moment.pause.reason if workspace.moment.pause else "")
         stable_read.remove(store, pause_file.PATH, wanted.version)
@@ -150,4 +150,4 @@ def stopped(place: Place) -> Steps[Stopping]:
 
 def in_force(mistake: SatchelError) -> str:
     """What to say about a mistake in workspace.yaml while a process runs the workspace."""
-    return f"{mistake}; the run goes on with what it said before"
+    return f"{mistake}; the run continues with the last valid version"

@@ -86,7 +86,7 @@ def _looked_at(place: Place, store: Store, wish: Wish) -> Look:
     seen = look(store)
     if wish.wake and seen.moment.is_new:
         raise UsageError(
-            "nothing to resume yet", path=store.url, why="this run has never been started",
+            "nothing to resume yet", path=store.url, why="this run has never started",
             remedy=f"start it with `{place.command('run')}`",
         )  # fmt: skip
     return seen
@@ -100,8 +100,8 @@ def _no_exit(place: Place) -> Iterator[None]:
     except SystemExit as error:
         raise AgentError(
             f"the agent ended the process (sys.exit({error.code!r}))",
-            why="then nothing can be written down any more, as in a crash",
-            remedy=f"let it raise an exception or return; `{place.command('resume')}` goes on from its last step",
+            why="the run can't record anything after that, as in a crash",
+            remedy=f"let it raise an exception or return; `{place.command('resume')}` continues from its last step",
         ) from error  # fmt: skip
 
 

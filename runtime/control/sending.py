@@ -36,8 +36,8 @@ def send(place: Place, contents: Iterable[Any], *, as_message: bool) -> list[Sen
     seen = look_beside(place.store)
     if seen.moment.status == "cancelled":
         raise UsageError(
-            "was cancelled, and takes no tasks any more", path=place.store.url,
-            remedy="send them to another run; `satchel new` makes one",
+            "was cancelled and accepts no tasks", path=place.store.url,
+            remedy="send the tasks to another run; `satchel new` makes one",
         )  # fmt: skip
     parcels = [_packed(content, as_message) for content in contents]
     for parcel in parcels:
@@ -54,12 +54,12 @@ def _packed(content: Any, as_message: bool) -> _Parcel:
     if isinstance(content, os.PathLike):
         return _file(arguments.place("a file to send", content), as_message)
     if as_message:
-        raise UsageError("is data, and a message is a text", path=type(content).__name__)
+        raise UsageError("is data, but a message must be a text", path=type(content).__name__)
     try:
         return _Parcel(yamltext.dump(content).encode(), "yaml", "")
     except (TypeError, ValueError) as error:
         raise UsageError("can't be sent", path=type(content).__name__, why=str(error),
-                         remedy="send a text, a path, or data as JSON has it") from error  # fmt: skip
+                         remedy="send a text, a path, or JSON data") from error  # fmt: skip
 
 
 def _file(path: str, as_message: bool) -> _Parcel:
@@ -76,13 +76,13 @@ def _file(path: str, as_message: bool) -> _Parcel:
     if extension.lower() not in _DATA:
         return _wrapped(decode(data, path), as_message, stem)
     if as_message:
-        raise UsageError("is data, and a message is a text", path=path)
+        raise UsageError("is data, but a message must be a text", path=path)
     return _Parcel(data, "yaml", stem)
 
 
 def _wrapped(text: str, as_message: bool, words: str) -> _Parcel:
     if not arguments.text("a text to send", text).strip():
-        raise UsageError("there is nothing in it to send", path=words or None, remedy="write what is to be done")
+        raise UsageError("is empty", path=words or None, remedy="write what to do")
     if as_message:
         return _Parcel(inbox.message(text), "yaml", words)
     return _Parcel(text.encode() if text.endswith("\n") else f"{text}\n".encode(), "md", words)

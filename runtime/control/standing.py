@@ -79,7 +79,7 @@ class Standing(Struct):
     waiting_edits: tuple[str, ...] = ()  # files saved during the run that are not taken yet
     refused: list[str] = field(default_factory=list)  # files with the reasons of edits that were not taken
     being_saved: tuple[str, ...] = ()  # files that a program has open for writing
-    begun: SatchelError | None = None  # what is asked because the journal is gone
+    begun: SatchelError | None = None  # what is asked because the journal is missing
     waiting: int = 0  # files in the inbox that nobody has taken
     has_conflict: bool = False  # an unresolved conflict of a file and the run
     has_tasks: bool = False  # it has completed, and the inbox has new tasks
@@ -180,7 +180,7 @@ def _next(place: Place, standing: Standing) -> str:
         case "interrupted" | "paused" | "failed":
             return place.command("resume")
         case "sleeping":
-            return f"{place.command('run')} when it is time, {place.command('resume')} to go on at once"
+            return f"{place.command('run')} when it is time, {place.command('resume')} to continue at once"
         case "waiting":
             asks = standing.moment is not None and (standing.moment.doubts or standing.moment.approvals)
             return f"answer, then {place.command('resume')}" if asks else place.command("resume")
@@ -215,7 +215,7 @@ def stand(store: Store, *, with_edits: bool = False) -> Standing:
     if seen.mistake:
         standing.complaints.append(in_force(seen.mistake))
     for name in store.unusable(archive.FOLDER):
-        standing.complaints.append(f"inbox/{name} is left alone: not every system takes that name. Rename it")
+        standing.complaints.append(f"inbox/{name} is ignored: the name is not valid on every system. Rename the file")
     standing.complaints += map(str, sync_copies(store, (agent.folder for agent in seen.moment.agents.values())))
     standing.at = seen.moment.last_at
     standing.state = _state(standing, seen.moment, _is_stopped(standing, store, seen.moment))

@@ -21,8 +21,8 @@ def use(place: str, storage_options: Mapping[str, Any] | None) -> None:
     if not options:
         return
     if not urls.is_remote(place):
-        raise UsageError("--storage-option is for URLs", path=place, why="this is a local folder",
-                         remedy="leave it out")  # fmt: skip
+        raise UsageError("--storage-option is only for URLs", path=place, why="this is a local folder",
+                         remedy="remove the option")  # fmt: skip
     scheme = urls.protocol(place)
     _put("s3" if scheme == "s3a" else scheme, options)
 
@@ -49,5 +49,5 @@ def _said(name: str) -> dict[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise UsageError(f"the environment variable {name} is not a JSON object", remedy="mend it, or unset it")
+        raise UsageError(f"the environment variable {name} is not a JSON object", remedy="correct or unset it")
     return found

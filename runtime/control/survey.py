@@ -27,7 +27,7 @@ from ...workspace.views import message_file, partial_files, projection
 from .finding import Finding, of_error, of_problem
 
 _READ_LIMIT = 1 << 30
-_BACKUP = "Take the file from a backup"
+_BACKUP = "Restore the file from a backup"
 
 
 def files(store: Store, moment: Moment | None) -> Iterator[Finding]:
@@ -100,7 +100,9 @@ def _checkpoints(store: Store) -> Iterator[Finding]:
             yield from of_error(error)
         except (ValueError, msgspec.MsgspecError, RecursionError) as error:
             # Harmless while an older one is good, but then it is on somebody's disk that something is wrong.
-            yield Finding(path, "", f"it can't be used: {error}", "", "Remove it: an older one or the journal does")
+            yield Finding(
+                path, "", f"it can't be used: {error}", "", "Remove it: the run uses an older one or the journal"
+            )
         else:
             yield from _plain("checkpoint", path, value)
 
@@ -114,9 +116,9 @@ def _inbox(store: Store) -> Iterator[Finding]:
         except InvalidFile as error:
             yield from of_error(error)
     for path in inbox.others(store):
-        yield Finding(path, "", "neither .md nor .yaml", "a task", "Give it such a name, or move it away")
+        yield Finding(path, "", "neither .md nor .yaml", "a task", "Rename it, or move it away")
     for name in store.unusable(archive.FOLDER):
-        found = f"the file {name}, whose name not every system takes, so that it is left alone"
+        found = f"the file {name}, whose name is not valid on every system; the run ignores it"
         yield Finding(archive.FOLDER, "", found, "letters, digits, hyphens and dots", "Rename it")
 
 
@@ -160,7 +162,7 @@ def _recovered(store: Store, folder: str) -> Iterator[Finding]:
                 continue  # kept for people; it never had a head
             parsed = partial_files.parse_recovered(store.read(entry.path, limit=_READ_LIMIT).data)
             if parsed is None:
-                remedy = "Move it away; the next attempt then begins its answer anew"
+                remedy = "Move it away; the next attempt then starts its answer again"
                 yield Finding(entry.path, "line 1", "no front matter", "what marks a recovered text", remedy)
             else:
                 yield from _plain("recovered", entry.path, asdict(parsed[0]))
@@ -193,10 +195,10 @@ def _outputs(store: Store, moment: Moment) -> Iterator[Finding]:
         try:
             data = store.read(path, limit=_READ_LIMIT).data
         except FileNotFoundError:
-            yield Finding(path, "", "no such file", "the output that the run has made", _BACKUP)
+            yield Finding(path, "", "no such file", "the output that the run made", _BACKUP)
             continue
         if not at_work and hashlib.sha256(data).hexdigest() != output.sha256:
-            found = f"{len(data):,} bytes that are not those the run has written"
+            found = f"{len(data):,} bytes that differ from what the run wrote"
             yield Finding(path, "", found, f"its {output.bytes:,} bytes", "If it was edited on purpose, ignore this")
 
 

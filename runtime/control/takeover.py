@@ -18,7 +18,7 @@ def holder(place: Place) -> str:
     if store.abilities.lock:
         raise UsageError(
             "there is nothing to take over on a disk", path=store.url,
-            why="its lock is free the moment that the process which holds it is gone",
+            why="its lock is free as soon as the process that holds it ends",
             remedy=f"stop that process: `{place.command('stop')}`",
         )  # fmt: skip
     store.refresh()
@@ -45,7 +45,7 @@ def wait(place: Place) -> Steps[None]:
     is_told = False
     for pause, held in heartbeat.until_free(store):
         if not is_told:
-            place.tell(f"{described(store, held)}; waiting {held.ttl:.0f} s to see whether it lives")
+            place.tell(f"{described(store, held)}; waiting {held.ttl:.0f} s for its heartbeat")
             is_told = True
         yield pause
 
@@ -53,5 +53,5 @@ def wait(place: Place) -> Steps[None]:
 def described(store: Store, held: Lease) -> str:
     """Which process has it, since when, and its last heartbeat."""
     beaten = store.trace(lease.PATH).at
-    last = f", last heard of at {since(beaten)}" if held.ttl and beaten else ""
+    last = f", last heartbeat at {since(beaten)}" if held.ttl and beaten else ""
     return visible(f"{held.process} has it since {since(held.since)}{last}")

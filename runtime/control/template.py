@@ -80,7 +80,7 @@ def find(name: str) -> Template:
         return known[name]
     close = nearest(name, known)
     why = f"the folder has no {DEFINITION}" if folder.is_dir() else None
-    there_are = f"there are {', '.join(known)}, and every folder with a {DEFINITION}" if known else None
+    there_are = f"the templates are {', '.join(known)}, and every folder with a {DEFINITION}" if known else None
     remedy = f"did you mean {close!r}?" if close else there_are
     raise UsageError(f"there is no template {name!r}", why=why, remedy=remedy)
 
@@ -101,7 +101,7 @@ def _collect(folder: Traversable, above: str) -> Iterator[File]:
         elif entry.is_file():
             status = entry.stat() if isinstance(entry, Path) else None
             if status and status.st_size > _LARGEST:
-                raise UsageError("is larger than 1 GiB", path=path, remedy="copy it by hand, or move it away")
+                raise UsageError("is larger than 1 GiB", path=path, remedy="copy the file by hand, or move it away")
             is_plan = entry.name == TODO and (not above or above.startswith(_AGENTS))
             if is_plan and stamp.read_markdown(entry.read_bytes()).stamp is not None:
                 continue
@@ -133,7 +133,7 @@ def typed_settings(words: Iterable[str]) -> dict[str, Any]:
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not key:
-            raise UsageError(f"--set {word!r} is not KEY=VALUE", remedy="as in --set folder=~/notes")
+            raise UsageError(f"--set {word!r} is not KEY=VALUE", remedy="for example --set folder=~/notes")
         found[key] = value_of(value)
     return found
 

@@ -33,11 +33,11 @@ class Effect(OwnStep[R]):
     def outside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if runs_going:
             raise AgentError(
-                f"the effect {self.name} was called outside the run that is going on in this process",
-                why="nothing would be recorded, and the next start would do it again; a thread that was made with "
-                "run_in_executor or threading does not know of the run",
-                remedy=f"await {self.name}(...) in the agent, which runs it in a thread by itself if it is no "
-                f"`async def`; or call {self.name}.plain(...) if it is no part of the run",
+                f"the effect {self.name} was called outside the run of this process",
+                why="Satchel can't record it, so the next start would do it again; a thread that run_in_executor or "
+                "threading starts does not know the run",
+                remedy=f"await {self.name}(...) in the agent: Satchel runs it in a thread if it is not "
+                f"`async def`; or call {self.name}.plain(...) if it is not part of the run",
             )
         return self.function(*args, **kwargs)
 

@@ -27,9 +27,9 @@ from .stopping import Stopped, Suspended
 
 R = TypeVar("R")
 
-_CONTRADICTED = "it is on record as done, and verify says that it has not happened"
+_CONTRADICTED = "it is recorded as done, but verify says that it has not happened"
 
-_FORGOTTEN = "the journal was lost, and with it whether this was done before"
+_FORGOTTEN = "the journal was lost, so it is unknown whether this was done before"
 
 _TURNS = 20
 _ARGUMENTS_KEPT = 4096
@@ -81,7 +81,7 @@ def _answered_others(call: Call) -> str:
         return ""
     return (
         f"The earlier answer is about {call.key[0]}{given[-1]}, which was not called again. If the arguments differ at "
-        "every start, no answer can count: name the call"
+        "every start, no answer can fit: name the call"
     )
 
 
@@ -127,7 +127,7 @@ async def _begin(call: Call) -> Any:
             if not call.in_doubt and is_kept(error):  # it has certainly not happened, and the agent is told so
                 recording.failed(call, error, not_done=True, final=True)
             raise
-        call.scope.context.stopping.sleep(wait, f"{call.step.name} was told to come back later")
+        call.scope.context.stopping.sleep(wait, f"{call.step.name} was told to try again later")
 
 
 async def _once(call: Call, attempt: int) -> Any:

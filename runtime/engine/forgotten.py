@@ -95,9 +95,8 @@ class Made:
         others = f", and {more} more calls" if more else ""
         raise AgentError(
             f"{name}() was called and never awaited before the end of {where}",
-            why="so it has not been done; the call is at "
-            f"{place(code.co_filename, root)}:{line} in {code.co_name}{others}",
-            remedy=f"write `await {name}(...)`, or await the task that it is handed to",
+            why=f"so it was not done; the call is at {place(code.co_filename, root)}:{line} in {code.co_name}{others}",
+            remedy=f"write `await {name}(...)`, or await the task that gets it",
         )
 
     def _waiting(self) -> list[object]:

@@ -55,7 +55,7 @@ class Names:
         places = (f"{place(each.co_filename, root)}:{each.co_firstlineno}" for each in codes)
         raise AgentError(
             f"two steps are called {name!r} here", path=", ".join(sorted(places)) or None,
-            why="after a restart the calls of one could be answered with results of the other",
+            why="after a restart a call of one could get a result of the other",
             remedy='give one of them another name, as in @step(name="...")',
         )  # fmt: skip
 

@@ -59,7 +59,7 @@ class LiveState:
             self.value = self.codec.decode(self._recorded.text)
         except UsageError as error:
             raise Refused(
-                "the data of this run do not fit the agent's state type", path=path, why=error.why,
+                "the data of this run does not fit the agent's state type", path=path, why=error.why,
                 remedy="give the agent a `@migration` for the data, or correct `data` in the file",
             ) from error  # fmt: skip
         self._committed = _Said(encode_of_any_depth(self.value, "the state"), None)
@@ -82,10 +82,10 @@ class LiveState:
             now = said.else_of(value)
             if now is not None:
                 raise AgentError(
-                    f"run.state{_changed(said.text, now)} was changed in an object that is not the state any more",
-                    why="after a failure or a person's edit run.state is another object, so this change would be lost",
-                    remedy="read run.state where you change it, and keep neither it nor a part of it in a variable "
-                    "from one item to the next",
+                    f"run.state{_changed(said.text, now)} was changed in an object that is no longer the state",
+                    why="after a failure or an edit run.state is a new object, so this change would be lost",
+                    remedy="read run.state where you change it; keep neither run.state nor a part of it in a "
+                    "variable from one item to the next",
                 )
 
     def change(self) -> Change:
@@ -142,7 +142,7 @@ def as_object(state: Any, what: str) -> bytes:
 def _of_object(data: bytes, state: Any, what: str) -> bytes:
     if not data.startswith(b"{"):
         raise UsageError(
-            f"{what} is no object", why=f"it is a {type(state).__name__}",
+            f"{what} is not an object", why=f"it is a {type(state).__name__}",
             remedy="let it be a pydantic model, a dataclass, a TypedDict or a dict, and put the value into it",
         )  # fmt: skip
     return data

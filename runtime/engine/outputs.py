@@ -26,7 +26,8 @@ class Outputs:
         self._made[path] = output
         if kept:
             workspace.report.add_late(
-                "found", f"{path} was not as the run had left it; that version is kept as {kept}, and replaced"
+                "found",
+                f"{path} was changed after the run wrote it; that version is kept as {kept}, and the file is restored",
             )
             workspace.save_report()
         return output

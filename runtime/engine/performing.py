@@ -82,7 +82,7 @@ async def _tried(call: Call) -> Any:
             if step.retry and (wait := step.retry.too_long(error)) is not None:
                 waits.append(wait)
     if waits:
-        scope.context.stopping.sleep(min(waits), f"{step.name} was told to come back later")
+        scope.context.stopping.sleep(min(waits), f"{step.name} was told to try again later")
     assert failure
     raise failure
 

@@ -48,16 +48,16 @@ def outputs(
     sizes = {entry.path: entry.size for folder in folders for entry in store.list(folder)}
     for path, output in sorted(made.items()):
         if path not in sizes:
-            complaints.append(f"{path} is missing; the run had made it ({output.bytes:,} bytes)")
+            complaints.append(f"{path} is missing; the run made it ({output.bytes:,} bytes)")
         elif sizes[path] != output.bytes:
-            complaints.append(f"{path} is not what the run had made: {_of(sizes[path], output)}")
+            complaints.append(f"{path} is not what the run made: {_of(sizes[path], output)}")
         elif reads_all or store.version(path) != output.version:
             if time.monotonic() > ends:
                 unread += 1
             elif (wrong := _wrong(store, path, output)) is not None:
                 complaints.append(wrong)
     if unread:
-        complaints.append(f"outputs that were not compared with their hashes, since that took too long: {unread}")
+        complaints.append(f"outputs that were not compared with their hashes, because that took too long: {unread}")
     return complaints
 
 
@@ -68,11 +68,11 @@ def _wrong(store: Store, path: str, output: Output) -> str | None:
         return f"{path} can't be read: {error}"
     if hashlib.sha256(data).hexdigest() == output.sha256:
         return None
-    return f"{path} is not what the run had made: {_of(len(data), output)}"
+    return f"{path} is not what the run made: {_of(len(data), output)}"
 
 
 def _of(size: int, output: Output) -> str:
-    return f"{size:,} bytes, {output.bytes:,} were made"
+    return f"{size:,} bytes, but the run wrote {output.bytes:,}"
 
 
 class Rechecks:
@@ -107,11 +107,11 @@ class Rechecks:
 
     def told(self) -> list[str]:
         """The results, in words."""
-        told = [f"effects on record as done that were verified again: {self.verified}"] if self.verified else []
-        told += [f"could not be verified again, and is taken as done: {text}" for text in self.unknown]
+        told = [f"effects recorded as done that were verified again: {self.verified}"] if self.verified else []
+        told += [f"could not be verified again and counts as done: {text}" for text in self.unknown]
         if self.left_over:
             told.append(
-                f"effects that were not verified again and are taken as done, since {IN_ALL:.0f} s were used up: "
+                f"effects that count as done and were not verified again, because {IN_ALL:.0f} s were used up: "
                 f"{len(self.left_over)}, the first {self.left_over[0]}"
             )
         return told

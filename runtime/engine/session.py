@@ -125,8 +125,8 @@ class Session(AgentContext):
         committed or undone with that scope."""
         if self.scope is not None and current_scope.get() is self.root:
             raise AgentError(
-                f"run.state was used beside the scope {self.scope.title!r}",
-                why="what is changed there would be committed with that scope, or undone with it",
+                f"run.state was used while the scope ran: {self.scope.title!r}",
+                why="a change there would be committed or undone with that scope",
                 remedy="use it in that scope's function, or await the task before the scope begins",
             )
         return self.live.value
@@ -148,7 +148,7 @@ class Session(AgentContext):
             return scope
         raise AgentError(
             f"{what} was called outside a scope",
-            why="what is not part of a commit would be done again at every start",
+            why="what is not part of a commit is done again at every start",
             remedy="call it in an item's function, or in one called with run.scope(...)",
         )
 
@@ -166,7 +166,7 @@ class Session(AgentContext):
         if current_scope.get() is not (self.scope or self.root):
             beside = f"the scope {self.scope.title!r}" if self.scope else "its agent"
             raise AgentError(
-                f"the plan was changed beside {beside}", why="one scope at a time commits",
+                f"the plan was changed while another scope ran: {beside}", why="one scope at a time commits",
                 remedy="change it in that scope's function, or when it has ended",
             )  # fmt: skip
         splices = edit(self.plan)
@@ -257,7 +257,7 @@ class Session(AgentContext):
             raise UsageError("run.scope() takes a name and a function", why=f"got {name!r}")
         key = f"_{name}"
         if key == CANCEL:
-            raise UsageError(f"run.scope() got the name {name!r}", why="the calls of on_cancel have it")
+            raise UsageError(f"run.scope() got the name {name!r}", why="the calls of on_cancel use it")
         codec = result_codec(function)
         if key in self.recorded.results:
             self.context.tally.answered += 1
@@ -279,8 +279,8 @@ class Session(AgentContext):
             )
         if current_scope.get() is not self.root:
             raise AgentError(
-                f"the scope {title!r} was called with another agent's run", why="its commit would be that agent's",
-                remedy="use the `run` that was handed to this agent",
+                f"the scope {title!r} was called with another agent's run", why="its commit would belong to that agent",
+                remedy="use the `run` that this agent got",
             )  # fmt: skip
         if not follows:
             self.live.check_unchanged(f"when {title!r} began")

@@ -222,8 +222,8 @@ class Entering:
         if isinstance(raised, Exception):
             if context.store.version(DEFINITION) is None:  # that may be why it has failed
                 raise StorageFailed(
-                    "is not here any more", path=DEFINITION, why="the workspace was renamed, moved or removed while it "
-                    "was running", remedy="start it where it lies now",
+                    "is no longer here", path=DEFINITION, why="the workspace was renamed, moved or removed while it "
+                    "was running", remedy="start it at its new place",
                 ) from raised  # fmt: skip
             return Ended(context, "failed", said(raised), error=raised)
         assert raised is not None

@@ -122,7 +122,7 @@ def _window(seen: Look) -> PauseRequested | None:
 def _point(store: Store, seen: Look) -> Point:
     point = rewind.last_good(store, seen.moment)
     if point is None or seen.moment.is_finished:
-        why = "it has completed" if seen.moment.is_finished else "there is no earlier one that is whole"
+        why = "it has completed" if seen.moment.is_finished else "there is no earlier valid checkpoint"
         raise Refused("can't go back to a known-good checkpoint", path=store.url, why=why,
-                      remedy="leave out --from-checkpoint")  # fmt: skip
+                      remedy="remove --from-checkpoint")  # fmt: skip
     return point

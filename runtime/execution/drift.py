@@ -71,8 +71,8 @@ def differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ..
 def refuse(found: Sequence[str]) -> None:
     """Raise the error of `on_drift: refuse`."""
     raise Refused(
-        "the run is not gone on with, since on_drift is refuse and this has changed:\n  " + "\n  ".join(found) + "\n ",
-        path="workspace.yaml", remedy="put it back as it was, or accept it: `satchel resume --accept-drift`",
+        "not resuming: `on_drift: refuse` is set and these have changed:\n  " + "\n  ".join(found) + "\n ",
+        path="workspace.yaml", remedy="undo the changes, or accept them: `satchel resume --accept-drift`",
     )  # fmt: skip
 
 
@@ -84,7 +84,7 @@ def _items(
         if before is None:
             yield f"{what} {after} is new" if is_version else f"{what} is new"
         elif after is None:
-            yield f"{what} {before} is not there any more" if is_version else f"{what} is not there any more"
+            yield f"{what} {before} is missing now" if is_version else f"{what} is missing now"
         elif is_version:
             yield f"{what} {before} -> {after}"
         elif section == "code":

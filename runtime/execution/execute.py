@@ -32,7 +32,7 @@ async def execute(start: Start, seen: Look, go: Go) -> Outcome:
         if opened.was_finished:
             return _nothing_to_do(start, opened, go)
         if go.found.is_refused:
-            opened.close("paused", "on_drift is refuse, and what it works with has changed")
+            opened.close("paused", "`on_drift: refuse` is set, and the code or settings have changed")
             drift.refuse(go.found.drift)
         announcer = Announcer(opened, start.watch)
         _prepare(opened, go)
@@ -59,7 +59,7 @@ def _nothing_to_do(start: Start, opened: Workspace, go: Go) -> Outcome:
     """The run had completed, and no later edit gives it work."""
     report, complaints = opened.report, go.found.complaints
     if go.wanted is not None:
-        pausing.lift(opened, go.wanted, "its end")
+        pausing.lift(opened, go.wanted, "the end of the run")
     preflight.ask_about(report, complaints)
     if start.watch and (report.has("edited") or complaints):
         start.watch.opened(report)

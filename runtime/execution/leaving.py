@@ -38,7 +38,7 @@ async def stay(start: Start, seen: Look, stays: Stay) -> Outcome:
     with opening.opened(start.store, "pause", report, reaches_out=True) as opened:
         if opened.was_finished and request is None:  # nothing is left that could be paused
             if wanted.mode == "drain":
-                pausing.lift(opened, wanted, "its end")
+                pausing.lift(opened, wanted, "the end of the run")
             opened.close()
             return completed(opened, report)
         pausing.stop(opened, wanted, request)

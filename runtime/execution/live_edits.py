@@ -84,9 +84,9 @@ class EditWatch:
     def _fail(self, error: Exception) -> None:
         """Without this watch people could not stop the run any more, so it stops now."""
         why = f"{type(error).__name__}: {error}"
-        failed = error if isinstance(error, SatchelError) else SatchelError("can't look at the files", why=why)
+        failed = error if isinstance(error, SatchelError) else SatchelError("can't inspect the files", why=why)
         self._context.stopping.failed = failed
-        self._context.stopping.suspend(Suspension("paused", "the files can't be looked at"))
+        self._context.stopping.suspend(Suspension("paused", "the files can't be inspected"))
 
     async def _refresh(self, *, at_once: bool = False) -> None:
         """In a bucket, make one listing every few seconds, while the run continues."""
@@ -112,7 +112,7 @@ class EditWatch:
         for path, version in found.items():
             if (path, version) not in self._told and self._stages[path] == "settled":
                 self._told.add((path, version))
-                self._context.notice("edited", f"{path} was saved; it is taken at the next safe point")
+                self._context.notice("edited", f"{path} was saved; the run reads it at the next safe point")
         return context.stopping.suspension is None and "settled" in self._stages.values()
 
     def _find_new_plans(self, found: dict[str, Version] | dict[str, Version | None]) -> None:
@@ -239,7 +239,7 @@ class EditWatch:
     def _leave(self, path: str, version: Version, error: SatchelError) -> None:
         """A file that can't even be kept aside stays where it is, and the run continues without it."""
         self._left[path] = version
-        self._context.notice("refused", f"{rejected.said(error)}; it is left as it is")
+        self._context.notice("refused", f"{rejected.said(error)}; Satchel did not change it")
 
     def _notice(self, held: dict[str, Content]) -> Noticed | None:
         context = self._context
@@ -251,7 +251,7 @@ class EditWatch:
                 windows.check(self._store, definition)
             except SatchelError as error:
                 self._definition = held[DEFINITION].version
-                self._context.notice("refused", f"{error}; the run goes on with what it said before")
+                self._context.notice("refused", f"{error}; the run continues with the last valid version")
                 return None
         noticed = notice(self._store, context.moment, definition, check_data=self._check_data, held=held)
         noticed.refusals[:] = [refusal for refusal in noticed.refusals if refusal.path in held]
@@ -287,8 +287,8 @@ class EditWatch:
                 context.stopping.pause(
                     PauseRequested(
                         by="an edit",
-                        reason=f"conflict: {question.path} and the run contradict each other; "
-                        "`satchel merge` settles it",
+                        reason=f"conflict: {question.path} conflicts with the run; "
+                        "`satchel merge` resolves it",
                     )
                 )  # fmt: skip
         workspace.mark_all()

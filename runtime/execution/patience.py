@@ -47,10 +47,10 @@ class Patience:
     def _time_is_up(self) -> None:
         still = _listed(self._stopping.drain.under_way) or "the agent"
         if self._workspace.definition.drain_then == "force" or self._told is not None:
-            self._say("forced", f"{still} is not waited for any longer")
+            self._say("forced", f"{still} took too long to stop; Satchel interrupts it")
             self._stopping.force()
         else:
-            self._say("stopping", f"{still} is waited for {self._seconds:.0f} s more")
+            self._say("stopping", f"{still} is still running; waiting {self._seconds:.0f} s more")
             self._wait()
 
 

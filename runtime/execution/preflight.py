@@ -18,7 +18,7 @@ from ..engine import Stopping, Suspended, reverify
 from ..steps import Codec
 from . import drift, references
 
-_REMEDY = "put back what was not changed on purpose, or untick its item in todo.md to have it made again"
+_REMEDY = "restore what was not changed on purpose, or untick its item in todo.md to make it again"
 
 Stop = Literal["", "pause", "unclean"]
 """How the run has stopped last: no pause, or one that ends with this start; clean or forced."""
@@ -105,7 +105,7 @@ def _offer(store: Store, moment: Moment) -> str:
     if point is None:
         return ""
     return (
-        f"the last known-good checkpoint is of record {point.moment.seq}{f' ({point.at})' if point.at else ''}; "
+        f"the last known-good checkpoint is at record {point.moment.seq}{f' ({point.at})' if point.at else ''}; "
         "`satchel resume --from-checkpoint` goes back to it"
     )
 

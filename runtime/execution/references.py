@@ -29,7 +29,7 @@ class Missing(NamedTuple):
     why: str
 
     def __str__(self) -> str:
-        return f"reference {self.reference} is not there: {self.why}"
+        return f"reference {self.reference} is missing: {self.why}"
 
 
 async def missing(references: Sequence[str], root: str) -> list[Missing]:
@@ -75,7 +75,7 @@ def _of_path(path: str) -> str:
     except FileNotFoundError:
         return "there is no such file"
     except (OSError, ValueError) as error:
-        return f"it can't be looked at: {getattr(error, 'strerror', None) or error}"
+        return f"it can't be inspected: {getattr(error, 'strerror', None) or error}"
     return ""
 
 
@@ -111,5 +111,5 @@ def _of_url(url: str) -> str:
     except FileNotFoundError:
         return "there is no such file"
     except Exception as error:  # of whichever library opens it
-        return f"it can't be looked at: {type(error).__name__}: {error}"
+        return f"it can't be inspected: {type(error).__name__}: {error}"
     return ""

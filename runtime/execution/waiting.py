@@ -30,8 +30,8 @@ async def is_free(start: Start) -> bool:
     for pause, held in heartbeat.until_free(start.store):
         if start.watch and not is_told:
             start.watch.noticed(
-                "waiting", f"{held.process} has it, and may have died: looking for "
-                f"{held.ttl:.0f} s whether it still beats"
+                "waiting", f"{held.process} has the run and may have died: waiting up to "
+                f"{held.ttl:.0f} s for its heartbeat"
             )  # fmt: skip
             is_told = True
         await asyncio.sleep(pause)

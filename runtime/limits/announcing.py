@@ -70,7 +70,7 @@ def told(status: EndStatus, moment: Moment, url: str) -> Iterator[str]:
             yield f"Paused: {moment.pause.reason}, by {moment.pause.by}{until}."
             if moment.pause.by == BY:
                 yield "Raise the budget in workspace.yaml first."
-            yield f"To go on: satchel resume {url}"
+            yield f"To resume: satchel resume {url}"
         case "waiting":
             yield "Waiting for a person:"
             for question in open_questions(moment):

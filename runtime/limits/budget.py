@@ -85,17 +85,19 @@ def check(budget: Budget, moment: Moment) -> None:
     for share in shares_of(budget, moment, datetime.fromisoformat(moment.last_at)):
         if share.is_used_up:
             raise Refused(
-                f"the run can't go on: {share.reason}", path=DEFINITION,
-                remedy=f"raise `budget: {share.kind}:` in {DEFINITION}, and go on with `satchel resume`",
+                f"the run can't continue: {share.reason}", path=DEFINITION,
+                remedy=f"raise `budget: {share.kind}:` in {DEFINITION}, then type `satchel resume`",
             )  # fmt: skip
 
 
 def checked(tokens: Any, usd: Any) -> tuple[int, float]:
     """The arguments of `run.spend`. UsageError if they are no valid cost."""
     if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 0:
-        raise UsageError(f"run.spend() got tokens={tokens!r}", remedy="give how many were used: a whole number from 0")
+        raise UsageError(
+            f"run.spend() got tokens={tokens!r}", remedy="give the number of used tokens: a whole number, 0 or more"
+        )
     if isinstance(usd, bool) or not isinstance(usd, int | float) or not math.isfinite(usd) or usd < 0:
-        raise UsageError(f"run.spend() got usd={usd!r}", remedy="give what was paid: a number from 0")
+        raise UsageError(f"run.spend() got usd={usd!r}", remedy="give the cost: a number, 0 or more")
     return tokens, float(usd)
 
 

@@ -110,7 +110,7 @@ def _deliver(sending: _Sending, written: str, event: Event, title: str, body: st
         kind = apprise.NotifyType.FAILURE if event == "failed" else apprise.NotifyType.INFO
         target = apprise.Apprise.instantiate(url, suppress_exceptions=True)
         if target is None:
-            sending.problem = "it is no address that apprise knows; see https://github.com/caronc/apprise/wiki"
+            sending.problem = "apprise does not know this address; see https://github.com/caronc/apprise/wiki"
             return
         masked: str = target.url(privacy=True)  # type: ignore[no-untyped-call]
         sending.place = masked.partition("?")[0]

@@ -81,7 +81,9 @@ def ahead(moment: Moment, now: datetime) -> str:
 
 def said_ahead(at: str) -> str:
     """The text about it."""
-    return f"a record of {at} lies in the future: a clock ran ahead, or this one is slow. The schedule follows this one"
+    return (
+        f"a record of {at} is in the future: a clock was fast, or this clock is slow. The schedule follows this clock"
+    )
 
 
 def is_overruled(opened: Open, moment: Moment) -> bool:
@@ -126,10 +128,10 @@ def _problems(rule: Window | Start) -> Iterator[Problem]:
     try:
         ZoneInfo(rule.timezone)
     except (LookupError, ValueError, OSError):
-        remedy = "Write a name like Europe/Berlin; if this machine has no time zones, `pip install tzdata`"
+        remedy = "Write a name like Europe/Berlin; if this machine has no time zone data, `pip install tzdata`"
         yield Problem("timezone", repr(rule.timezone), "the name of a time zone", remedy)
     if isinstance(rule, Window) and not rule.duration:
-        yield Problem("duration", "0", "a length of time", "Write how long it is, like 2h")
+        yield Problem("duration", "0", "a duration", "Write its duration, like 2h")
 
 
 def _last(window: Window, now: datetime) -> Open | None:

@@ -41,4 +41,4 @@ class Answer(Struct, frozen=True):
 
     def __bool__(self) -> NoReturn:
         example = self.choices[0] if self.choices else "..."
-        raise TypeError(f"an answer is neither true nor false, a denial least of all: write `answer == {example!r}`")
+        raise TypeError(f"an `Answer` has no boolean value: write `answer == {example!r}`")

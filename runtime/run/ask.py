@@ -172,9 +172,11 @@ def _answer(said: Any, choices: tuple[str, ...]) -> Answer:
     try:
         found = _recorded.decode(msgspec.json.encode(said))
     except msgspec.ValidationError as error:
-        raise UsageError("what is recorded is not an answer", why=str(error), remedy="have it asked again") from None
+        raise UsageError("what is recorded is not an answer", why=str(error), remedy="ask the question again") from None
     if choices and found.decision not in choices:
-        raise UsageError(f"the recorded answer {found.decision!r} is none of the choices", remedy="have it asked again")
+        raise UsageError(
+            f"the recorded answer {found.decision!r} is none of the choices", remedy="ask the question again"
+        )
     return Answer(found.decision, found.by, found.note, found.at, found.how, choices)
 
 
@@ -187,15 +189,15 @@ def _check(asking: Asking, step: _Ask) -> None:
         raise UsageError("run.ask() takes a question", why=f"got {question!r}")
     if len(step.context) > _LONGEST:
         raise UsageError(
-            f"the context of a question has {len(step.context):,} bytes", why="a person is to read it",
-            remedy="put it into outputs/, and the file's name into the context",
+            f"the context of a question has {len(step.context):,} bytes", why="a person must read it",
+            remedy="put it into outputs/, and put the name of the file into the context",
         )  # fmt: skip
     if step.answer_schema is not None and (problems := _of_schema(step.answer_schema)):
         raise UsageError("the schema of an answer can't be used", why=problems)
     if (asking.expires is None) != (asking.default is None):
         raise UsageError(
             "run.ask() takes `expires` and `default` together",
-            why="what has expired needs an answer, and what does not expire has no use for one",
+            why="a question that expires needs a default, and a question that does not expire can't use one",
         )
     shown = Question(
         "a1", question, step.as_record(question, "a1", _NOWHERE, ()), step.choices, step.answer_schema, "", "", now(),
@@ -223,7 +225,7 @@ def _choices(asking: Asking) -> tuple[str, ...]:
     if asking.schema is not None:
         raise UsageError("run.ask() takes `choices` or `schema`", why="both were given", remedy="leave one of them out")
     if isinstance(choices, str) or not isinstance(choices, Sequence) or not choices:
-        remedy = "leave it out to let any text be an answer"
+        remedy = "remove it to accept any text"
         raise UsageError("`choices` is a list of texts", why=f"got {choices!r}", remedy=remedy)
     for each in choices:
         if not isinstance(each, str) or not each or each != each.strip() or len(each.splitlines()) != 1:
@@ -240,7 +242,7 @@ def _expires(asking: Asking) -> str:
     if isinstance(expires, datetime):
         if expires.tzinfo is None:
             raise UsageError(
-                f"run.ask() got {expires} without a time zone", why="it may be answered on another machine",
+                f"run.ask() got {expires} without a time zone", why="the answer may come from another machine",
                 remedy="use an aware datetime, as datetime.now(timezone.utc) gives",
             )  # fmt: skip
         return time_text(expires)

@@ -274,15 +274,16 @@ class Inbox:
         check_outside_steps("run.inbox was used")
         if self._session.path:
             raise AgentError(
-                f"the agent {self._session.path!r} has no inbox", why="what arrives is for the run's own agent",
-                remedy="let that one take it, and hand it to run.spawn(...) as an argument",
+                f"the agent {self._session.path!r} has no inbox", why="files that arrive are for the run's own agent",
+                remedy="let that agent take the task and pass it to run.spawn(...) as an argument",
             )  # fmt: skip
 
     def _check_between_scopes(self) -> None:
         session = self._session
         if session.scope is not None or current_scope.get() is not session.root:
             raise AgentError(
-                "the next task was asked for inside a scope", why="it would be done before that scope has committed",
+                "the next task was asked for inside a scope",
+                why="the task would be done before that scope has committed",
                 remedy="use `await run.inbox.take()` there, or ask outside it",
             )  # fmt: skip
 

@@ -48,7 +48,9 @@ class Messages:
         """
         for name, value in (("last", last), ("tokens", tokens)):
             if value is not None and value < 0:
-                raise UsageError(f"run.messages.slice() got {name}={value!r}", remedy="it is 0 or more, or left out")
+                raise UsageError(
+                    f"run.messages.slice() got {name}={value!r}", remedy="it must be 0 or more, or left out"
+                )
         if self._is_elsewhere():
             return asyncio.run_coroutine_threadsafe(self._slice_here(last, tokens, count), self._loop).result()
         return self._slice(last, tokens, count or _estimate)

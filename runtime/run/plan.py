@@ -26,7 +26,7 @@ class Item:
     def _task(self) -> Task:
         task = self._session.plan.task(self.id)
         if task is None:
-            raise UsageError(f"the item ^{self.id} is not in todo.md any more")
+            raise UsageError(f"the item ^{self.id} is no longer in todo.md")
         return task
 
     @property
@@ -137,8 +137,8 @@ async def write(session: Session, title: str | None, items: Sequence[str]) -> No
             return []
         if len(plan):
             raise AgentError(
-                "run.plan() would write a second plan", why="todo.md has items, the agent's or a person's",
-                remedy="call it behind `if not run.todo.items:`, and add to a plan with `await run.todo.add(text)`",
+                "run.plan() would write a second plan", why="todo.md already has items of the agent or of a person",
+                remedy="call it under `if not run.todo.items:`, and add to a plan with `await run.todo.add(text)`",
             )  # fmt: skip
         return plan.write(title, texts)
 

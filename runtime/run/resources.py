@@ -50,11 +50,11 @@ class Pool:
     async def add(self, declared: Resource, run: Any) -> Any:
         """Open one more resource and return the object."""
         if self._is_released:
-            raise UsageError(f"the resource {declared.name!r} was entered after the run had ended")
+            raise UsageError(f"the resource {declared.name!r} was entered after the end of the run")
         if declared.name in self._names:
             raise UsageError(
                 f"there is a resource {declared.name!r} already",
-                remedy="give each its own name, or pass a function: it is called only if there is none of that name",
+                remedy="give each its own name, or pass a function: Satchel calls it only if no resource has that name",
             )  # fmt: skip
         factory = declared.factory
         make = bind(factory, run) if takes_run(factory) else factory

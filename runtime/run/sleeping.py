@@ -96,7 +96,7 @@ def _end(duration: float | timedelta | datetime) -> datetime:
     if isinstance(duration, datetime):
         if duration.tzinfo is None:
             raise UsageError(
-                f"run.sleep() got {duration} without a time zone", why="it may be resumed on another machine",
+                f"run.sleep() got {duration} without a time zone", why="the run may resume on another machine",
                 remedy="use an aware datetime, as datetime.now(timezone.utc) gives",
             )  # fmt: skip
         return duration

@@ -24,14 +24,14 @@ async def spawn(session: Session, agent: Agent, name: str, args: tuple[Any, ...]
         raise UsageError(f"run.spawn() takes an agent, not {agent!r}", remedy="decorate the function with @agent")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise UsageError(
-            f"{name!r} can't be a sub-agent's name", why="its folder is called so",
+            f"{name!r} can't be a sub-agent's name", why="it names the folder of the sub-agent",
             remedy="use up to 40 lower-case letters, digits, - and _, with a letter or digit first",
         )  # fmt: skip
     scope = _scope_of(session, name)
     context = session.context
     path = f"{session.path}/{name}" if session.path else name
     if path in context.agents.names:
-        raise AgentError(f"the agent {path!r} is already at work", remedy="give each sub-agent a name of its own")
+        raise AgentError(f"the agent {path!r} is already running", remedy="give each sub-agent a name of its own")
     session.check_going_on()
     encoded = canonical(_bound(agent, name, args, kwargs), f"an argument of the agent {name}")
     digest = blake2b(encoded, digest_size=8).hexdigest()
@@ -63,7 +63,7 @@ async def _run(
         if needed.name not in session.run.resources:
             raise UsageError(
                 f"the agent {path!r} needs the resource {needed.name!r}, which is not open",
-                remedy="declare it at the agent that the run begins with: they are the whole tree's",
+                remedy="declare it at the run's own agent: its resources serve all sub-agents",
             )
     if begun is not None:
         session.journal.add(begun)
@@ -137,8 +137,8 @@ def _scope_of(session: Session, name: str) -> ScopeRun:
     scope = session.scope or session.root
     if current_scope.get() is not scope:
         raise AgentError(
-            f"the agent {name!r} was spawned beside the scope {scope.title!r}", why="one scope at a time commits",
-            remedy="spawn it in that scope's function, with the `run` that was handed to it",
+            f"the agent {name!r} was spawned while a scope ran: {scope.title!r}", why="one scope at a time commits",
+            remedy="spawn it in that scope's function, with the `run` that this function got",
         )  # fmt: skip
     if scope.ended:
         raise AgentError(f"the agent {name!r} was spawned after its scope had ended", remedy="await it before")

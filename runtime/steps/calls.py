@@ -142,11 +142,13 @@ class _Shape:
         if self.partial and step.is_effect:
             raise UsageError(f"the effect {name} can't be streamed", remedy="stream in a step, and act in an effect")
         if self.partial and not step.is_async:
-            raise UsageError(f"the streamed step {name} must be `async def`", why="writing to a Partial is awaited")
+            raise UsageError(
+                f"the streamed step {name} must be `async def`", why="it must await its writes to the Partial"
+            )
         if step.fallback and MODEL not in signature.parameters:
             raise UsageError(
-                f"{name} has fallback models and can't be told which to ask",
-                remedy=f"give it a parameter called `{MODEL}`: it receives the fallback's name",
+                f"{name} has fallback models but no parameter that names the model",
+                remedy=f"give it a parameter called `{MODEL}`: it gets the name of the model",
             )
         if step.on_partial == "accept" and kind not in (str, Any):
             raise UsageError(f"{name} can't accept a partial", why=f"its result is {kind!r} and a partial is text")
@@ -170,7 +172,7 @@ class _Shape:
             raise UsageError("the recorded arguments can't be read", why=str(error)) from error
         known = self.signature.parameters.keys()
         if not recorded.keys() <= known <= recorded.keys() | self.defaults.keys():
-            raise UsageError("the recorded arguments are those of another signature", why=", ".join(recorded))
+            raise UsageError("the recorded arguments belong to another signature", why=", ".join(recorded))
         found = {name: Codec(self._hints.get(name, Any), name).decode(bytes(raw)) for name, raw in recorded.items()}
         return {name: found[name] if name in found else self.defaults[name] for name in known}
 

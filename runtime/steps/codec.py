@@ -18,7 +18,9 @@ import msgspec
 from ...workspace.base import NotSerializable, UsageError, decoder
 from .declared import hints_of
 
-_REMEDY = "use JSON values, dataclasses, TypedDicts, pydantic models, datetimes, bytes, enums, or convert it yourself"
+_REMEDY = (
+    "use JSON values, dataclasses, TypedDicts, pydantic models, datetimes, bytes, enums, or convert the value yourself"
+)
 
 
 def _encode_other(value: Any) -> Any:
@@ -201,7 +203,7 @@ class Codec:
                 return self._adapter.validate_json(data, by_alias=False, by_name=True)
             return self._decoder.decode(data)
         except (ValueError, NotImplementedError, TypeError) as error:  # msgspec's and pydantic's are ValueErrors
-            raise UsageError(f"{self._what} is not what its type says", why=str(error)) from error
+            raise UsageError(f"{self._what} does not fit its type", why=str(error)) from error
 
     def schema(self) -> dict[str, Any]:
         """The type as a JSON Schema (draft 2020-12), for editors."""
@@ -215,7 +217,7 @@ class Codec:
             else:
                 found = msgspec.json.schema(self.kind)
         except (TypeError, ValueError) as error:
-            raise UsageError(f"{self._what} has a type that no schema can be made of", why=str(error)) from error
+            raise UsageError(f"{self._what} has a type that has no JSON Schema", why=str(error)) from error
         return found
 
 

@@ -39,7 +39,7 @@ def read(store: Store, name: str, values: dict[str, Any]) -> Prompt:
     except FileNotFoundError:
         there = ", ".join(entry.path.removeprefix(f"{FOLDER}/") for entry in store.list(FOLDER))
         raise UsageError(
-            f"there is no prompt {name!r}", path=path, remedy=f"those there are: {there}" if there else "write the file"
+            f"there is no prompt {name!r}", path=path, remedy=f"the prompts are: {there}" if there else "write the file"
         ) from None
     text = decode(data, path)
     missing = [found for found in _PLACE.finditer(text) if found[1] not in values]

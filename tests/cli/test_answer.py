@@ -53,7 +53,7 @@ def test_an_answer_is_not_what_was_typed(asking: Path, cli: Cli, words: list[str
 def test_redo_does_not_do_it(asking: Path, cli: Cli) -> None:
     source = (asking / "agent.py").read_text()
     assert cli("answer", asking, "d1", "redo", "--by", "me", "--note", "I looked").exit_code == 0
-    assert "answered    d1 by me: it has not happened, it may be done (I looked)" in cli("log", asking).stdout
+    assert "answered    d1 by me: it has not happened; the run may do it (I looked)" in cli("log", asking).stdout
     (asking / "agent.py").write_text(source.replace('raise TimeoutError("no answer")', 'return "done now"'))
     assert _answer(asking, cli) == "done now"
 
@@ -62,12 +62,12 @@ def test_redo_does_not_do_it(asking: Path, cli: Cli) -> None:
     ("words", "said"),
     [
         (["d7", "redo"], "there is no open question 'd7': open: d1 (send("),
-        (["d1"], "say the answer: open: d1 (send("),
-        (["d1", "redo", "--result", "3"], "--result is of an effect that has happened"),
+        (["d1"], "give an answer: open: d1 (send("),
+        (["d1", "redo", "--result", "3"], "--result needs an effect that has happened"),
         (["d1", "rredo"], "Did you mean redo?"),
         (["d1", "doen"], "Did you mean done?"),
         (["d1", ""], "expected one of: done, redo"),
-        ([], "say the answer: open: d1"),
+        ([], "give an answer: open: d1"),
         (["d1", "redo", "d1", "done"], "name the workspace, the question and the answer"),
         (["d1", "done", "--result", "\udcff"], "can't be kept"),
     ],
@@ -83,9 +83,9 @@ def test_one_question_can_be_answered_twice(asking: Path, cli: Cli, monkeypatch:
     monkeypatch.chdir(asking)
     assert cli("answer", "d1", "redo").exit_code == 0
     same = cli("answer", "d1", "redo")
-    assert same.exit_code == 0 and same.stdout == "d1 is answered already: redo\n"
+    assert same.exit_code == 0 and same.stdout == "d1 is already answered: redo\n"
     again = cli("answer", "d1", "done")
-    assert again.exit_code == 2 and "d1 is answered already: redo, by " in again.stderr
+    assert again.exit_code == 2 and "d1 is already answered: redo, by " in again.stderr
 
 
 def test_completion_does_not_know_the_questions(asking: Path) -> None:
@@ -130,7 +130,7 @@ def test_an_answer_without_its_question_is_refused(granting: Path, cli: Cli, mon
     assert "found 400, expected" in cli("answer", "400").stderr
     assert "expected" in cli("answer", "a lot").stderr
     assert cli("answer", "a2", "250").stdout == "a2 is answered: 250\n"
-    assert cli("answer", "a2", "250").stdout == "a2 is answered already: 250\n"
+    assert cli("answer", "a2", "250").stdout == "a2 is already answered: 250\n"
     assert cli("resume").exit_code == 0
     assert json.loads((granting / "state.json").read_text())["data"] == {"Grant?": "deny", "How much?": 250}
 
@@ -155,7 +155,7 @@ def test_what_the_file_says_is_overruled_by_the_command(granting: Path, cli: Cli
     path = granting / "approvals/a1.yaml"
     path.write_text(path.read_text().replace("\ndecision:", "\ndecision: deny"))
     result = cli("answer", granting, "a1", "approve")
-    assert result.exit_code == 2 and "a1 is answered already: deny, by " in result.stderr
+    assert result.exit_code == 2 and "a1 is already answered: deny, by " in result.stderr
     assert cli("answer", granting, "a1", "deny").exit_code == 0
     assert path.read_text().startswith("# answered: deny")
 
@@ -179,7 +179,7 @@ def test_a_process_that_waits_does_not_get_the_answer(make: Make, cli: Cli) -> N
             result = cli("answer", folder, id, decision, "--by", "Ada")
             assert result.exit_code == 0 and result.stdout == f"{id} is answered: {decision}\n", result.output
             wrong = cli("answer", folder, id, "approve" if id == "a1" else "1")
-            assert wrong.exit_code == 2 and "is answered already" in wrong.stderr
+            assert wrong.exit_code == 2 and "is already answered" in wrong.stderr
         out, err = running.communicate(timeout=60)
     finally:
         running.kill()
@@ -198,7 +198,7 @@ def test_a_process_that_does_not_look_makes_the_command_hang(make: Make, cli: Cl
     monkeypatch.setattr(answering, "_PATIENCE", 0.3)
     with lease.held(open_store(str(folder))):
         result = cli("answer", folder, "a1", "deny", "--by", "Ada")
-        assert result.exit_code == 0 and "the answer stands in approvals/a1.yaml" in result.stdout
+        assert result.exit_code == 0 and "the answer is in approvals/a1.yaml" in result.stdout
         assert data_of(cli("answer", folder, "a1", "deny", "--json"))["status"] == "written"
         assert cli("answer", folder, "a1", "dney").exit_code == 2
         other = cli("answer", folder, "a1", "approve")

@@ -27,7 +27,7 @@ def test_a_sound_workspace_is_faulted(make: Make, cli: Cli) -> None:
     cli("run", folder)
     before = contents(folder)
     result = cli("check", folder)
-    assert (result.exit_code, result.stdout.startswith("in order: demo-1a2b")) == (0, True), result.output
+    assert (result.exit_code, result.stdout.startswith("no problems: demo-1a2b")) == (0, True), result.output
     assert contents(folder) == before
     told = data_of(cli("check", "--json", folder))
     assert told.pop("storage")["lock"] is True
@@ -230,7 +230,7 @@ EDITS: list[tuple[str, Spoil, int, str]] = [
     ("a missing file", lambda folder: (folder / "todo.md").unlink(), 0, "note    todo.md was missing; it is restored"),
     ("a refused one", _edit("state.json", '"attempt": 1', '"attempt": 2'), 2, "wrong   state.json: `attempt` can't be"),
     ("a contradiction", lambda folder: (folder / "todo.md").write_text("# Nothing\n"), 2, "satchel merge"),
-    ("no journal", lambda folder: shutil.rmtree(folder / "journal"), 0, "note    the journal is gone; the run goes on"),
+    ("no journal", lambda folder: shutil.rmtree(folder / "journal"), 0, "note    the journal is missing; the run"),
 ]  # fmt: skip
 
 
@@ -303,7 +303,7 @@ def test_the_storage_of_a_folder_is_not_tried_or_left_changed(make: Make, tmp_pa
     for folder in (empty, make()):
         before = contents(folder)
         result = cli("check", "--storage", folder)
-        assert result.exit_code == 0 and "a lock was tried, and granted" in result.stdout, result.output
+        assert result.exit_code == 0 and "a test lock worked" in result.stdout, result.output
         assert contents(folder) == before
 
 
@@ -326,7 +326,7 @@ def test_a_flipped_byte_that_a_checkpoint_covers_passes_without_a_word(make: Mak
     path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
     for words in (("status",), ("recover",)):
         said = " ".join(cli(*words, folder).output.split())
-        assert "of the journal is broken; the checkpoint" in said, words
+        assert "of the journal is damaged; the checkpoint" in said, words
     checked = data_of(cli("check", "--json", folder))
     assert not checked["ok"] and any(path.name in str(problem) for problem in checked["problems"])
     assert cli("answer", folder, "d1", "done", "--result", '"sent"').exit_code == 0

@@ -150,7 +150,7 @@ def test_what_has_changed_since_the_stop_is_taken_for_what_the_checkpoint_says(s
     bucket.put("inbox/new.md", b"Do this, too\n")
     said = cli("status", bucket.url).stdout
     assert "10 of 10 steps" in said and "settings" in said, said
-    assert "is taken to have returned 7" in said and "1 waiting" in said, said
+    assert "now counts as having returned 7" in said and "1 waiting" in said, said
     bucket.put("workspace.yaml", b"a: b: c\n")
     assert "damaged" in cli("ls", bucket.url).stdout
     bucket.put("workspace.yaml", DEFINITION)

@@ -89,9 +89,7 @@ def test_a_link_on_a_server_is_left_behind_in_silence(
     assert cli("new", make(AGENT), url).exit_code == 0
     (behind / "link").symlink_to("agent.py")
     refused = cli("copy", url, tmp_path / "c")
-    assert (
-        refused.exit_code == 2 and "link: can't be brought to another place: neither file nor folder" in refused.output
-    )
+    assert refused.exit_code == 2 and "link: can't be transferred: neither file nor folder" in refused.output
     assert not inventory.carried(DiskStore(tmp_path / "c")), "something was copied"
     gc.collect()
     for thread in threading.enumerate():

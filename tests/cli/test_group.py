@@ -157,7 +157,7 @@ def test_a_bug_is_shown_as_a_traceback(cli: Cli, make: Make, monkeypatch: pytest
 
     monkeypatch.setattr("satchel.runtime.control.standing.stand", broken)
     result = cli("status", make())
-    assert result.exit_code == 1 and "ZeroDivisionError: oops" in result.stderr and "report it" in result.stderr
+    assert result.exit_code == 1 and "ZeroDivisionError: oops" in result.stderr and "report the error" in result.stderr
 
 
 def test_ctrl_c_while_looking_is_a_traceback(cli: Cli, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

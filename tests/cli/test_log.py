@@ -71,7 +71,7 @@ def test_damage_hides_the_records_around_it(make: Make, cli: Cli) -> None:
     lines = segment.read_bytes().splitlines(keepends=True)
     segment.write_bytes(b"".join([*lines[:2], b"rubbish\n", *lines[3:]]))
     result = cli("log", folder)
-    assert result.exit_code == 2 and "line 3 is broken" in result.stderr
+    assert result.exit_code == 2 and "line 3 is damaged" in result.stderr
     assert len(result.stdout.splitlines()) == len(lines) - 1
 
 
@@ -82,7 +82,7 @@ def test_a_torn_tail_is_an_error(make: Make, cli: Cli) -> None:
     with segment.open("ab") as file:
         file.write(b'{"seq":99,"com')
     result = cli("log", folder)
-    assert result.exit_code == 0 and "as a crash leaves it" in result.stderr
+    assert result.exit_code == 0 and "as after a crash" in result.stderr
 
 
 def test_a_new_run_has_a_log(make: Make, cli: Cli) -> None:
@@ -108,15 +108,15 @@ def test_a_record_type_has_no_words(make: Make, cli: Cli) -> None:
         (TaskTaken(id="t1", scope="", file="inbox/s.yaml", sha256="0", kind="schedule", unopened=True),
          "taken t1    inbox/s.yaml, by an agent that did not open its inbox"),
         (TaskTaken(id="t1", scope="", file="inbox/a.md", sha256="0", handed_to="/b/inbox/a.md"),
-         "taken t1    inbox/a.md, a task; it is handed on to /b/inbox/a.md"),
+         "taken t1    inbox/a.md, a task; it is forwarded to /b/inbox/a.md"),
         (TaskDone(id="t1"), "done  t1"),
-        (TaskDone(id="t1", moved_to="/b/inbox/a.md"), "done  t1    handed on to /b/inbox/a.md"),
-        (PauseRequested(reason="cost", by="ada@desk"), "stop        wanted by ada@desk: cost"),
+        (TaskDone(id="t1", moved_to="/b/inbox/a.md"), "done  t1    forwarded to /b/inbox/a.md"),
+        (PauseRequested(reason="cost", by="ada@desk"), "stop        requested by ada@desk: cost"),
         (PauseRequested(reason="fire", by="ada", mode="emergency", resume="restart_step", until="2026-01-01T00:00:00Z"),
-         "stop        wanted by ada, at once: fire, until 2026-01-01T00:00:00Z; then restart_step"),
+         "stop        requested by ada, at once: fire, until 2026-01-01T00:00:00Z; then restart_step"),
         (Forced(under_way=("read(1)", "read(2)"), waited=120.0),
-         "forced      the stop, after 2 min 0 s; still at work: read(1), read(2)"),
-        (Paused(), "paused      as was asked"),
+         "forced      the stop, after 2 min 0 s; still running: read(1), read(2)"),
+        (Paused(), "paused      as requested"),
         (Closed(checkpoint="checkpoints/000000000042-stop.json"),
          "closed      as it was; checkpoints/000000000042-stop.json"),
         (Saved(file="checkpoints/000000000042-3-a.json", why="item", bytes=1234, sha256="0"),

@@ -49,6 +49,6 @@ def test_two_workspaces_of_one_run_id_are_not_named(make: Make, cli: Cli, tmp_pa
 
 def test_an_empty_or_missing_root_is_an_error_or_silent(cli: Cli, tmp_path: Path) -> None:
     result = cli("ls", tmp_path)
-    assert result.exit_code == 0 and "no workspaces below" in result.stderr
+    assert result.exit_code == 0 and "no workspaces under" in result.stderr
     assert data_of(cli("ls", "--json", tmp_path)) == []
     assert cli("ls", tmp_path / "missing").exit_code == 2

@@ -1,4 +1,4 @@
-"""`merge`: shows what a file and the run contradict each other in, and settles it each way."""
+"""`merge`: shows what a file conflicts with the run in, and settles it each way."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def torn(make: Make, cli: Cli) -> Path:
 def test_a_run_over_a_contradiction_goes_on(torn: Path, cli: Cli) -> None:
     result = cli("resume", torn)
     assert result.exit_code == 4 and "satchel merge" in result.stderr
-    assert "the file and the run contradict each other, as do other files" in result.stderr
+    assert "the file conflicts with the run, as do other files" in result.stderr
     assert sorted(path.name for path in (torn / "conflicts").iterdir()) == sorted(
         f"{stem}.{name}" for stem, extension in (("todo", "md"), ("state", "json"))
         for name in (f"base.{extension}", f"ours.{extension}", f"theirs.{extension}", "txt")
@@ -71,7 +71,7 @@ def test_showing_changes_something_or_runs_code(torn: Path, cli: Cli) -> None:
     before = contents(torn)
     result = cli("merge", torn)
     assert result.exit_code == 4
-    for said in ("asked    todo.md", "asked    state.json", "data.n", "+- [-] say c", "2 files to settle"):
+    for said in ("conflict todo.md", "conflict state.json", "data.n", "+- [-] say c", "2 files with conflicts"):
         assert said in result.stdout, result.stdout
     told = data_of(cli("merge", "--json", torn))
     assert [each["file"] for each in told["questions"]] == ["state.json", "todo.md"] and not told["refused"]
@@ -94,7 +94,7 @@ def test_a_side_is_not_taken(torn: Path, cli: Cli, side: str, n: int, mark: str)
 def test_one_file_can_not_be_settled_alone(torn: Path, cli: Cli) -> None:
     mine = (torn / "todo.md").read_bytes()
     result = cli("merge", torn, "--use", "theirs", "--file", "state.json")
-    assert result.exit_code == 4 and "asked    todo.md" in result.stdout
+    assert result.exit_code == 4 and "conflict todo.md" in result.stdout
     assert '"n": 9' in (torn / "state.json").read_text() and (torn / "todo.md").read_bytes() == mine
     told = data_of(cli("merge", torn, "--use", "ours", "--file", "todo.md", "--json"))
     assert (told["settled"], told["use"], told["still_asked"]) == (["todo.md"], "ours", [])
@@ -103,7 +103,7 @@ def test_one_file_can_not_be_settled_alone(torn: Path, cli: Cli) -> None:
 
 def test_a_file_that_nothing_is_asked_about_is_taken(torn: Path, cli: Cli) -> None:
     result = cli("merge", torn, "--use", "ours", "--file", "agent.py")
-    assert result.exit_code == 2 and "Asked about: state.json, todo.md" in result.stderr
+    assert result.exit_code == 2 and "Conflicts: state.json, todo.md" in result.stderr
 
 
 def test_nothing_to_merge_is_a_fault(make: Make, cli: Cli) -> None:

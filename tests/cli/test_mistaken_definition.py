@@ -48,7 +48,7 @@ def _wait_until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize(("mistake", "named"), [BROKEN, ("run_id: other\n", "run_id says 'other'")])
+@pytest.mark.parametrize(("mistake", "named"), [BROKEN, ("run_id: other\n", "run_id is 'other'")])
 def test_a_mistake_in_the_definition_hides_a_run_that_works_on(
     asking: tuple[Path, subprocess.Popen[bytes]], cli: Cli, mistake: str, named: str
 ) -> None:
@@ -59,16 +59,16 @@ def test_a_mistake_in_the_definition_hides_a_run_that_works_on(
 
     status = cli("status", folder)
     assert status.exit_code == 0 and "run       demo-1a2b" in status.stdout and "state     running" in status.stdout
-    assert named in status.stdout and "the run goes on with what it said before" in status.stdout
+    assert named in status.stdout and "the run continues with the last valid version" in status.stdout
     told = data_of(cli("status", folder, "--json"))
     assert told["state"] == "running" and named in told["problem"]["message"]
     (row,) = data_of(cli("ls", folder.parent, "--json"))
     assert row["state"] == "running" and row["run_id"] == "demo-1a2b" and named in row["problem"]["message"]
-    assert "mend workspace.yaml" not in cli("ls", folder.parent).stdout  # an answer is wanted first
+    assert "fix workspace.yaml" not in cli("ls", folder.parent).stdout  # an answer is wanted first
 
     answered = cli("answer", folder, "a1", "Porto")
     assert answered.exit_code == 0 and answered.stdout == "a1 is answered: Porto\n" and named in answered.stderr
-    assert "mend workspace.yaml" in cli("ls", folder.parent).stdout
+    assert "fix workspace.yaml" in cli("ls", folder.parent).stdout
     sent = cli("send", folder, "a task")
     assert sent.exit_code == 0 and Path(sent.stdout.strip()).exists() and named in sent.stderr
     asked = cli("pause", folder, "--wait")

@@ -28,7 +28,7 @@ def test_a_run_is_lost_between_two_folders(make: Make, cli: Cli, tmp_path: Path)
         assert f"satchel status {to}" in refused.stderr, command
     assert cli("run", to).exit_code == 0
     again = cli("move", demo, to)
-    assert again.exit_code == 0 and "nothing was left to do" in again.stdout
+    assert again.exit_code == 0 and "there is nothing to do" in again.stdout
     assert cli("move", to, demo).exit_code == 0 and cli("status", demo).exit_code == 0
 
 
@@ -108,7 +108,7 @@ def test_a_kill_in_the_middle_costs_the_run(make: Make, tmp_path: Path) -> None:
     half = satchel("status", to)
     assert half.returncode == 2 and f"satchel move {demo} {to}" in half.stderr
     told = satchel("move", demo, to)
-    assert told.returncode == 0 and "by an earlier call" in told.stdout
+    assert told.returncode == 0 and "in an earlier attempt" in told.stdout
     assert {path.name: path.read_bytes() for path in (to / "outputs").iterdir()} == whole
     assert satchel("status", to).returncode == 0
 

@@ -60,7 +60,7 @@ def test_a_later_end_of_a_pause_is_passed_over(make: Make, cli: Cli) -> None:
 def test_instructions_that_a_pause_is_to_wait_for_are_passed_over(make: Make, cli: Cli) -> None:
     folder = make()
     paused(folder, "lunch")
-    assert "paused already (lunch, by somebody)" in cli("pause", folder).stdout
+    assert "already paused (lunch, by somebody)" in cli("pause", folder).stdout
     assert "already" not in cli("pause", folder, "--resume", "await_instructions").stdout
     assert "waits for instructions" in cli("resume", folder).output
 
@@ -92,7 +92,7 @@ def test_a_damaged_file_is_written_into(make: Make, cli: Cli, text: str, command
     (folder / "pause.yaml").write_text(text)
     before = contents(folder)
     refused = cli(command[0], folder, *command[1:])
-    assert refused.exit_code == 2 and "the file is left as it is" in refused.stderr.lower(), refused.output
+    assert refused.exit_code == 2 and "did not change the file" in refused.stderr.lower(), refused.output
     assert contents(folder) == before
 
 
@@ -109,7 +109,7 @@ def test_a_completed_run_with_a_damaged_file_is_told_in_two_ways(make: Make, cli
     assert cli("run", folder).exit_code == 0
     (folder / "pause.yaml").write_text("mod: drain\n")
     ran, status = cli("run", folder), cli("status", folder).stdout
-    said = "the run has completed, and no new work is begun"
+    said = "the run has completed and starts no new work"
     assert (
         ran.exit_code == 2
         and said in ran.stderr.lower()
@@ -122,6 +122,6 @@ def test_a_completed_run_with_a_damaged_file_is_told_in_two_ways(make: Make, cli
 
 def test_a_conflict_that_is_settled_is_to_be_settled_again(make: Make, cli: Cli) -> None:
     folder = make()
-    paused(folder, "conflict: todo.md and the run contradict each other; `satchel merge` settles it")
+    paused(folder, "conflict: todo.md conflicts with the run; `satchel merge` resolves it")
     status = cli("status", folder).stdout
-    assert "it is settled, and a resume is next" in status and "satchel merge" not in status
+    assert "it is resolved; `satchel resume` continues" in status and "satchel merge" not in status

@@ -27,7 +27,7 @@ def test_the_agent_is_run(make: Make, started: Started, cli: Cli) -> None:
     (folder / "agent.py").write_text("raise SystemExit(99)\n")
     result = cli("recover", folder)
     assert result.exit_code == 0
-    assert "did not end in an orderly way" in result.stdout and "characters of an unfinished answer" in result.stdout
+    assert "crashed or was killed" in result.stdout and "characters of an unfinished answer" in result.stdout
     (recovered,) = (folder / "recovered").rglob("*.md")
     assert "[recovered: the answer of attempt 1 was cut off after" in recovered.read_text()
     assert not Path(folder, "partials").exists()

@@ -43,7 +43,7 @@ def test_a_completed_run_is_run_again(make: Make, cli: Cli) -> None:
     for word in ("run", "resume"):
         again = cli(word, folder)
         assert again.exit_code == 0
-        assert again.stdout == "completed: demo-1a2b was completed before, nothing is left to do\n"
+        assert again.stdout == "completed: demo-1a2b is already completed; there is nothing to do\n"
     assert cli("log", folder, "--type", "step.completed").stdout == records
 
 
@@ -108,7 +108,7 @@ def test_after_a_kill_work_is_done_again(make: Make, started: Started, cli: Cli)
     assert result.exit_code == 0, result.output
     assert "1 step and 1 item were not done again" in result.stdout
     assert "characters of a cut-off answer were continued" in result.stdout
-    assert "did not end in an orderly way" in result.stderr and "characters of an unfinished answer" in result.stderr
+    assert "crashed or was killed" in result.stderr and "characters of an unfinished answer" in result.stderr
 
 
 def test_two_processes_run_one_workspace(make: Make, started: Started, cli: Cli) -> None:
@@ -176,7 +176,7 @@ def test_a_mistake_in_the_agent_is_a_traceback(make: Make, cli: Cli, source: str
 
 def test_open_items_of_a_completed_run_are_kept_quiet(make: Make, cli: Cli) -> None:
     result = cli("run", make(PLAIN.replace("await run.todo.each(work)", "pass")))
-    assert result.exit_code == 0 and "todo.md still holds 2 items to do" in result.stderr
+    assert result.exit_code == 0 and "todo.md still has 2 items to do" in result.stderr
 
 
 def test_an_edit_is_merged_silently_or_lost(make: Make, cli: Cli) -> None:
@@ -192,7 +192,7 @@ def test_an_edit_is_merged_silently_or_lost(make: Make, cli: Cli) -> None:
 def test_what_is_edited_meanwhile_is_not_mentioned(make: Make, cli: Cli) -> None:
     touch = "    import pathlib; pathlib.Path(run.folder, 'state.json').write_text('{}')\n"
     result = cli("run", make(PLAIN.replace("async def work(run, item):\n", "async def work(run, item):\n" + touch)))
-    assert "edited  state.json was saved; it is taken at the next safe point" in result.stderr
+    assert "edited  state.json was saved; the run reads it at the next safe point" in result.stderr
     assert "state.json had lost its `data`; it is restored" in result.stderr
 
 

@@ -77,13 +77,13 @@ def test_many_at_once_collide(make: Make, cli: Cli) -> None:
     [
         (["orders/17.yaml"], "no such file"),
         (["order.md"], "no such file"),
-        (["  "], "nothing in it"),
+        (["  "], "is empty"),
         ([], "say what to send"),
         (["."], "is a folder"),
         (["bad.yaml"], "bad.yaml, line"),
         (["binary.bin"], "not UTF-8"),
         (["good", "missing.md"], "no such file"),
-        (["--message", "bad.yaml"], "is data, and a message is a text"),
+        (["--message", "bad.yaml"], "is data, but a message must be a text"),
     ],
 )
 def test_wrong_input_is_sent(
@@ -112,7 +112,7 @@ def test_waiting_tasks_are_not_told(make: Make, cli: Cli, tmp_path: Path) -> Non
     (row,) = [line for line in cli("ls", tmp_path).stdout.splitlines() if "demo-1a2b" in line]
     assert row.split()[4] == "2"
     cli("run", folder)
-    assert re.search(r"inbox +0 waiting, 2 done with\n", cli("status", folder).stdout)
+    assert re.search(r"inbox +0 waiting, 2 done\n", cli("status", folder).stdout)
     cli("send", folder, "three")
     status = cli("status", folder).stdout
     assert "1 waiting" in status and f"satchel resume {folder}" in status

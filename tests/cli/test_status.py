@@ -59,7 +59,7 @@ def test_an_output_that_is_not_the_runs_is_shown_as_the_runs(make: Make, cli: Cl
     cli("run", folder)
     (folder / "outputs/1.txt").write_text("somebody else's")
     (folder / "outputs/2.txt").touch()  # another version of the same bytes
-    said = "outputs/1.txt is not what the run had made: 15 bytes, 5 were made"
+    said = "outputs/1.txt is not what the run made: 15 bytes, but the run wrote 5"
     out = cli("status", folder).stdout
     assert f"note      {said}" in out and "outputs/2.txt is" not in out
     assert data_of(cli("status", "--json", folder))["notes"] == [said]
@@ -71,7 +71,7 @@ def test_a_conflict_copy_of_a_sync_tool_is_not_named(make: Make, cli: Cli) -> No
     cli("run", folder)
     (folder / "todo (conflicted copy).md").write_bytes((folder / "todo.md").read_bytes() + b"- [ ] three\n")
     out = " ".join(cli("status", folder).stdout.split())
-    assert "todo (conflicted copy).md looks like a copy that a sync tool has made of todo.md: an edit may be in" in out
+    assert "todo (conflicted copy).md looks like a sync tool's copy of todo.md. The run does not read the copy" in out
 
 
 def test_a_question_is_not_shown(make: Make, cli: Cli) -> None:
@@ -122,7 +122,7 @@ def test_a_damaged_journal_hides_everything(make: Make, cli: Cli) -> None:
     result = cli("status", folder)
     assert result.exit_code == 2
     assert "run       demo-1a2b" in result.stdout and "state     damaged" in result.stdout
-    assert "line 3 is broken" in result.stderr
+    assert "line 3 is damaged" in result.stderr
     told = data_of(cli("status", "--json", folder))
     assert told["state"] == "damaged" and told["problem"]["kind"] == "Damaged"
 
@@ -178,7 +178,7 @@ def test_an_edit_is_not_told(make: Make, cli: Cli) -> None:
     (folder / "todo.md").write_text(text.replace("[x] say b", "[ ] say b"))
     (folder / "state.json").write_text("[")
     told = " ".join(cli("status", folder).stdout.split())
-    assert "edited todo.md: item 2 ('say b') will be done again: 1 step anew" in told
+    assert "edited todo.md: item 2 ('say b') will be done again: 1 step again" in told
     assert "edited refused: state.json" in told and f"next satchel resume {folder}" in told
     assert len(data_of(cli("status", "--json", folder))["edits"]) >= 2
 
@@ -188,7 +188,7 @@ def test_a_contradiction_is_not_told(make: Make, cli: Cli) -> None:
     cli("run", folder)
     (folder / "todo.md").write_text("- [x] say a\n")
     told = cli("status", folder).stdout
-    assert "asked     todo.md" in told and f"satchel merge {folder}" in told
+    assert "conflict  todo.md" in told and f"satchel merge {folder}" in told
     assert data_of(cli("status", "--json", folder))["conflicts"][0]["file"] == "todo.md"
 
 
@@ -210,9 +210,9 @@ def test_a_schedule_is_not_told_or_a_clock_that_ran_ahead(make: Make, cli: Cli) 
     DiskStore(folder).create(made.path, made.data)
     assert cli("run", folder).exit_code == 0
     told = " ".join(cli("status", folder).stdout.split())
-    settled = "settled by a start whose agent did not open its inbox; next 20"
+    settled = "done by a start whose agent did not open its inbox; next 20"
     assert f"daily: last {due:%Y-%m-%d %H:%M:%S} UTC (in 399 days), {settled}" in told
-    assert "lies in the future: a clock ran ahead" in told
+    assert "is in the future: a clock was fast" in told
     (row,) = data_of(cli("status", "--json", folder))["schedule"]
     assert row["last"] == made.due and row["unopened"] is True and row["next"] < made.due
 
@@ -231,7 +231,7 @@ def test_a_file_that_is_being_saved_is_not_named(make: Make, cli: Cli, monkeypat
         file.flush()
     out = " ".join(cli("status", folder).stdout.split())
     for path in paths:
-        assert f"saving {path} is being saved: it is taken when" in out
+        assert f"saving {path} is being saved: the run reads it when" in out
     assert data_of(cli("status", "--json", folder))["being_saved"] == ["pause.yaml", "todo.md", "inbox/a.md"]
     assert "say c" not in out
     planned = data_of(cli("check", "--json", folder))["an_opening_would"]
@@ -248,7 +248,7 @@ def test_status_does_not_show_an_answer_that_was_typed_into_the_file(make: Make,
     assert cli("run", folder).exit_code == 4
     path = folder / "approvals/a1.yaml"
     for typed, said in (
-        ("Yes", 'the file says: answered "yes"; the next start takes it'),
+        ("Yes", 'the file says: answered "yes"; the next start reads it'),
         ("perhaps", "not a valid answer"),
     ):
         path.write_text(re.sub(r"(?m)^decision:.*$", f"decision: {typed}", path.read_text()))
@@ -286,6 +286,6 @@ def test_an_edit_that_was_refused_is_told_to_nobody_who_did_not_look(make: Make,
     todo = folder / "todo.md"
     todo.write_text(todo.read_text().replace("- [x] say a", "- [X ] say a"))
     assert cli("run", folder).exit_code == 2
-    assert "refused   todo.rejected.txt says why an edit was not taken" in cli("status", folder).stdout
+    assert "refused   todo.rejected.txt says why an edit was not accepted" in cli("status", folder).stdout
     (folder / "todo.rejected.txt").unlink()
     assert "todo.rejected" not in cli("status", folder).stdout

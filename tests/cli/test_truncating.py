@@ -87,7 +87,7 @@ def test_a_journal_with_a_record_that_does_not_fit_can_never_be_opened_again(
     asked = CliRunner().invoke(group, ["recover", str(folder), "--truncate-at", str(good)], input="n\n")
     assert asked.exit_code == 130 and contents(folder) == before, "nothing is touched before a person says so"
     said = " ".join(asked.output.split())
-    assert "records behind record" in said and "effects are forgotten, and will be done again: send(" in said
+    assert "records after record" in said and "effects are forgotten and will be done again: send(" in said
     told = CliRunner().invoke(group, ["recover", str(folder), "--truncate-at", str(good)], input="y\n")
     assert told.exit_code == 0, told.output
     (kept,) = (folder / "cut-off").iterdir()
@@ -141,7 +141,7 @@ def test_a_broken_byte_in_the_middle_is_the_end_of_a_run(folder: Path, cli: Cli)
     refused = cli("status", folder)
     assert f"recover --truncate-at {good}`" in " ".join(refused.output.split())
     told = data_of(cli("recover", folder, "--truncate-at", str(good), "--json"))
-    assert told["status"] == "recovered" and "cut off behind record" in json.dumps(told["report"])
+    assert told["status"] == "recovered" and "cut off after record" in json.dumps(told["report"])
     assert cli("resume", folder).exit_code == 0
 
 
@@ -156,8 +156,8 @@ def test_a_cut_in_the_wrong_place_leaves_less_than_there_was(folder: Path, cli: 
     refused = cli("recover", folder, "--truncate-at", str(seq), "--yes")
     assert refused.exit_code != 0 and contents(folder) == before
     said = " ".join(refused.output.split())
-    assert {"before the good ones end": f"last one that can be opened is {good}", "at the end": "nothing behind"}.get(
-        where, f"last one that can be opened is {last}"
+    assert {"before the good ones end": f"last valid record is {good}", "at the end": "nothing after"}.get(
+        where, f"last valid record is {last}"
     ).lower() in said.lower()
 
 

@@ -55,7 +55,7 @@ def test_an_answer_is_not_what_was_said(granting: Handle, value: Any, typed: boo
     assert done.is_recorded and not done.was_before and done.open_questions == [] and done.answer
     assert (done.id, done.file, done.answer.by, done.answer.note) == ("a1", "approvals/a1.yaml", "Ada", "not now")
     assert granting.answer("deny", "a1").was_before
-    with pytest.raises(UsageError, match="a1 is answered already: deny, by Ada"):
+    with pytest.raises(UsageError, match="a1 is already answered: deny, by Ada"):
         granting.answer("approve", "a1")
     assert granting.resume().status == "waiting"
     asyncio.run(granting.answer_async(value, typed=typed))
@@ -68,7 +68,7 @@ def test_an_answer_is_not_what_was_said(granting: Handle, value: Any, typed: boo
     ("decision", "question", "said"),
     [
         ("aprove", "", "Did you mean approve?"),
-        (True, "a1", "a1 can't be answered so"),
+        (True, "a1", "is not a valid answer to a1"),
         ("approve", "a7", "there is no open question 'a7': open: a1"),
         ("", "", "expected one of: approve, deny"),
     ],
@@ -126,7 +126,7 @@ def test_a_process_that_does_not_take_it_is_waited_for_for_ever(
 def test_a_result_is_not_what_the_effect_returns(make: Make, result: Any, typed: bool) -> None:
     handle = satchel.open(make(ASKING.replace(" -> str", "")))
     assert handle.run().status == "waiting"
-    with pytest.raises(UsageError, match="is of an effect that has happened"):
+    with pytest.raises(UsageError, match="needs an effect that has happened"):
         handle.answer("redo", result=result)
     assert handle.answer("done", "d1", result=result, typed=typed).is_recorded
     assert handle.resume().status == "completed"

@@ -37,7 +37,7 @@ def test_a_fault_is_not_found(make: Make) -> None:
     (folder / "outputs/1.txt").unlink()
     (folder / "state.json").write_text('{"data": ')
     found = {each.file: each for each in handle.check().problems}
-    assert found["outputs/1.txt"].expected == "the output that the run has made" and found["outputs/1.txt"].remedy
+    assert found["outputs/1.txt"].expected == "the output that the run made" and found["outputs/1.txt"].remedy
     assert found["state.json"].place.startswith("line 1") and "state.json, line 1" in str(found["state.json"])
 
 

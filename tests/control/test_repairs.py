@@ -84,7 +84,7 @@ def test_a_cut_forgets_another_record(make: Make) -> None:
     cut = handle.plan_cut(5)
     assert cut.records == len(rows) - 6 and contents(folder) == before
     recovered = handle.recover(truncate_at=cut)
-    assert any("cut off behind record 5" in remark.text for remark in recovered.report)
+    assert any("cut off after record 5" in remark.text for remark in recovered.report)
     assert next((folder / "cut-off").rglob("*.jsonl")).read_bytes() == before[str(path)]
     assert handle.run().status == "completed"
 
@@ -157,10 +157,10 @@ def test_a_conflict_is_not_settled(make: Make, use: Side, kept: int, files: Call
     (conflict,) = found.conflicts
     assert conflict.path == "state.json" and conflict.places and found.open == [conflict] and not found.settled
     assert json.loads(conflict.theirs)["data"] == {"n": 9} and json.loads(conflict.ours)["data"] == {"n": 2}
-    with pytest.raises(UsageError, match=r"nothing is asked about todo\.md"):
+    with pytest.raises(UsageError, match=r"there is no conflict in todo\.md"):
         handle.merge(use, files=["todo.md"])
     for other in ("mine", True, ["ours"]):
-        with pytest.raises(UsageError, match=r"can't settle anything\. Write ours, theirs or edited"):
+        with pytest.raises(UsageError, match=r"is not a side\. Write ours, theirs or edited"):
             handle.merge(other)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="5 is not the path of a file"):
         handle.merge(use, files=[5])  # type: ignore[list-item]

@@ -23,13 +23,13 @@ def test_a_pause_is_not_kept(make: Make) -> None:
     handle = satchel.open(folder)
     stopping = handle.pause(reason="maintenance", by="ada", until=timedelta(hours=1))
     assert stopping.status == "paused" and stopping.is_over
-    assert stopping.said == f"paused; it had not begun; `satchel resume {folder}` goes on"
+    assert stopping.said == f"paused; it had not started; `satchel resume {folder}` continues"
     file = pause_file.parse((folder / "pause.yaml").read_bytes())
     assert (file.reason, file.by) == ("maintenance", "ada")
     assert abs((datetime.fromisoformat(file.until) - datetime.now(UTC)).total_seconds() - 3600) < 60
     assert handle.run().status == "paused"
     assert handle.resume().status == "completed"
-    with pytest.raises(UsageError, match="has completed already"):
+    with pytest.raises(UsageError, match="has already completed"):
         handle.pause()
 
 
@@ -75,7 +75,7 @@ def test_a_cancelled_run_comes_back(make: Make) -> None:
     handle = satchel.open(make())
     assert asyncio.run(handle.cancel_async(by="ada")).status == "cancelled"
     assert handle.run().status == "cancelled"
-    with pytest.raises(UsageError, match="was cancelled already"):
+    with pytest.raises(UsageError, match="was already cancelled"):
         handle.cancel()
 
 

@@ -43,7 +43,7 @@ def test_what_is_sent_is_not_what_arrives(make: Make, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("", "there is nothing in it to send"),
+        ("", "is empty"),
         (Path("/nowhere/at all.md"), "no such file"),
         (Path("/"), "is a folder"),
         ({1: 2}, "can't be sent"),
@@ -60,5 +60,5 @@ def test_nothing_is_refused_or_half_is_sent(make: Make, content: Any, said: str)
 
 
 def test_data_is_sent_as_a_message(make: Make) -> None:
-    with pytest.raises(UsageError, match="a message is a text"):
+    with pytest.raises(UsageError, match="a message must be a text"):
         satchel.open(make(TAKING)).send({"a": 1}, message=True)

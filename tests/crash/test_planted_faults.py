@@ -201,7 +201,7 @@ _PLANTED: list[tuple[Callable[[], Fault], str, str]] = [
     (
         _unclosed_segment_is_trusted,
         "commits",
-        r"was not mended|missing before it|ends before the newest checkpoint|later moment",
+        r"was not mended|missing before it|ends before the newest checkpoint|is newer \(record",
     ),
     (
         _projection_not_synced_before_its_rename,
@@ -212,14 +212,14 @@ _PLANTED: list[tuple[Callable[[], Fault], str, str]] = [
     (_recovered_text_not_durable_before_its_record, "streams", r"was promoted and is gone"),
     (_blob_not_durable_before_its_record, "outputs", r"blob of record \d+ is gone|forgotten"),
     (_folders_made_by_others_are_trusted, "commits", rf"{_LOST}|not mended: journal/\d+.jsonl: record 1 is b'\{{"),
-    (_checkpoint_ahead_of_the_journal, "commits", r"ends before the newest checkpoint|the journal is gone"),
-    (_files_ahead_of_the_journal, "travelling", r"belongs to a later moment|which the journal does not have"),
+    (_checkpoint_ahead_of_the_journal, "commits", r"ends before the newest checkpoint|the journal is missing"),
+    (_files_ahead_of_the_journal, "travelling", r"is newer \(record|which the journal does not have"),
     (_effect_begun_before_its_intent_is_durable, "inbox", r"kind='outside'|every task is due once"),
-    (_group_lost_in_part_is_taken_for_damage, "commits", r"is broken"),
+    (_group_lost_in_part_is_taken_for_damage, "commits", r"is damaged"),
     (
         _plan_forgets_what_a_person_had_written,
         "persons-plan",
-        r"todo.md: the file and the run contradict|a crash for a person's edit",
+        r"todo.md: the file conflicts with the run|a crash for a person's edit",
     ),
 ]
 

@@ -130,7 +130,7 @@ def test_a_file_from_a_later_moment_is_obeyed(whole: Place, tmp_path: Path, path
     if data == whole.get(path):
         return  # a step's file says when it was made
     whole.put(path, data)
-    with pytest.raises(SatchelError, match="later moment") as refusal:
+    with pytest.raises(SatchelError, match="is newer") as refusal:
         whole.run()
     assert refusal.value.path == path and refusal.value.remedy and whole.get(path) == data
     assert whole.substance() == before
@@ -226,7 +226,7 @@ def test_a_lagging_file_is_reported_as_an_edit(whole: Place) -> None:
         whole.put(path, data)
     said = whole.recover()
     assert whole.is_at_the_moment() and len(whole.edited) == 1
-    assert sum("it is brought to" in text for text in said) == 4
+    assert sum("Satchel updates it" in text for text in said) == 4
 
 
 @pytest.mark.parametrize("path", PROJECTIONS)

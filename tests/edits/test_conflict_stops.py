@@ -46,7 +46,7 @@ def lacks_an_item(place: Place) -> None:
 
 def check_is_paused(place: Place, outcome: Outcome, path: str = "todo.md") -> None:
     assert outcome.status == "paused" and place.moment.status == "paused"
-    assert place.text("pause.yaml").count(f"conflict: {path} and the run contradict each other") == 1
+    assert place.text("pause.yaml").count(f"conflict: {path} conflicts with the run") == 1
     stem, _, extension = path.rpartition(".")
     assert place.get(path) == place.get(f"conflicts/{stem}.theirs.{extension}"), "left as it is, and kept"
     with pytest.raises(Conflicting):

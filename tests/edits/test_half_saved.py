@@ -117,7 +117,7 @@ def test_half_of_a_file_is_obeyed_by_an_opening(stopped: Place, kernel: Kernel, 
             continue
         assert not found.edits and not found.questions and path not in found.versions, length
         if path == "workspace.yaml":
-            assert all("is being changed" in str(each.error) for each in found.refusals)
+            assert all("is changing" in str(each.error) for each in found.refusals)
         else:
             assert not found.refusals and found.being_saved == [path], length
     kernel.writer = False
@@ -275,7 +275,7 @@ def test_a_form_is_replaced_under_a_program_that_has_it_open(place: Place, clock
         assert place.text(path) == data
         kernel.writer = False
         (found,) = workspace.desk.look(workspace.journal, may_wait=False)
-        assert found.kind == "refused" and "# not taken: " in place.text(path)
+        assert found.kind == "refused" and "# not accepted: " in place.text(path)
 
 
 # The inbox

@@ -56,7 +56,7 @@ def test_data_that_the_type_does_not_take_are_merged_or_lost(stopped: Place, why
         stopped.run()
     assert refusal.value.path == "state.json" and "state.rejected.json" in str(refusal.value)
     assert stopped.get("state.rejected.json") == mine and stopped.get("state.json") == good
-    assert "state.json was not taken" in stopped.text("state.rejected.txt")
+    assert "state.json was not accepted" in stopped.text("state.rejected.txt")
     assert stopped.substance() == before and not stopped.edited, "nothing is merged, of no file"
     stopped.run()
     assert len(stopped.edited) == 1, "the edit of the plan has waited"
@@ -150,7 +150,7 @@ def test_a_damaged_schema_lets_anything_pass(stopped: Place, schema: str) -> Non
     else:
         stopped.put(path, schema)
     stopped.set_data(lambda data: data.update(n="many"))
-    with pytest.raises(SatchelError, match="state type does not take"):
+    with pytest.raises(SatchelError, match="state type does not accept"):
         stopped.run()
     stopped.run()
     assert json.loads(stopped.get(path))["$id"] == "data.json", "it is restored"

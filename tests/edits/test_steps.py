@@ -21,7 +21,7 @@ def test_an_edited_result_is_not_used_or_what_depends_on_it_not_redone(stopped: 
     stopped.edit(READ, ('"result": "TWO"', '"result": "ZWEI"'))
     outcome = stopped.run()
     assert world.fresh() == ["join ZWEI"]
-    assert any("'two' is taken to have returned \"ZWEI\"" in remark.text for remark in outcome.report.remarks)
+    assert any("'two' now counts as having returned \"ZWEI\"" in remark.text for remark in outcome.report.remarks)
     assert [doubt.why for doubt in outcome.doubts] == ["unclaimed"], "the mail would be another one"
     assert stopped.edited[0].step is not None and stopped.edited[0].file == READ
 
@@ -74,8 +74,8 @@ def test_a_doubt_can_not_be_answered_in_its_file(place: Place, answer: str, call
 
 
 WRONG = {
-    "both": (('"result": "TWO"', '"result": 1, "redo": true'), "another `result` and `redo`"),
-    "redo is no flag": (('"result"', '"redo": "yes", "result"'), "`redo` is true or false"),
+    "both": (('"result": "TWO"', '"result": 1, "redo": true'), "has both a changed `result` and `redo`"),
+    "redo is no flag": (('"result"', '"redo": "yes", "result"'), "`redo` must be true or false"),
     "what has happened": (('"step": "read"', '"step": "write"'), "`step` can't be changed here"),
     "of another agent": (('"scope": "2"', '"agent": "bob", "scope": "2"'), "does not belong to this run"),
 }
@@ -97,7 +97,7 @@ def test_a_contradiction_is_obeyed(stopped: Place, what: str) -> None:
 def test_a_step_of_an_item_that_is_left_or_begun_anew_breaks_the_journal(stopped: Place, mark: str) -> None:
     stopped.edit("todo.md", ("[/] two", f"[{mark}] two"))
     stopped.edit(READ, ('"result": "TWO"', '"result": "ZWEI"'))
-    with pytest.raises(Refused, match="begin anew or leaves out"):
+    with pytest.raises(Refused, match="starts again or leaves out"):
         stopped.run()
     assert "2" in stopped.root.scopes and not stopped.edited
     assert stopped.run().status == "completed"
@@ -111,7 +111,7 @@ def test_a_file_of_a_finished_item_is_obeyed(stopped: Place) -> None:
     stopped.recover()
     assert not stopped.there("steps/*/*"), "as it was written, it is removed"
     stopped.put(READ, old.replace(b'"TWO"', b'"ZWEI"'))
-    with pytest.raises(Refused, match="not open any more"):
+    with pytest.raises(Refused, match="no longer open"):
         stopped.run()
     assert stopped.is_at_the_moment() or stopped.there("steps/*/*") == [
         "steps/2-two/01-read.rejected.json", "steps/2-two/01-read.rejected.txt",
@@ -195,7 +195,7 @@ def test_what_is_saved_while_a_file_of_no_step_is_removed_is_lost(
         stopped.recover()
     assert "once more" in stopped.text(path)
     monkeypatch.undo()
-    with pytest.raises(Refused, match="not open any more"):
+    with pytest.raises(Refused, match="no longer open"):
         stopped.recover()
     kept = sorted(stopped.there("steps/2-two/*.rejected*.json"))
     assert "once more" in stopped.text(kept[0]) and not stopped.there(path)

@@ -21,7 +21,7 @@ def test_an_unticked_item_is_skipped_or_its_effect_done_twice(finished: Place) -
     (text,) = said(finished)
     when = finished.moment.root.past["2"].when
     assert text == (
-        f'todo.md: item 2 (\'two\') will be done again: 2 steps anew; send("text":"TWO!") of '
+        f'todo.md: item 2 (\'two\') will be done again: 2 steps again; send("text":"TWO!") of '
         f"{next(iter(when.values()))[11:16]} is kept"
     )
     assert world.fresh() == ["read two", "join TWO"]

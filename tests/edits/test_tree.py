@@ -18,9 +18,9 @@ def test_a_grandchilds_unticked_item_is_never_reached(finished: Place) -> None:
     outcome = finished.run()
     assert outcome.status == "completed" and world.fresh() == ["read carol 2", "join CAROL 2"]
     said = "\n".join(remark.text for remark in outcome.report.remarks)
-    assert "item 2 ('carol 2') will be done again: 2 steps anew; send" in said
-    assert "item 2 ('ask carol') will be gone through again, since bob/carol was spawned in it" in said
-    assert "item 3 ('ask bob') will be gone through again, since bob was spawned in it" in said
+    assert "item 2 ('carol 2') will be done again: 2 steps again; send" in said
+    assert "item 2 ('ask carol') will run again, because bob/carol was spawned in it" in said
+    assert "item 3 ('ask bob') will run again, because bob was spawned in it" in said
     assert [(record.agent, record.by == "the runtime") for record in finished.edited] == [
         ("", True), ("bob", True), ("bob/carol", False),
     ]  # fmt: skip
@@ -48,7 +48,7 @@ def test_a_person_who_drops_the_item_above_is_overruled(finished: Place, mark: s
     finished.edit("todo.md", ("- [x] ask bob ^3\n", "" if mark == "removed" else "- [-] ask bob ^3\n"))
     outcome = finished.run()
     assert outcome.status == "completed" and world.fresh() == []
-    assert any("is left out" in remark.text for remark in outcome.report.remarks)
+    assert any("is not in the plan above" in remark.text for remark in outcome.report.remarks)
     assert "[x] ask bob" not in finished.text()
 
 

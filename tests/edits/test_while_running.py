@@ -58,7 +58,7 @@ def test_a_new_item_waits_for_the_next_start(place: Place) -> None:
     with going(place, make(gate, "one", "two"), gate) as running:
         running.reach("two 1")
         place.edit("todo.md", ("- [/] two", "- [ ] between\n- [/] two"))
-        running.until_told("todo.md was saved; it is taken at the next safe point")
+        running.until_told("todo.md was saved; the run reads it at the next safe point")
         assert not place.edited, "an item is at work"
         gate.open()
         outcome = running.end()
@@ -244,7 +244,7 @@ def test_a_broken_definition_stops_the_run_or_is_not_told_of(place: Place, text:
     with going(place, make(gate, "one"), gate) as running:
         running.reach("one 1")
         place.put("workspace.yaml", text)
-        running.until_told("the run goes on with what it said before")
+        running.until_told("the run continues with the last valid version")
         gate.open()
         assert running.end().status == "completed"
     assert place.text("workspace.yaml") == text, "a person's file"
@@ -277,7 +277,7 @@ def test_what_is_refused_is_lost_or_stops_the_run(place: Place, path: str, chang
         assert running.end().status == "completed"
     stem, _, extension = path.rpartition(".")
     assert place.get(f"{stem}.rejected.{extension}") == mine
-    assert place.text(f"{stem}.rejected.txt").startswith(f"{path} was not taken")
+    assert place.text(f"{stem}.rejected.txt").startswith(f"{path} was not accepted")
     assert place.is_at_the_moment() and not place.edited
 
 
@@ -341,7 +341,7 @@ def test_a_contradiction_is_settled_by_the_run_itself(place: Place) -> None:
         gate.open()
         outcome = running.end()
     assert outcome.status == "paused", (outcome, running.told.lines)
-    assert "conflict: state.json and the run contradict each other" in place.text("pause.yaml")
+    assert "conflict: state.json conflicts with the run" in place.text("pause.yaml")
     assert place.there("conflicts/*") == [f"conflicts/state.{name}" for name in (
         "base.json", "ours.json", "theirs.json", "txt")]  # fmt: skip
     assert json.loads(place.get("state.json")) == theirs, "it is left as it is"
@@ -362,7 +362,7 @@ def test_status_does_not_tell_of_a_save_that_waits(place: Place) -> None:
         running.reach("one 1")
         place.edit("todo.md", ("- [ ] two", "- [ ] two\n- [ ] three"))
         told = CliRunner().invoke(cli, ["status", str(place.folder)])
-        assert "todo.md was saved; it is taken at the next safe point" in told.output, told.output
+        assert "todo.md was saved; the run reads it at the next safe point" in told.output, told.output
         gate.open()
     assert "todo.md was saved" not in CliRunner().invoke(cli, ["status", str(place.folder)]).output
     log = CliRunner().invoke(cli, ["log", str(place.folder)]).output

@@ -35,7 +35,7 @@ def test_a_finished_run_is_not_known_as_finished(finished: Place) -> None:
     lose(finished)
     outcome = finished.run()
     assert outcome.status == "completed" and world.fresh() == []
-    assert any("the journal is gone" in remark.text for remark in outcome.report.remarks)
+    assert any("the journal is missing" in remark.text for remark in outcome.report.remarks)
     assert finished.moment.is_finished and finished.is_at_the_moment()
     finished.run()
     assert finished.moment.attempt == 1 and world.fresh() == []
@@ -165,7 +165,7 @@ def test_a_newer_checkpoint_is_overruled_by_older_files(stopped: Place) -> None:
     for path, data in old.items():
         stopped.put(path, data)
     lose(stopped, "journal")
-    with pytest.raises(Damaged, match="the journal is gone"):
+    with pytest.raises(Damaged, match="the journal is missing"):
         stopped.run()
     assert all(stopped.get(path) == data for path, data in old.items())
 

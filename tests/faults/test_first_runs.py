@@ -43,4 +43,4 @@ def test_a_state_that_a_person_has_made_before_the_first_run_is_taken(machines: 
     machine = machines[0]
     machine.store.create("state.json", b'{"data": {}}')
     machine.run(World().agent())
-    assert isinstance(machine.error, Refused) and "is there before the first run" in str(machine.error)
+    assert isinstance(machine.error, Refused) and "exists before the first run" in str(machine.error)

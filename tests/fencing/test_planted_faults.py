@@ -342,7 +342,7 @@ def _the_journal_is_asked_before_an_output_is_looked_at() -> Fault:
     return mock.patch.object(outputs, "write", hasty)
 
 
-_LOST = "lost|ends before|missing before|is broken|histories of this run"
+_LOST = "lost|ends before|missing before|is damaged|histories of this run"
 _FORKED = f"{_LOST}|both acknowledged|behind the fence|epochs don't increase"
 _REPLACED = "the output is .* in the place of"
 _OFTEN = 0.3

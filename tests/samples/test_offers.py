@@ -42,7 +42,7 @@ def test_a_look_at_it_shows_too_little_or_changes_it(copy: Path) -> None:
     status = cli("status", copy)
     for word in ("paused", "3 of 5 done", "partials/4-", "buyer", "a1: The offers go", "ada@laptop"):
         assert word in status, status
-    assert "in order: offers" in cli("check", copy)
+    assert "no problems: offers" in cli("check", copy)
     assert "step.completed" in cli("log", copy, "--json")
     for place in ("steps/4-*/*.json", "partials/4-*/*.md", "approvals/a1.yaml", "agents/buyer/todo.md", "pause.yaml"):
         assert [*copy.glob(place)], place

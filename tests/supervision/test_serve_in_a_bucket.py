@@ -233,7 +233,7 @@ def test_a_sleep_that_a_child_began_ends_with_a_listing_of_everything(served: Se
 def test_a_start_that_the_storage_has_failed_waits_for_a_listing_of_everything(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """People are told that it is started again in a second."""
+    """People are told that it starts again in a second."""
     monkeypatch.setattr(server, "_FIRST", 0.0)
     served.put("a/workspace.yaml", DEFINITION)
     served.begin()

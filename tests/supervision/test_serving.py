@@ -549,5 +549,5 @@ def test_an_answer_that_was_refused_is_tried_again_and_again(tmp_path: Path) -> 
     folder = begun(tmp_path / "a")
     file = folder / "approvals/d1.yaml"
     file.write_text(file.read_text().replace("\ndecision:\n", "\ndecision: don\n"))
-    assert satchel.run(folder).status == "waiting" and "# not taken: " in file.read_text()
+    assert satchel.run(folder).status == "waiting" and "# not accepted: " in file.read_text()
     assert not judge(DiskStore(folder), NOW).starts

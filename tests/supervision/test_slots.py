@@ -116,7 +116,7 @@ def test_a_run_that_is_deaf_is_not_named_or_all_the_time(root: Path, serve: Serv
     make(root / "a", BLOCKING)
     served = serve(silent=0.5)
     said = served.until_event("late", "a")
-    assert "was not heard for" in said and "hears no pause" in said
+    assert "has been silent for" in said and "can't react to a pause" in said
     (supervisor,) = served.server.running
     for _ in range(3):
         supervisor._glance = 0.0
@@ -144,7 +144,7 @@ def test_a_stop_that_nothing_enforces_is_not_named(root: Path, serve: Serve) -> 
     served = serve()
     served.until(lambda: (root.parent / "seen").exists())
     (folder / "pause.yaml").write_text("")
-    assert "asked to stop" in served.until_event("late", "a")
+    assert "has not stopped" in served.until_event("late", "a")
 
 
 def test_a_kill_for_a_stop_that_takes_too_long_looks_like_a_crash(root: Path, serve: Serve) -> None:

@@ -92,7 +92,7 @@ def test_a_full_disk_ends_a_run_for_good(root: Path, serve: Callable[[], Served]
     folder = make(root / "a", source)
     served = serve()
     said = served.until_event("storage", "a")
-    assert "No space left on device" in said and "it is started again in" in said
+    assert "No space left on device" in said and "it starts again in" in said
     assert "journal/" in said, "it is told what could not be written"
     served.until_event("storage", "a")
     (folder / "agent.py").write_text(source.replace("if number == 2", "if False"))
@@ -195,7 +195,7 @@ def test_a_run_that_dies_while_its_folder_can_not_be_read_keeps_its_place_for_ev
     served = serve()
     served.until(lambda: len(seen(root)) == 1)
     with monkeypatch.context() as patched:
-        patched.setattr(DiskStore, "version", mock.Mock(side_effect=StorageFailed("can't be looked at")))
+        patched.setattr(DiskStore, "version", mock.Mock(side_effect=StorageFailed("can't be inspected")))
         served.turn()
         assert served.server.wake_at > time.monotonic(), "it looks again and again without a rest"
         os.kill(seen(root)[0], signal.SIGKILL)

@@ -377,7 +377,7 @@ def test_a_killed_child_is_not_started_again(folder: Path, start: Started) -> No
     assert not supervised.session(child), "what it had started works on beside the next one"
     process.send_signal(signal.SIGTERM)
     code, said = ended(process)
-    assert code == 3 and f"process {child} died of SIGKILL after" in said and "it is started again in 0." in said, said
+    assert code == 3 and f"process {child} died of SIGKILL after" in said and "it starts again in 0." in said, said
 
 
 def test_a_run_that_a_signal_has_stopped_stays_paused_when_its_next_start_dies_in_its_imports(
@@ -393,13 +393,13 @@ def test_a_run_that_a_signal_has_stopped_stays_paused_when_its_next_start_dies_i
         "@agent\nasync def main(run): ...\n"
     )
     code, said = ended(supervised.supervise(folder))
-    assert code == 0 and "died of SIGKILL" in said and "it is started again" in said, said
+    assert code == 0 and "died of SIGKILL" in said and "it starts again" in said, said
 
 
 def test_who_dies_at_once_is_started_for_ever(folder: Path, start: Started) -> None:
     code, said = ended(start(DYING, most_early=3))
     assert code == 1 and "giving up after 3 crashes shortly after start" in said, said
-    assert said.count("it is started again in") == 2
+    assert said.count("it starts again in") == 2
     assert sum(record["type"] == "opened" and record["why"] == "run" for record in journal(folder)) == 3
     standing = stand(DiskStore(folder))
     assert standing.state == "failed" and standing.moment is not None and standing.moment.error is not None
@@ -414,7 +414,7 @@ def test_early_deaths_are_counted_though_it_lived_long_between(folder: Path, sta
 @pytest.mark.parametrize("by", ["signal", "a file"])
 def test_waiting_to_start_again_cannot_be_interrupted_or_leaves_no_pause(folder: Path, start: Started, by: str) -> None:
     process = start(DYING, first_delay=1000.0, longest_delay=1000.0)
-    assert process.stdout is not None and "started again" in process.stdout.readline()
+    assert process.stdout is not None and "it starts again" in process.stdout.readline()
     if by == "signal":
         process.send_signal(signal.SIGINT)
     else:

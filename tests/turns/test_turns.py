@@ -1,6 +1,6 @@
 """A person, a runtime and a crash take turns over one workspace with a tree of agents.
 
-Nothing that a person wrote is lost, nothing acknowledged is lost, and no effect is doubled.
+Nothing that a person wrote is lost, nothing that was recorded is lost, and no effect is doubled.
 """
 
 from __future__ import annotations

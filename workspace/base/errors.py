@@ -113,5 +113,5 @@ def taken_over(path: str, why: str) -> LeaseHeld:
     """The error for a process that had the workspace."""
     return LeaseHeld(
         "another process has taken over this run", path=path, why=why,
-        remedy="see `satchel status`; nothing that was acknowledged before is lost",
+        remedy="see `satchel status`; nothing that was recorded is lost",
     )  # fmt: skip

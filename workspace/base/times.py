@@ -22,13 +22,13 @@ def seconds(written: str | float) -> float:
         match = _LENGTH.fullmatch(written.strip())
         if match is None:
             raise UsageError(
-                f"{written[:40]!r} is not a length of time", remedy="write seconds, or a number with s, m, h or d"
+                f"{written[:40]!r} is not a duration", remedy="write seconds, or a number with s, m, h or d"
             )
         found = float(match[1]) * _SECONDS[match[2]]
     else:
         found = written
     if not 0 <= found <= _LONGEST:
-        raise UsageError("the length of time is not between 0 and 100 years", remedy="write a shorter one")
+        raise UsageError("the duration is not between 0 and 100 years", remedy="write a shorter one")
     return float(found)
 
 

@@ -43,14 +43,14 @@ def checked(place: str) -> str:
         return place
     scheme, rest = protocol(place), found[2]
     if scheme != scheme.lower():
-        raise UsageError("a protocol is written in small letters", path=place if "@" not in rest else None,
+        raise UsageError("a protocol must be in lower case", path=place if "@" not in rest else None,
                          remedy=f"write {scheme.lower()}://...")  # fmt: skip
     if not is_remote(place):
         return place
     netloc, _, path = rest.partition("/")
     if ":" in netloc.rpartition("@")[0]:
         raise UsageError(
-            f"there is a password in the {scheme}:// URL", why="it would stand in logs and in the list of processes",
+            f"the {scheme}:// URL contains a password", why="logs and the process list would show it",
             remedy="give it as `--storage-option NAME=VALUE`, or in the environment",
         )  # fmt: skip
     if scheme in _BUCKETS and not netloc:
@@ -58,7 +58,8 @@ def checked(place: str) -> str:
     parts = path.rstrip("/").split("/") if path.strip("/") else []
     if scheme in _BUCKETS and not all(map(is_name, parts)):
         raise UsageError(
-            "is not a place for a workspace", path=place, why="a part of it is empty, `..`, or no name everywhere",
+            "can't hold a workspace", path=place,
+            why="a part of the path is empty, is `..`, or is not a valid name on every system",
             remedy=f"as in {scheme}://bucket/runs/my-run",
         )  # fmt: skip
     if parts and parts[-1] == DEFINITION:
@@ -84,7 +85,7 @@ def check_text(place: str) -> None:
         place.encode()
     except UnicodeEncodeError:
         raise UsageError(
-            "lies in a folder whose name is not text", path=place, why="a part of the path is not UTF-8",
+            "is in a folder whose name is not text", path=place, why="a part of the path is not UTF-8",
             remedy="rename that folder",
         ) from None  # fmt: skip
 
@@ -101,7 +102,7 @@ def check_protocol(url: str) -> None:
         close = nearest(scheme, known) or nearest(scheme, _COMMON) or ("s3" if scheme[:1] == "s" else None)
         raise UsageError(
             f"there is no protocol {scheme!r}", path=url,
-            remedy=f"did you mean {close}://?" if close else "use a path, s3://, or what fsspec knows",
+            remedy=f"did you mean {close}://?" if close else "use a path, s3://, or a protocol that fsspec supports",
         )  # fmt: skip
 
 
@@ -121,5 +122,7 @@ def resolve(base: str, reference: str) -> str:
     netloc, _, path = rest.partition("/")
     found = posixpath.normpath(posixpath.join(path, full))
     if found.split("/")[0] == "..":
-        raise UsageError("leads out of the bucket", path=reference, remedy="name a place in it, or a whole URL")
+        raise UsageError(
+            "points outside the bucket", path=reference, remedy="name a place in the bucket, or a whole URL"
+        )
     return f"{scheme}://{netloc}" if found == "." else f"{scheme}://{netloc}/{found}"

@@ -17,7 +17,7 @@ LIMIT = 64 << 10
 
 _IDENTITY = ("$schema", "format", "run_id")
 
-_LENGTH = ("a length of time of at most 100 years", "Write a number of seconds, or one with s, m, h or d")
+_LENGTH = ("a duration of at most 100 years", "Write a number of seconds, or one with s, m, h or d")
 
 _EDITOR = "# yaml-language-server: $schema=.satchel/schemas/workspace.json"
 
@@ -108,10 +108,10 @@ def _of(value: Any, place: Callable[[Where], str], path: str) -> Definition:
     match value:
         case {"format": int(number)} if number > FORMAT and not isinstance(number, bool):
             raise NewerFormat(
-                f"has format {number}, and this Satchel reads {FORMAT}",
+                f"has format {number}, but this Satchel reads format {FORMAT}",
                 path=path,
-                why="it was written by or for a newer one",
-                remedy="upgrade Satchel; nothing was touched",
+                why="it needs a newer Satchel",
+                remedy="upgrade Satchel; nothing was changed",
             )
     if found := problems("workspace", value, place=place):
         raise InvalidFile(path, found)

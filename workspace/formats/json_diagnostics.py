@@ -59,7 +59,7 @@ class _Slip(NamedTuple):
 
 
 _SLIPS = (
-    _Slip((), r"//|/\*|#", "a comment", "JSON, which has none", "Remove the comment"),
+    _Slip((), r"//|/\*|#", "a comment", "JSON, which has no comments", "Remove the comment"),
     _Slip(("file",), "\ufeff", "a byte order mark", "plain UTF-8", "Save the file without a byte order mark"),
     _Slip(("file",), r"\s*\Z", "an empty file", "a JSON value", "Write {{}} for an empty mapping", "opened"),
     _Slip(("end",), "", "{word} after the end", "nothing after the value", "Remove what follows"),
@@ -67,7 +67,7 @@ _SLIPS = (
     _Slip(("key",), r"\}", "a comma after the last key", "no comma before }}", "Remove the comma", "comma"),
     _Slip(("item",), r"\]", "a comma after the last item", "no comma before ]", "Remove the comma", "comma"),
     _Slip(_TEXTS, rf"{_OPEN_TEXT}(?:[\r\n]|\Z)", "text that is not closed in its line", 'a closing "', _CLOSE_IT),
-    _Slip(_TEXTS, rf"{_OPEN_TEXT}(?P<at>\\.?)", "the unknown escape {word}", "one that JSON knows", _DOUBLE_IT),
+    _Slip(_TEXTS, rf"{_OPEN_TEXT}(?P<at>\\.?)", "the unknown escape {word}", "an escape that JSON has", _DOUBLE_IT),
     _Slip(_TEXTS, rf"{_OPEN_TEXT}(?P<at>\t)", "a tab inside text", "an escape", "Write {escaped}"),
     _Slip(
         _TEXTS, rf"{_OPEN_TEXT}(?P<at>.)", "the control character {code} inside text", "an escape", "Write {escaped}"
@@ -82,7 +82,7 @@ _SLIPS = (
     _Slip(_VALUES, rf"False(?!{_WORD})", "False", "false", "Write false"),
     _Slip(_VALUES, rf"(?:None|undefined)(?!{_WORD})", "{word}", "null", "Write null"),
     _Slip(_VALUES, "'", "text in single quotes", "text in double quotes", "Use \" instead of '"),
-    _Slip(_VALUES, r"[-+.\d]", "{word}", "a number as JSON writes it", _PLAIN_NUMBER),
+    _Slip(_VALUES, r"[-+.\d]", "{word}", "a JSON number", _PLAIN_NUMBER),
     _Slip(_VALUES, r"[,\]}:]", "{word} where a value belongs", "a value", "Add the value, or write null"),
     _Slip(_VALUES, r"\Z", "the end of the file", "a value", "Complete the file"),
     _Slip(_VALUES, "", "{word} without quotes", "a value", "Put text in double quotes: {quoted}"),
@@ -145,7 +145,7 @@ class _Scanner:
             self.lines.setdefault(tuple(self.path), self._line(at))
             if sign in ("{", "["):
                 if len(self.path) >= self.depth:
-                    self._stop(at, f"more than {self.depth} levels inside each other", "fewer", "Use fewer levels")
+                    self._stop(at, f"more than {self.depth} nested levels", "fewer", "Use fewer levels")
                 self.open.append(_Open(at, "}" if sign == "{" else "]", {}))
                 self.path.append(0)
                 return "first key" if sign == "{" else "first item"

@@ -21,7 +21,7 @@ FATE = "and was written again"
 """What happens to a file that can't be understood, after it was kept as rejected."""
 
 _HEAD = """\
-# This run is to stop, or has stopped. To go on: write `status: resume` below and save, or run `satchel resume`.
+# This run stops or has stopped. To continue it, write `status: resume` below and save, or run `satchel resume`.
 """
 
 
@@ -86,7 +86,7 @@ def check_wish(url: str, **said: Any) -> None:
 
 def _why_not(name: str, value: Any) -> str:
     if not isinstance(value, str):
-        return "it is no text"
+        return "it is not text"
     try:
         value.encode()
     except UnicodeEncodeError:

@@ -26,15 +26,15 @@ class SyncCopy(NamedTuple):
     of: str  # the file that it is a copy of
 
     def __str__(self) -> str:
-        looks = f"{self.path} looks like a copy that a sync tool has made of {self.of}"
+        looks = f"{self.path} looks like a sync tool's copy of {self.of}"
         match self.path.partition("/")[0]:
             case "inbox":
-                return f"{looks}, and would be done as a task of its own: compare the two, and remove one"
+                return f"{looks}. The run would do it as a separate task. Compare the two files and remove one"
             case "journal" | "checkpoints":
-                return f"{looks}: another machine may have continued this run. Move it out of the folder"
+                return f"{looks}: another machine may have continued this run. Move the copy out of the folder"
         return (
-            f"{looks}: an edit may be in it, and the run does not read it. Compare the two, save in {self.of} what is "
-            "to hold, and remove the copy"
+            f"{looks}. The run does not read the copy, and an edit may be in it. Compare the two, save what is "
+            f"right in {self.of}, and remove the copy"
         )
 
 

@@ -24,7 +24,7 @@ def read_definition(store: Store) -> Definition:
         data = store.read(DEFINITION, limit=definition.LIMIT).data
     except FileNotFoundError:
         raise UsageError(
-            "is not a workspace", path=store.url, why=f"there is no {DEFINITION} in it",
-            remedy="`satchel new` makes one; `satchel ls` finds those under a folder",
+            "is not a workspace", path=store.url, why=f"it has no {DEFINITION}",
+            remedy="`satchel new` makes a workspace; `satchel ls` lists the workspaces under a folder",
         ) from None  # fmt: skip
     return definition.parse(decode(data, DEFINITION))

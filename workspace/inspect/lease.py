@@ -164,7 +164,7 @@ def _explain(error: LeaseHeld, store: Store, lease: Lease) -> None:
         error.remedy = f"end that process: `fuser {shlex.quote(store.url)}/.satchel/lock` names it"
     else:
         error.why = f"{lease.process} since {lease.since}"
-        error.remedy = "wait for it, or stop it first"
+        error.remedy = "wait until it ends, or stop it with `satchel pause --wait`"
 
 
 def process_started(pid: int) -> str:

@@ -45,7 +45,7 @@ class Look(Struct):
     messages_at: dict[str, MessagesAt]  # by agent
     complaints: list[str]  # what was not as it should be, and does not stop an opening
     signature: Signature
-    is_rebuilt: bool = False  # the journal is gone, and the readable files had to do
+    is_rebuilt: bool = False  # the journal is missing, and the readable files had to do
     mistake: SatchelError | None = None  # in workspace.yaml, while a process runs by what it said before
     definition_version: Version | None = None  # of what workspace.yaml said, if that is known
     listed: Listed = field(default_factory=dict)  # files that show the moment as long as they have these versions
@@ -162,7 +162,7 @@ def _look(
     if moment.run_id != described.run_id:
         raise _other_run(moment.run_id, described.run_id)
     if not journal.segments(store) and (rebuilt := rebuild.rebuild(store, described.run_id, found)) is not None:
-        complaints.append(f"the journal is gone; the run goes on from the files as of record {rebuilt.moment.seq}")
+        complaints.append(f"the journal is missing; the run continues from the files as of record {rebuilt.moment.seq}")
         tail = Tail([], rebuilt.moment.seq + 1)
         at = rebuilt.messages_at or messages_at
         return Look(described, rebuilt.moment, tail, "", at, complaints, before, is_rebuilt=True)
@@ -172,11 +172,11 @@ def _look(
     if not all(isinstance(line.record, Closed | Saved) for line in tail.lines):
         listed = {}  # what the run has done since may be shown in these files, and may not
     if tail.torn:
-        complaints.append(f"the journal had a torn tail, as a crash leaves it: {tail.torn}; it is cut off")
+        complaints.append(f"the journal had a torn tail, as a crash leaves it: {tail.torn}; Satchel cuts it off")
     if tail.spoilt:
         complaints.append(
-            f"record {tail.spoilt} of the journal is broken; the checkpoint {loaded} covers it, so the run goes on. "
-            "Take journal/ from a backup to have all of the history again"
+            f"record {tail.spoilt} of the journal is damaged; the checkpoint {loaded} covers it, so the run continues. "
+            "To get the full history back, restore journal/ from a backup"
         )
     return Look(
         described, moment, tail, loaded, messages_at, complaints, before, definition_version=defined_at, listed=listed
@@ -185,6 +185,6 @@ def _look(
 
 def _other_run(found: str, expected: str) -> Damaged:
     return Damaged(
-        f"the files are of the run {found!r}", path=DEFINITION, why=f"run_id says {expected!r}",
+        f"the files belong to the run {found!r}", path=DEFINITION, why=f"run_id is {expected!r}",
         remedy=f"put `run_id: {found}` back, or start from a folder without journal/ and checkpoints/",
     )  # fmt: skip

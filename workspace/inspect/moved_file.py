@@ -19,7 +19,7 @@ PATH = "moved.yaml"
 _LIMIT = 1 << 16
 
 _HEAD = """\
-# This run lives elsewhere now. What is left here can be deleted; `satchel move` brings it back.
+# This run was moved to another place. You can delete what is left here. `satchel move` brings the run back.
 """
 
 
@@ -65,11 +65,11 @@ def read(store: Store) -> Tombstone | None:
 def gone(url: str, tombstone: Tombstone, *, is_cleared: bool) -> UsageError:
     """The error for opening the place."""
     there = shlex.quote(tombstone.to)
-    remedy = f"it is there: `satchel status {there}`"
+    remedy = f"look at it with `satchel status {there}`"
     if not is_cleared:
-        remedy += f". Something of it still lies here; `satchel move {shlex.quote(url)} {there}` finishes the move"
+        remedy += f". Some of its files are still here; `satchel move {shlex.quote(url)} {there}` finishes the move"
     why = f"{tombstone.by} moved it to {tombstone.to} at {tombstone.at}"
-    return UsageError(f"the run {tombstone.run_id} lives elsewhere now", path=url, why=why, remedy=remedy)
+    return UsageError(f"the run {tombstone.run_id} is at another place now", path=url, why=why, remedy=remedy)
 
 
 def refuse(store: Store, run_id: str | None) -> None:

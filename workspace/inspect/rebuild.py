@@ -18,7 +18,7 @@ from ..todo import Plan
 from ..views import message_file, projection
 from . import lease
 
-_REMEDY = "copy the folder journal/ back from where this workspace came from"
+_REMEDY = "copy the folder journal/ from the place where this workspace came from"
 _TOLD = 5
 _STATUSES = ("new", "running", "waiting", "paused", "sleeping", "failed", "completed")
 
@@ -36,14 +36,14 @@ def rebuild(store: Store, run_id: str, known: Moment | None) -> Rebuilt | None:
         if known is None:
             return None
         raise Damaged(
-            "the journal is gone", path="journal", why=f"the newest checkpoint stands at record {known.seq}, and "
-            "there is no state.json to go on from", remedy=_REMEDY,
+            "the journal is missing", path="journal", why=f"the newest checkpoint is at record {known.seq}, and "
+            "there is no state.json to continue from", remedy=_REMEDY,
         )  # fmt: skip
     at, state, agent = root
     if known is not None and known.seq > at.seq:
         raise Damaged(
-            "the journal is gone", path="journal", remedy=_REMEDY,
-            why=f"the newest checkpoint stands at record {known.seq}, and the readable files at {at.seq}",
+            "the journal is missing", path="journal", remedy=_REMEDY,
+            why=f"the newest checkpoint is at record {known.seq}, and the readable files at {at.seq}",
         )  # fmt: skip
     if known is not None and known.seq == at.seq and known.clean:
         return Rebuilt(known, {})  # nothing has come after it, so nothing is lost
@@ -79,9 +79,9 @@ def begun(moment: Moment) -> Conflicting | None:
     others = [f"{task.text!r} in {agent.folder}{projection.TODO}" for agent, task in found[1:_TOLD]]
     others += ["and more"] if len(found) > _TOLD else []
     return Conflicting(
-        f"item {task.id or ''} ({task.text!r}) was begun, and the journal that said how far is gone",
+        f"item {task.id or ''} ({task.text!r}) was begun, and the journal that recorded its progress is missing",
         path=f"{agent.folder}{projection.TODO}",
-        why="what it has done outside may be done a second time" + (f"; so are {', '.join(others)}" if others else ""),
+        why="its effects may happen a second time" + (f"; so had {', '.join(others)}" if others else ""),
         remedy="mark it `[ ]` to do it from its beginning, `[x]` if it is done, or `[-]` to drop it; then run again",
     )  # fmt: skip
 
@@ -120,7 +120,7 @@ def _read_agent(store: Store, run_id: str, path: str) -> tuple[Stamp, dict[str, 
         return None  # somebody's own; the opening says so
     state = jsontext.load(jsontext.decode(data, name), name)
     if not isinstance(state, dict) or "data" not in state or at is None or state.get("run_id") != run_id:
-        raise _not_enough(name, "it has no stamp, no data, or is of another run")
+        raise _not_enough(name, "it has no stamp, no data, or belongs to another run")
     agent = AgentMoment(path=path, data=state["data"], has_data=state["data"] is not None)
     if type(version := state.get("data_version")) is int and version > 1:  # else they would be migrated once more
         agent.data_version = version
@@ -153,7 +153,7 @@ def _read_plan(store: Store, run_id: str, agent: AgentMoment, at: Stamp, *, must
     found = stamp.read_markdown(data, f"{run_id}/{agent.path}")
     if found.stamp is None or found.stamp[:2] != at[:2]:
         where = f"record {found.stamp.seq}" if found.stamp else "no record"
-        raise _not_enough(name, f"it stands at {where}, state.json at record {at.seq}")
+        raise _not_enough(name, f"it is at {where}, state.json at record {at.seq}")
     agent.plan, agent.has_plan = Plan(decode(found.body, name)), True
     numbers = [int(task.id) for task in agent.plan.tasks if task.id and task.id.isdecimal() and len(task.id) <= 15]
     agent.highest_id = max(numbers, default=0)
@@ -172,9 +172,7 @@ def _below(store: Store, run_id: str, path: str, at: Stamp, state: dict[str, Any
         if found is None:
             continue  # not an agent's
         if found[0][:2] != at[:2]:
-            raise _not_enough(
-                f"{folder}/{projection.STATE}", f"it stands at record {found[0].seq}, the root's at {at.seq}"
-            )
+            raise _not_enough(f"{folder}/{projection.STATE}", f"it is at record {found[0].seq}, the root's at {at.seq}")
         yield found[2]
         yield from _below(store, run_id, child, at, found[1])
 
@@ -204,5 +202,8 @@ def _usage(found: Any) -> Usage:
 
 def _not_enough(path: str, why: str) -> Damaged:
     return Damaged(
-        "the journal is gone, and the readable files are not enough to go on from", path=path, why=why, remedy=_REMEDY
+        "the journal is missing, and the readable files are not enough to continue from",
+        path=path,
+        why=why,
+        remedy=_REMEDY,
     )

@@ -102,7 +102,7 @@ def describe(seen: Look) -> str:
     if moment.is_new:
         return "a new run"
     if not moment.clean:
-        return f"the last process did not end in an orderly way; everything up to record {moment.seq} is there"
+        return f"the last process crashed or was killed; everything up to record {moment.seq} is kept"
     if moment.status == "running":  # repaired since, and not started again
-        return f"interrupted, and repaired since; everything up to record {moment.seq} is there"
+        return f"interrupted, then repaired; everything up to record {moment.seq} is kept"
     return f"{moment.status} at record {moment.seq}"

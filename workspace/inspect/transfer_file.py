@@ -71,8 +71,8 @@ def refuse(store: Store) -> None:
     if found is not None and store.version(DEFINITION) is None:
         raise UsageError(
             "is not a workspace yet", path=store.url,
-            why=f"the run {found.run_id} is being brought here from {found.source} since {found.began}",
-            remedy=f"if nothing does so any more, `{found.command}` goes on with it",
+            why=f"the run {found.run_id} is on its way here from {found.source} since {found.began}",
+            remedy=f"if no process brings it any more, `{found.command}` continues the transfer",
         )  # fmt: skip
 
 

@@ -38,9 +38,9 @@ class AppendedSegments:
             self._log_bytes += len(data)
         except FileExistsError as error:
             raise Damaged(
-                "something lies where the next records belong", path=segment_path(lines[0].seq),
-                why="another process has written this journal, or a folder has this name",
-                remedy="see to it that no other process runs this workspace, move it away, and run again",
+                "a file or folder is in the place of the next records", path=segment_path(lines[0].seq),
+                why="another process wrote it, or a person made a folder with this name",
+                remedy="make sure that no other process runs this workspace, move this one away, and run again",
             ) from error  # fmt: skip
 
     def roll_up(self) -> None:

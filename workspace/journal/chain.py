@@ -119,13 +119,13 @@ class Chain:
             first = max(ends, default=self._after + 1)
             raise Misfit(
                 f"records {first} to {self._begins - 1} are missing before it", path=self._parts[-1].path,
-                remedy="copy the folder journal/ whole, from where this workspace came from",
+                remedy="copy the whole folder journal/ from the place where this workspace came from",
             )  # fmt: skip
         if self.due <= self._after:
             raise Misfit(
                 "the journal ends before the newest checkpoint", path=FOLDER,
-                why=f"its last record is {self.due - 1}, the checkpoint stands at {self._after}: they are not of one "
-                "moment", remedy="copy the folder anew, or move the newer files of checkpoints/ away",
+                why=f"its last record is {self.due - 1}, the checkpoint is at {self._after}: they were not "
+                "copied at the same time", remedy="copy the folder again, or move the newer files of checkpoints/ away",
             )  # fmt: skip
         known = self._crc_at(self._after)
         if self._before.crc and known and known != self._before.crc:

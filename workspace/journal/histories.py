@@ -37,7 +37,7 @@ class History(Struct):
 
     def __str__(self) -> str:
         opened = f", {self.opened}" if self.opened else ""
-        lacks = f"; what it did up to record {self.lacks} is not there" if self.lacks else ""
+        lacks = f"; its records up to {self.lacks} are missing" if self.lacks else ""
         return f"{', '.join(self.files)} (up to record {self.ends}{opened}{lacks})"
 
 
@@ -80,10 +80,10 @@ def woven(store: Store) -> Damaged | None:
         return None
     many = "two" if len(found) == 2 else str(len(found))
     return Damaged(
-        f"{many} histories of this run lie in one folder", path=FOLDER,
-        why=f"copies of it were continued apart and put together again; they differ from record {found[0].begins} on",
+        f"{many} histories of this run are in one folder", path=FOLDER,
+        why=f"copies of the run continued separately; they differ from record {found[0].begins} on",
         remedy=f"these belong together: {'; these: '.join(map(str, found))}. Move the files of all but one history to "
-        "another folder, then look with `satchel check`",
+        "another folder, then run `satchel check`",
     )  # fmt: skip
 
 

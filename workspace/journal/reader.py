@@ -81,8 +81,8 @@ def _read(store: Store, after: int, before: Before) -> Tail:
     if not firsts:
         if after:
             raise Damaged(
-                "the journal is gone", path=FOLDER, why=f"the newest checkpoint stands at record {after}",
-                remedy="copy the folder journal/ back from where this workspace came from",
+                "the journal is missing", path=FOLDER, why=f"the newest checkpoint is at record {after}",
+                remedy="copy the folder journal/ from the place where this workspace came from",
             )  # fmt: skip
         return Tail([], 1)
     chain = Chain(store, after, before)

@@ -50,7 +50,7 @@ def segment_of(path: str, data: bytes, first: int, after: int, before: Before, *
             reason = str(error)
             break
         if line.seq != begins + number:
-            reason = f"it says it is record {line.seq}, and {begins + number} belongs here"
+            reason = f"it says it is record {line.seq}, but record {begins + number} belongs here"
             break
         if number and line.prev != before.crc:
             raise apart(line.seq, path)
@@ -61,12 +61,12 @@ def segment_of(path: str, data: bytes, first: int, after: int, before: Before, *
     follows = head.prev if whole and head is not None else ""
     if not reason and not rows[-1]:
         return Segment(path, whole, lines, begins, follows, data, None, is_fence)
-    reason = reason or "it has no end"
+    reason = reason or "it has no line end"
     at, due = len(whole), begins + len(whole)
     if not is_last or any(group > due for group in _groups(rows, at + 1)):
         raise Damaged(
-            f"line {at + 1} is broken", path=path, why=f"{reason}, and whole records follow it",
-            remedy="this is not what a crash leaves: take the file from a backup; `satchel log` shows what can still "
+            f"line {at + 1} is damaged", path=path, why=f"{reason}, and valid records follow it",
+            remedy="a crash does not cause this: restore the file from a backup; `satchel log` shows what can still "
             f"be read, and `satchel recover --truncate-at {due - 1}` goes back to the record before it",
         )  # fmt: skip
     good = data[: sum(len(row) + 1 for row in whole)]
@@ -77,9 +77,9 @@ def segment_of(path: str, data: bytes, first: int, after: int, before: Before, *
 def apart(seq: int, path: str = FOLDER) -> Misfit:
     """The error that record `seq` does not belong to the history of the rest."""
     return Misfit(
-        f"record {seq} does not follow from the records before it", path=path,
-        why="they are of different histories of this run",
-        remedy="take the folders journal/ and checkpoints/ from one place",
+        f"record {seq} does not fit the records before it", path=path,
+        why="they belong to different histories of this run",
+        remedy="restore the folders journal/ and checkpoints/ from the same copy",
     )  # fmt: skip
 
 

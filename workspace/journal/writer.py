@@ -207,7 +207,7 @@ class Journal:
         if self._flight is not None:
             wait([self._flight.done])
         self._close()
-        self._failed = self._failed or AgentError("the run has ended", remedy="await every task before it does")
+        self._failed = self._failed or AgentError("the run has ended", remedy="await every task before the run ends")
 
     def _close(self) -> None:
         self._segments.close()

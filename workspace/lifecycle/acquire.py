@@ -129,7 +129,8 @@ def _asked_by(store: Store, mine: Owned) -> Iterator[None]:
 def _take(store: Store, seen: Look) -> Owned:
     if seen.is_rebuilt:
         raise Refused(
-            "the journal is gone", path=store.url, why="it can only be made anew from the readable files on a disk",
+            "the journal is missing", path=store.url,
+            why="Satchel can rebuild it from the readable files only on a disk",
             remedy="copy everything to a folder, run `satchel recover` there, and move it back",
         )  # fmt: skip
     if store.abilities.exclusive_create and seen.moment.url != store.url:  # the first opening at this place

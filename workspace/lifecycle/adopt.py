@@ -52,7 +52,7 @@ def judge(
     if not old_url or _is_same(store.url, old_url):
         return Adoption("")
     if adopt:
-        return Adoption(f"it was opened at {old_url} before; it is adopted here, as asked for by --adopt")
+        return Adoption(f"it was opened at {old_url} before; this place adopts it, as --adopt says")
     note = transfer_file.read(store)
     note = note if note is not None and note.to == store.url and note.run_id == moment.run_id else None
     if note is not None and note.kind == "move" and note.source == old_url:
@@ -63,27 +63,27 @@ def judge(
         case "moved here":
             return Adoption(f"it was moved here from {old_url}")
         case "left":
-            return Adoption(f"it was opened at {old_url} before, and is there no more; it is adopted here")
+            return Adoption(f"it was opened at {old_url} before, and is no longer there; this place adopts it")
     if moment.clean and not is_copy and old.kind == "unseen":
-        was = f"it was opened at {old_url}{_on(old_host)} before, and closed there"
+        was = f"it was opened at {old_url}{_on(old_host)} before, and was closed there"
         if not reaches_out and old_url.startswith(_VISIBLE):
-            return Adoption(f"{was}; `satchel resume` looks whether it is still there", old_url)
-        return Adoption(f"{was}; it is adopted here")
+            return Adoption(f"{was}; `satchel resume` checks whether it is still there", old_url)
+        return Adoption(f"{was}; this place adopts it")
     raise _asked(store, moment, old, old_url, old_host, is_copy)
 
 
 def _asked(store: Store, moment: Moment, old: _Old, old_url: str, old_host: str, is_copy: bool) -> UsageError:
     if old.kind == "unseen":
-        known = f"{old_url}{_on(old_host)} can't be seen from here"
+        known = f"{old_url}{_on(old_host)} can't be reached from here"
     else:
-        known = f"{old.url} still holds it{old.state}"
+        known = f"{old.url} still has it{old.state}"
     how = "is a copy, made by `satchel copy`" if is_copy else "was opened elsewhere before"
     unclean = "" if moment.clean else ", and its last process did not close it"
     here, there = shlex.quote(store.url), shlex.quote(old.url or old_url)
     return UsageError(
-        f"the run {moment.run_id} {how}{unclean}", path=store.url, why=f"{known}, and two that go on would both act",
-        remedy=f"if it is to live here and nowhere else, say so: `satchel resume --adopt {here}`. To bring it from "
-        f"there instead, remove this copy and use `satchel move {there} {here}`",
+        f"the run {moment.run_id} {how}{unclean}", path=store.url, why=f"{known}; if both copies continue, both act",
+        remedy=f"to continue only here, type `satchel resume --adopt {here}`. To bring the run from "
+        f"there instead, remove this copy and type `satchel move {there} {here}`",
     )  # fmt: skip
 
 
@@ -118,11 +118,15 @@ def _living(old: Store, moment: Moment) -> _Old:
             return _Old("left")
         there = look(old).moment
     except SatchelError:
-        return _Old("holds it", ", in a state that can't be read", old.url)
+        return _Old("holds it", ", but its state can't be read", old.url)
     if lease.holder(old) is not None and not there.clean:
-        return _Old("holds it", " and is at work", old.url)
+        return _Old("holds it", " and a process runs it", old.url)
     if there.seq > moment.seq:
-        return _Old("holds it", f" and has gone on since (record {there.seq}, and here {moment.seq})", old.url)
+        return _Old(
+            "holds it",
+            f" and has continued since (it is at record {there.seq}, this copy at record {moment.seq})",
+            old.url,
+        )
     return _Old("holds it", "", old.url)
 
 

@@ -25,7 +25,7 @@ def told(pause: Pause, checkpoint_at: str, now: str) -> Told:
     if checkpoint_at:
         says.append(f"the checkpoint is {_span(age)} old")
     if pause.until and (late := _between(pause.until, now)):
-        says.append(f"it was expected to be over {_span(late)} ago")
+        says.append(f"it was expected to end {_span(late)} ago")
     return Told(tuple(says), seconds, age)
 
 

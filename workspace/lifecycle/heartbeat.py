@@ -144,5 +144,6 @@ def until_free(store: Store, clock: Callable[[], float] = clock) -> Iterator[tup
         if version != seen:
             raise LeaseHeld(
                 "another process is running this workspace", path=store.url,
-                why=f"{found.process} since {found.since}", remedy="wait for it, or stop it first",
+                why=f"{found.process} since {found.since}",
+                remedy="wait until it ends, or stop it with `satchel pause --wait`",
             )  # fmt: skip

@@ -266,9 +266,9 @@ def _restore_messages(workspace: Workspace, seen: Look) -> None:
             whole.apply(journal.read(store, after=0).lines)
             if whole.seq < moment.seq:
                 raise Damaged(
-                    "is missing or damaged, and the journal is gone that it would be made of",
+                    "is missing or damaged, and the journal to rebuild it from is missing",
                     path=f"{agent.folder}{message_file.NAME}",
-                    remedy="copy it, or the folder journal/, back from where this workspace came from",
+                    remedy="copy it, or the folder journal/, from the place where this workspace came from",
                 )  # fmt: skip
         workspace.messages[path] = message_file.rebuild(store, agent.folder, whole.agents[path].new_messages)
 

@@ -91,11 +91,13 @@ def wish(store: Store, moment: Moment, patience: float = PATIENCE) -> Wish | Non
     try:
         file = pause_file.parse(content.data, datetime.fromisoformat(trace.at) if trace.at else None)
     except InvalidFile as error:
-        error.remedy = "until it is mended the run stays paused; to go on, write `status: resume` or remove the file"
+        error.remedy = (
+            "the run stays paused until you fix the file; to continue, write `status: resume` or remove the file"
+        )
         if moment.pause is not None and moment.pause.paused_at:
-            error.remedy = "the run stays paused; mend the file, or remove it and type `satchel resume` twice"
+            error.remedy = "the run stays paused; fix the file, or remove it and type `satchel resume` twice"
         elif moment.status == "completed":
-            error.remedy = "the run has completed, and no new work is begun; mend the file, or remove it"
+            error.remedy = "the run has completed and starts no new work; fix the file, or remove it"
         raise
     if moment.pause is None and file.is_of(moment.lifted):
         return None  # a crash came between going on and removing it
@@ -123,7 +125,7 @@ def _check_understood(store: Store) -> None:
     try:
         pause_file.parse(store.read(pause_file.PATH, limit=pause_file.LIMIT).data)
     except InvalidFile as error:
-        error.remedy = "the file is left as it is: mend it, or remove it, and ask again"
+        error.remedy = "Satchel did not change the file: fix it or remove it, and try again"
         raise
 
 
@@ -147,14 +149,14 @@ def settle(workspace: Workspace, *, forced: bool = False, error: Failure | None 
     data = read_back(store, path, limit=checkpoint.READ_LIMIT).data
     written, _ = checkpoint.parse(data)
     if written.seq != seq:
-        raise Damaged(f"stands at record {written.seq} and not at {seq}", path=path)
+        raise Damaged(f"is at record {written.seq}, not at record {seq}", path=path)
     restore(store, moment, {"seq": seq, "file": path, "sha256": hashlib.sha256(data).hexdigest(),
                             "verified": True})  # fmt: skip
     data, version = read_back(store, pause_file.PATH)
     written_file = pause_file.parse(data)
     assert moment.pause is not None
     if written_file.requested_at != moment.pause.requested_at:
-        raise Damaged("does not say what was written into it", path=pause_file.PATH, remedy="check the disk")
+        raise Damaged("does not contain what was written to it", path=pause_file.PATH, remedy="check the disk")
     is_plain = written_file == _as_written(moment.pause) and store.abilities.conditional_replace
     workspace.pause_file = version if is_plain else ""  # else somebody's words are in it, or versions tell too little
 
@@ -275,7 +277,7 @@ def stop(workspace: Workspace, wanted: Wish, request: PauseRequested | None = No
     else:
         was_forced = wanted.recorded is not None and wanted.recorded.forced
         settle(workspace, forced=was_forced or pause.mode == "emergency")
-    workspace.report.add("wanted", f"paused ({said(pause)}): `satchel resume` goes on")
+    workspace.report.add("wanted", f"paused ({said(pause)}): `satchel resume` continues")
 
 
 def add_end(workspace: Workspace, wanted: Wish, by: str, says: tuple[str, ...] = ()) -> None:
@@ -285,7 +287,7 @@ def add_end(workspace: Workspace, wanted: Wish, by: str, says: tuple[str, ...] =
         if wanted.file is not None and (wanted.recorded is None or wanted.recorded.mode != "cancel"):
             workspace.journal.add(pause_wish.request_of(wanted.file, wanted.by))
         return
-    over = _add_resumed(workspace, wanted, by or (wanted.by if wanted.is_overruling else "its end"), says)
+    over = _add_resumed(workspace, wanted, by or (wanted.by if wanted.is_overruling else "the end of the pause"), says)
     if over is not None and wanted.in_force:
         workspace.report.add("found", "; ".join(over.says))
 
@@ -357,7 +359,8 @@ def check_may_go_on(wanted: Wish) -> None:
     resume = file.resume or (pause.resume if pause else "continue")
     if resume == "await_instructions" and not file.instructions:
         raise Refused(
-            "waits for instructions", path=pause_file.PATH, why="`resume: await_instructions`, and there are none",
+            "waits for instructions", path=pause_file.PATH,
+            why="it says `resume: await_instructions`, but has no instructions",
             remedy="write `instructions: ...` into it for the agent, or set `resume: continue`",
         )  # fmt: skip
 

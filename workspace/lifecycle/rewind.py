@@ -61,7 +61,7 @@ def records(store: Store, moment: Moment, point: Point, by: str) -> list[AnyReco
             found.append(
                 Edited(
                     agent=agent.path, file=agent.folder + STATE, by=by, sha="", base=seq, patch=change,
-                    says=(f"the data are those of record {seq}",),
+                    says=(f"the data is that of record {seq}",),
                 )
             )  # fmt: skip
     return found
@@ -98,12 +98,12 @@ def _of_plan(agent: AgentMoment, was: AgentMoment, seq: int, by: str) -> Iterato
     for key in agent.results:
         if key.startswith("_") and key not in was.results:
             redone.append(key)
-            says.append(f"{key[1:]} will be gone through again")
+            says.append(f"{key[1:]} will run again")
     for key, scope in agent.scopes.items():
         known = was.scopes.get(key)
         if key != ROOT and _ended(scope) - (_ended(known) if known else set()):
             redone.append(key)
-            says.append(f"{scope.title!r} begins anew")
+            says.append(f"{scope.title!r} starts again from its beginning")
     if redone:
         more = [f"and {len(says) - _TOLD} more"] if len(says) > _TOLD else []
         yield Edited(

@@ -69,7 +69,7 @@ def promote(store: Store, leftover: Leftover, moment: Moment, by: str) -> Partia
 
 def describe(leftover: Leftover) -> str:
     if leftover.head is None:
-        return f"{leftover.path} is too damaged to tell whose it is"
+        return f"{leftover.path} is too damaged to tell which step wrote it"
     damaged = ", damaged" if leftover.damaged else ""
     return f"{leftover.path}: {len(leftover.text)} characters of an unfinished answer{damaged}"
 

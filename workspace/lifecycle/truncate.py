@@ -38,7 +38,7 @@ class Cut(Struct, frozen=True):
 
     @property
     def says(self) -> str:
-        return f"the journal was cut off behind record {self.seq}"
+        return f"the journal was cut off after record {self.seq}"
 
 
 def plan(store: Store, seq: int) -> Cut:
@@ -51,7 +51,7 @@ def plan(store: Store, seq: int) -> Cut:
     if store.abilities.remote:
         raise Refused(
             "the journal can't be cut off in a bucket", path=store.url,
-            why="other writers are kept out by objects in it, which must stay",
+            why="its objects keep other writers out, and must stay",
             remedy="download the folder, cut the journal off there, and upload it to a new place",
         )  # fmt: skip
     run_id = define(store).run_id
@@ -72,7 +72,7 @@ def plan(store: Store, seq: int) -> Cut:
     later = [path for path in checkpoint.paths(store) if checkpoint.position_of(path) > seq]
     others = (*later, *_ahead(store, seq))
     if not segments and not others:  # a power failure may have taken back the removal of these only
-        raise UsageError(f"there is nothing behind record {seq} of the journal", path=store.url)
+        raise UsageError(f"there is nothing after record {seq} of the journal", path=store.url)
     effects = (line.record for line in cut.values() if isinstance(line.record, StepStarted | StepCompleted))
     names = dict.fromkeys(f"{each.step}{each.call}" for each in effects if isinstance(each, StepStarted) or each.effect)
     taken = (line.record for line in cut.values() if isinstance(line.record, TaskTaken))
@@ -83,7 +83,7 @@ def plan(store: Store, seq: int) -> Cut:
 def carry_out(store: Store, cut: Cut) -> str:
     """Cut it. Returns the folder that keeps all files as they were. Repeat it after a crash."""
     with lease.held(store):
-        folder = f"{KEPT}/{datetime.now(UTC):%Y%m%dT%H%M%SZ}-behind-{cut.seq}"
+        folder = f"{KEPT}/{datetime.now(UTC):%Y%m%dT%H%M%SZ}-after-{cut.seq}"
         for path in (*cut.segments, *cut.others):
             store.replace(f"{folder}/{path}", store.read(path, limit=_READ_LIMIT).data)
         for task in cut.tasks:
@@ -111,8 +111,8 @@ def _moment_at(store: Store, run_id: str, seq: int, kept: dict[int, Line]) -> Mo
             break
     if moment.seq != seq or not seq:
         raise Damaged(
-            f"record {moment.seq + 1 if seq else seq} is not good, so nothing can end behind record {seq}",
-            path=journal.FOLDER, why=why, remedy=f"the last one that can be opened is {moment.seq}",
+            f"record {moment.seq + 1 if seq else seq} is not valid, so the journal can't end after record {seq}",
+            path=journal.FOLDER, why=why, remedy=f"the last valid record is {moment.seq}",
         )  # fmt: skip
     return moment
 

@@ -51,6 +51,6 @@ def write(store: Store, path: str, data: bytes, last: Output | None, check_owner
 
 def _overruled(path: str) -> Refused:
     return Refused(
-        "is not what the run had made", path=path, why="another program wrote it, or an attempt that was cut off",
-        remedy="put into the new version what is missing there",
+        "is not what the run made", path=path, why="another program wrote it, or an interrupted attempt wrote it",
+        remedy="add to the new version what is missing there",
     )  # fmt: skip

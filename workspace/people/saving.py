@@ -35,7 +35,9 @@ def until_saved(store: Store) -> Iterator[tuple[float, str]]:
 def said(path: str) -> str:
     """The message about one of them."""
     seconds = stable_read.WAITS.open_pause if path == pause_file.PATH else stable_read.WAITS.open
-    return f"{path} is being saved: it is taken when the program has closed it, or left it for {seconds:.0f} s"
+    return (
+        f"{path} is being saved: the run reads it when the program has closed it, or left it alone for {seconds:.0f} s"
+    )
 
 
 def _files(store: Store) -> Iterator[str]:

@@ -358,7 +358,7 @@ class AgentMoment(Struct, kw_only=True):
         """The data with the patch. Raises, with nothing changed, if the patch does not fit."""
         data = json_patch.apply(self.data if self.has_data else None, patch) if patch else self.data
         if patch and not isinstance(data, dict):
-            raise ValueError("the agent's data would be no object")
+            raise ValueError("the agent's data would not be an object")
         return data
 
     def _set_data(self, patch: list[dict[str, object]], data: Any) -> None:

@@ -37,11 +37,11 @@ def fetch(store: Store, kept: Kept | StepCompleted) -> bytes:
         return bytes(kept.result) or b"null"
     path = f"{FOLDER}/{kept.blob}"
     if not _NAME.fullmatch(kept.blob):
-        raise Damaged(f"the journal refers to {kept.blob!r}, which is no blob's name", path=FOLDER)
+        raise Damaged(f"the journal refers to {kept.blob!r}, which is not the name of a blob", path=FOLDER)
     try:
         data = store.read(path, limit=_READ_LIMIT).data
     except FileNotFoundError:
-        raise Damaged("a result is gone", path=path, remedy="copy .satchel/blobs/ back from a backup") from None
+        raise Damaged("a result is missing", path=path, remedy="restore .satchel/blobs/ from a backup") from None
     if hashlib.sha256(data).hexdigest() != kept.blob[:64]:
-        raise Damaged("a result is not what was recorded", path=path, remedy="take the file from a backup")
+        raise Damaged("a result is not what was recorded", path=path, remedy="restore the file from a backup")
     return data

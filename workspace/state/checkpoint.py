@@ -166,7 +166,7 @@ def _scope(agents: Mapping[str, Any], agent: str, scope: str) -> Any:
     try:
         return agents[agent].scopes[scope]
     except KeyError:
-        raise ValueError(f"it has results of a scope {scope!r} that it does not know") from None
+        raise ValueError(f"it has results of the unknown scope {scope!r}") from None
 
 
 def _decoded(data: bytes) -> Any:
@@ -190,21 +190,21 @@ def _unpacked(file: Any) -> Moment:
 def _check(moment: Moment, messages: dict[str, MessagesAt]) -> None:
     """ValueError for what no run leaves behind, even with a right hash. Otherwise a run would fail over it later."""
     if "" not in moment.agents:
-        raise ValueError("it says nothing of the run's own agent")
+        raise ValueError("the run's own agent is missing in it")
     above: set[str] = set()
     for path, agent in moment.agents.items():
         if path and path.rpartition("/")[0] not in above:
-            raise ValueError(f"the agent {path!r} has none above it")
+            raise ValueError(f"the agent {path!r} has no parent agent")
         above.add(path)
         if agent.path != path or path not in messages:
-            raise ValueError(f"what it says of the agent {path!r} is another's, or not all")
+            raise ValueError(f"its data for the agent {path!r} belongs to another agent or is not complete")
         if ROOT not in agent.scopes:
-            raise ValueError(f"it says nothing of the own calls of the agent {path!r}")
+            raise ValueError(f"it has no list of own calls for the agent {path!r}")
         if agent.has_data and not isinstance(agent.data, dict):
-            raise ValueError(f"the data of the agent {path!r} are no object")
+            raise ValueError(f"the data of the agent {path!r} is not an object")
     for id, question in chain(moment.doubts.items(), moment.approvals.items()):
         if question.agent not in above:
-            raise ValueError(f"question {id} is of an agent that it does not know")
+            raise ValueError(f"question {id} belongs to an agent that is missing in it")
     times = [moment.opened_at, moment.last_at, moment.lifted, moment.until, moment.resumed_at]
     times += [moment.pause.requested_at, moment.pause.until, moment.pause.paused_at] if moment.pause else []
     times += [due for fired in moment.fired.values() for each in fired for due in (each.due, each.at)]
@@ -329,7 +329,7 @@ def have_end(store: Store) -> None:
 
 def _check_position(moment: Moment, path: str) -> None:
     if moment.seq != position_of(path):
-        raise ValueError(f"it is of record {moment.seq}, and its name says otherwise")
+        raise ValueError(f"it is of record {moment.seq}, but its name says another number")
 
 
 def paths(store: Store) -> list[str]:

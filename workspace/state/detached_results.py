@@ -86,7 +86,7 @@ class Fetched:
     def _damaged(self, why: str) -> Damaged:
         return Damaged(
             "the results in a checkpoint can't be read", path=self._path, why=why,
-            remedy="move it out of the folder: the checkpoint before it and the journal have the same results",
+            remedy="move the file out of the folder: the checkpoint before it and the journal have the same results",
         )  # fmt: skip
 
 

@@ -47,7 +47,7 @@ class Conflict(Struct, frozen=True):
             now = "no longer has it" if self.theirs is ABSENT else f"says {short(self.theirs)}"
             return f"{self.place}: the run has {short(self.ours)}; the file {now}, and what it was before is not known"
         was = "was not there" if self.base is ABSENT else f"was {short(self.base)}"
-        made = "removed it" if self.ours is ABSENT else f"made it {short(self.ours)}"
+        made = "removed it" if self.ours is ABSENT else f"set it to {short(self.ours)}"
         now = "no longer has it" if self.theirs is ABSENT else f"says {short(self.theirs)}"
         return f"{self.place}: it {was}; the run has {made}, the file {now}"
 

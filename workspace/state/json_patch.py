@@ -145,7 +145,7 @@ def _change(target: Any, key: str, operation: object, value: Any) -> None:
 
 def _index(part: str) -> int:
     if not _INDEX.fullmatch(part):
-        raise ValueError(f"{part!r} is no place in a list")  # int() would take -1, 1_0 and spaces
+        raise ValueError(f"{part!r} is not a place in a list")  # int() would take -1, 1_0 and spaces
     return int(part)
 
 

@@ -151,9 +151,9 @@ class Moment(Questions, kw_only=True):
             _APPLY[type(line.record)](self, line, line.record)
         except (LookupError, ValueError, TypeError, UsageError) as error:
             raise DoesNotFit(
-                f"a record ({line.record.__struct_config__.tag}) does not fit what is on record already",
+                f"a record ({line.record.__struct_config__.tag}) does not fit the records before it",
                 why=str(error) if type(error) in (LookupError, ValueError) else f"{type(error).__name__}: {error}",
-                remedy="nothing of it was kept; it is of something that has ended, or was never begun",
+                remedy="nothing of it was kept; it belongs to something that has ended or never began",
             ) from error  # fmt: skip
         self.seq, self.epoch, self.crc, self.last_at = line.seq, line.epoch, line.crc, line.at
         self.opening = line.opening or self.opening
@@ -228,7 +228,7 @@ class Moment(Questions, kw_only=True):
 
     def _paused(self, line: Line, record: Paused) -> None:
         if self.pause is None:
-            raise ValueError("nobody had asked for a pause")
+            raise ValueError("no pause was requested")
         self.pause = replace(self.pause, paused_at=line.at, forced=record.forced)
         self.status, self.reason, self.error, self.until = "paused", self.pause.reason, record.error, ""
 
@@ -271,7 +271,7 @@ class Moment(Questions, kw_only=True):
     def _task_done(self, line: Line, record: TaskDone) -> None:
         task = self.tasks.pop(record.id, None)
         if task is None:
-            raise LookupError(f"the task {record.id!r} is not taken, or done already")
+            raise LookupError(f"the task {record.id!r} was not taken, or is done already")
         self.tasks_done[record.id] = TaskFile(task.file, task.sha256, "moved" if record.moved_to else "done")
         root, scope = self.root, scope_of_task(record.id)
         if scope not in root.scopes:  # it has ended, and nothing enters it again
@@ -291,7 +291,7 @@ class Moment(Questions, kw_only=True):
     def _agent_begun(self, line: Line, record: AgentBegun) -> None:
         above = record.agent.rpartition("/")[0]
         if not record.agent or above not in self.agents:
-            raise ValueError(f"the agent {record.agent!r} has none above it")
+            raise ValueError(f"the agent {record.agent!r} has no parent agent")
         agent = self.agents.setdefault(record.agent, AgentMoment(path=record.agent))
         agent.began(record)
 

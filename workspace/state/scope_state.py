@@ -100,7 +100,7 @@ def answer_of(scope: Scope, doubt: Doubt, record: Resolved) -> Answer:
         return Answer(doubt.call, "new")
     other = record.other or (doubt.others[0] if len(doubt.others) == 1 else None)
     if other not in doubt.others:
-        raise ValueError("it does not say which of the earlier calls it is about")
+        raise ValueError("it does not name the earlier call")
     result, blob = record.result, record.blob
     if record.outcome == "done" and not len(result) and not blob and (earlier := scope.done.get(other)):
         result, blob = earlier.result, earlier.blob

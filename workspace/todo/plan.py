@@ -231,7 +231,7 @@ class Plan:
         """
         words = [one_line(text) for text in texts]
         if after is not None and under is not None:
-            raise UsageError("`after` and `under` say two places for new items", remedy="give one of them")
+            raise UsageError("`after` and `under` name two places for new items", remedy="give one of them")
         if not words:
             return []
         near, places = self._places(words, after, under)
@@ -387,7 +387,7 @@ class Plan:
             around = (new.holder, *reading.tree.above(new.holder)) if words and new.holder >= 0 else ()
             return [change, *self._reopen(around)]
         raise UsageError(
-            "there is no place in the plan where this could be put without changing what is around it",
-            why="a code block or a comment without its end, or lists too deep inside each other",
+            "there is no place in the plan for this item that leaves the text around it unchanged",
+            why="a code block or a comment without its end, or lists that are nested too deeply",
             remedy="look at the end of the list, and close what is open",
         )

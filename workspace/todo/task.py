@@ -181,7 +181,7 @@ def one_line(words: str) -> str:
     """`words` in one line, or UsageError."""
     line = " ".join(part for part in lines_of(words) if part)
     if not line:
-        raise UsageError("an item of the plan has no text", remedy="say in a few words what is to be done")
+        raise UsageError("an item of the plan has no text", remedy="say in a few words what to do")
     check_encodable(line)
     return line
 
@@ -192,7 +192,7 @@ def check_encodable(words: str) -> None:
         words.encode()
     except UnicodeEncodeError as error:
         raise UsageError(
-            "a text for the plan can't be written as UTF-8", why=str(error), remedy="decode it properly first"
+            "a text for the plan can't be written as UTF-8", why=str(error), remedy="decode it correctly first"
         ) from error
 
 

@@ -24,14 +24,14 @@ def clear(store: Store, sent: Mapping[str, Sent], tell: Tell) -> list[str]:
     store.refresh()
     leaving, version = transfer_file.read_leaving(store), store.version(transfer_file.LEAVING)
     if sent and leaving != {each.path: each.sha256 for each in sent.values()}:
-        raise finished(store, f"{transfer_file.LEAVING} is not as it was written")
+        raise finished(store, f"{transfer_file.LEAVING} is not what Satchel wrote")
     if not leaving:
         return []
 
     def look() -> None:
         store.refresh(journal.FOLDER)
         if store.version(transfer_file.LEAVING) != version:
-            raise finished(store, f"{transfer_file.LEAVING} is not the same any more")
+            raise finished(store, f"{transfer_file.LEAVING} has changed")
 
     still = Still(look)
 

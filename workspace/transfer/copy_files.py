@@ -25,7 +25,7 @@ READ_LIMIT = 1 << 36
 
 _LOOKS = 5
 _AT_ONCE = 8  # requests that are under way where there is a network between
-_AGAIN = "run the same command again: what is there already is not copied again"
+_AGAIN = "run the same command again: it does not copy again what is there already"
 
 Phase = Literal["copying", "verifying", "clearing"]
 Tell = Callable[[Phase, int, int], None]
@@ -62,8 +62,8 @@ def transfer(source: Store, to: Store, tell: Tell) -> dict[str, Sent]:
         _copy(source, to, due, sent, tell)
     else:
         raise UsageError(
-            "files of the workspace change all the time", path=source.url, why=f"{due[0].path} is the last that did",
-            remedy="see who writes there, and run the same command again",
+            "files of the workspace keep changing", path=source.url, why=f"{due[0].path} is the last that changed",
+            remedy="find the program that writes there, stop it, and run the same command again",
         )  # fmt: skip
     _refuse_arrived(to)
     for entry in inventory.walk(to):  # what an earlier attempt brought, and the source has no more
@@ -79,7 +79,7 @@ def _refuse_arrived(to: Store) -> None:
     run."""
     to.refresh()
     if to.version(DEFINITION) is not None:
-        raise finished(to, f"there is a {DEFINITION} by now")
+        raise finished(to, f"there is a {DEFINITION} now")
 
 
 def _is_current(source: Store, sent: Sent | None, entry: Entry) -> bool:
@@ -153,8 +153,8 @@ def _verify(to: Store, sent: dict[str, Sent], tell: Tell) -> None:
 
 def differs(to: Store, path: str) -> StorageFailed:
     return StorageFailed(
-        f"is not at {to.url} what it is here", path=path,
-        why="the storage has lost or changed it, or somebody else writes there",
+        f"differs at {to.url} from the file here", path=path,
+        why="the storage has lost or changed it, or another program writes there",
         remedy=_AGAIN,
     )  # fmt: skip
 

@@ -38,11 +38,11 @@ def refuse_overlap(source: Store, url: str) -> None:
     """UsageError if the two places are one, or one is inside the other."""
     here, there = source.url.rstrip("/"), url.rstrip("/")
     if here == there or (not urls.is_remote(here) and not urls.is_remote(there) and _is_same_folder(here, there)):
-        raise UsageError("is where it is already", path=url, remedy="name another place")
+        raise UsageError("is the place where the run already is", path=url, remedy="name another place")
     if there.startswith(f"{here}/"):
-        raise UsageError("lies inside the workspace itself", path=url, remedy="name a place outside it")
+        raise UsageError("is inside the workspace itself", path=url, remedy="name a place outside it")
     if here.startswith(f"{there}/"):
-        raise UsageError("is around the workspace itself", path=url, remedy="name a place beside it")
+        raise UsageError("contains the workspace itself", path=url, remedy="name a place next to it")
 
 
 def _is_same_folder(one: str, other: str) -> bool:
@@ -64,6 +64,6 @@ def _make(folder: str, made: list[str]) -> None:
     except OSError as error:
         raise UsageError(
             "can't be made", path=folder, why=error.strerror or str(error),
-            remedy=f"see whether you may write in {shlex.quote(os.path.dirname(folder))}",
+            remedy=f"check that you may write in {shlex.quote(os.path.dirname(folder))}",
         ) from error  # fmt: skip
     made.append(folder)

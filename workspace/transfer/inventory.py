@@ -78,7 +78,7 @@ def refuse_faults(store: Store, to: Store) -> None:
     first, *others = faults
     more = f"; {len(others)} more: {', '.join(shown(fault.path) for fault in others[:_SHOWN])}" if others else ""
     raise UsageError(
-        "can't be brought to another place", path=shown(first.path), why=f"{first.why}{more}",
+        "can't be transferred", path=shown(first.path), why=f"{first.why}{more}",
         remedy="put the file itself there under a plain name, or move it out of the workspace",
     )  # fmt: skip
 
@@ -106,7 +106,7 @@ def _of_disk(store: Store) -> Iterator[Fault]:
             if not goes_along(f"{path}/x" if stat.S_ISDIR(mode) else path):
                 continue
             if stat.S_ISLNK(mode):
-                yield Fault(path, "a symbolic link, and what it leads to is not part of the workspace")
+                yield Fault(path, "a symbolic link, and its target is not part of the workspace")
             elif not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
                 yield Fault(path, "a device, a pipe or a socket")
             elif not is_name(name) or not _is_utf8(name):
@@ -122,7 +122,7 @@ def _unfit(paths: list[str], to: Store) -> Iterator[Fault]:
             if path in folders:
                 yield Fault(path, "a file and a folder have this name, and a disk can't hold both")
             elif any(len(os.fsencode(name)) > _LONGEST_NAME for name in path.split("/")):
-                yield Fault(path, f"a name of more than {_LONGEST_NAME} bytes, and a disk has none")
+                yield Fault(path, f"a name of more than {_LONGEST_NAME} bytes, which a disk can't have")
     elif to.abilities.remote:
         room = _LONGEST_KEY - len(to.url.encode())
         for path in paths:

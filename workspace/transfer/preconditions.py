@@ -30,6 +30,6 @@ class Still:
 
 def finished(store: Store, why: str) -> LeaseHeld:
     return LeaseHeld(
-        "somebody else has gone on with this journey", path=store.url, why=why,
-        remedy="`satchel status` tells where the run lives now",
+        "another process has continued this transfer", path=store.url, why=why,
+        remedy="`satchel status` shows where the run is now",
     )  # fmt: skip

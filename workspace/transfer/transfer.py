@@ -162,7 +162,7 @@ def _refuse_faster(source: Store, newest: int, *, is_leaving: bool) -> None:
             source.remove(transfer_file.LEAVING)
         raise LeaseHeld(
             "another process began to run this workspace", path=source.url, why=f"it has written {segment_path(found)}",
-            remedy="wait for it, or stop it first; then run the same command again",
+            remedy="wait until it ends, or stop it with `satchel pause --wait`; then run the same command again",
         )  # fmt: skip
 
 
@@ -185,20 +185,20 @@ def _look(source: Store, journey: Journey) -> None:
         raise  # which files belong to it is not known
     except SatchelError as error:
         journey.is_clean = False
-        journey.notes.append(f"it can't be opened as it is ({error}), and went as it lay there")
+        journey.notes.append(f"it can't be opened as it is ({error}); Satchel copied it unchanged")
         return
     journey.is_clean = moment.clean
     if any(source.list(DISPLACED)):
         displaced.put_back(source, moment)  # saves of people, which are told from others only where they were made
     if not moment.clean:
-        journey.notes.append("its last process did not close it; the next opening repairs that, as it would have here")
+        journey.notes.append("its last process did not close it; the next opening repairs that")
 
 
 def _bring(source: Store, to: Store, mine: Manifest, journey: Journey, tell: Tell) -> dict[str, Sent]:
     """Copies everything but workspace.yaml, which is in the result."""
     if source.version(DEFINITION) is None:
         raise UsageError(
-            "is no workspace, and neither is the other place", path=source.url,
+            "is not a workspace, and the other place is not one either", path=source.url,
             why=f"there is no {DEFINITION}, nor at {to.url}",
             remedy=f"put {DEFINITION} back at one of them",
         )  # fmt: skip
@@ -209,7 +209,7 @@ def _bring(source: Store, to: Store, mine: Manifest, journey: Journey, tell: Tel
         data, at = source.read(DEFINITION)
     except FileNotFoundError:
         raise LeaseHeld(
-            "another process has moved this run away meanwhile", path=source.url,
+            "another process has moved this run away in the meantime", path=source.url,
             remedy="look for it at the other place; nothing is lost",
         ) from None  # fmt: skip
     sha, md5 = hashes(data)
@@ -238,12 +238,14 @@ def _claim(to: Store, mine: Manifest, tell: Tell) -> bool:
         try:
             to.create(transfer_file.PATH, transfer_file.encode(mine))
         except FileExistsError:
-            raise LeaseHeld("another process brings something here", path=to.url, remedy="wait for it") from None
+            raise LeaseHeld(
+                "another process is bringing a run here", path=to.url, remedy="wait until it ends"
+            ) from None
     elif not there.is_same_journey(mine):
         raise UsageError(
-            "is half of another copy", path=to.url,
-            why=f"the run {there.run_id} is being brought here from {there.source} since {there.began}",
-            remedy=f"`{there.command}` goes on with that; or name another place",
+            "holds an unfinished copy of another run", path=to.url,
+            why=f"the run {there.run_id} is on its way here from {there.source} since {there.began}",
+            remedy=f"`{there.command}` continues that transfer; or name another place",
         )  # fmt: skip
     if is_back:
         to.remove(moved_file.PATH)
@@ -281,7 +283,7 @@ def _leave(source: Store, journey: Journey, sent: dict[str, Sent], by: str, *, i
     try:
         source.create(moved_file.PATH, moved_file.encode(stone))
     except FileExistsError:
-        raise finished(source, f"there is a {moved_file.PATH} by now") from None
+        raise finished(source, f"there is a {moved_file.PATH} now") from None
 
 
 def _define(to: Store, sent: dict[str, Sent]) -> None:
@@ -290,7 +292,7 @@ def _define(to: Store, sent: dict[str, Sent]) -> None:
     try:
         to.create(DEFINITION, one.data)
     except FileExistsError:
-        raise finished(to, f"there is a {DEFINITION} by now") from None
+        raise finished(to, f"there is a {DEFINITION} now") from None
     to.refresh()
     if not proves(to, one):
         to.remove(DEFINITION)

@@ -84,7 +84,7 @@ class Marker(Struct, frozen=True):
         if not self.characters:
             return (
                 f"[recovered: attempt {self.attempt} was cut off by {self.cut_off_by} at {self.cut_off_at} "
-                "before any of the answer was kept; begin anew]"
+                "before any of the answer was kept; start again]"
             )
         damage = " and its end may be missing" if self.damaged else ""
         return (
@@ -167,7 +167,7 @@ def _split(data: bytes, kind: type[_Head]) -> tuple[_Head, bytes] | None:
         rows = [row.partition(": ") for row in data[len(fence) : end].decode().split("\n")]
         facts = {name: json.loads(value) for name, _, value in rows}
         if facts["format"] > FORMAT:
-            raise NewerFormat(f"a partial of format {facts['format']}", remedy="upgrade Satchel; nothing was touched")
+            raise NewerFormat(f"a partial of format {facts['format']}", remedy="upgrade Satchel; nothing was changed")
         wanted = {field.name: field.type for field in fields(kind)}
         known = {name: value for name, value in facts.items() if name in wanted}
         if any(type(value) is not wanted[name] for name, value in known.items()):

@@ -46,7 +46,7 @@ class Unsettled(Refused):
     """A file has not settled in time. `is_open`: a program has it open for writing."""
 
     def __init__(self, path: str, *, is_open: bool):
-        why = "a program has it open for writing" if is_open else "it changes all the time"
+        why = "a program has it open for writing" if is_open else "it keeps changing"
         super().__init__("is being saved", path=path, why=why, remedy="try again when it is saved and closed")
         self.is_open = is_open
 

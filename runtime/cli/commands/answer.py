@@ -27,7 +27,7 @@ Examples:
   satchel answer my-run a2 deny --by Ada --note "not before May"
   satchel answer my-run a3 '{amount: 250}'    where a JSON Schema asks for it
   satchel answer my-run d1 done --result 4711  it has happened
-  satchel answer my-run d1 redo               it has not, and may be done
+  satchel answer my-run d1 redo               it has not: do it
 """
 
 
@@ -53,18 +53,18 @@ def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -
 
 @click.command("answer", epilog=_EXAMPLES)
 @click.argument("words", nargs=-1, metavar="[WS] [ID] DECISION", shell_complete=_complete)
-@click.option("--result", metavar="RESULT", help="Of an effect that has happened: what it returned, as JSON or text.")
-@click.option("--by", metavar="NAME", help="Who says so. [default: user@host]")
-@click.option("--note", metavar="TEXT", default="", help="What there is to say to it; it is recorded, too.")
+@click.option("--result", metavar="RESULT", help="What an effect that has happened returned, as JSON or text.")
+@click.option("--by", metavar="NAME", help="Who answers. [default: user@host]")
+@click.option("--note", metavar="TEXT", default="", help="A note to the answer. The run records it.")
 @json_option
 @storage_option
 def command(
     words: tuple[str, ...], result: str | None, by: str | None, note: str, as_json: bool
 ) -> None:  # fmt: skip
-    """Answer what an agent asks (a1, a2, ...), or settle whether an effect has happened (d1, d2, ...).
+    """Answer a question of an agent (a1, a2, ...), or say whether an effect has happened (d1, d2, ...).
 
-    The questions are shown by `satchel status`. ID may be left out if one is open. Nothing of the agent is run here; if
-    a process is running the workspace, it gets the answer through the question's file.
+    `satchel status` shows the questions. You can leave out ID if only one question is open. This command runs no code
+    of the agent. If a process is running the workspace, that process reads the answer from the file of the question.
     """
     place, id, decision = _split(words)
     done = place.answer(decision, id, result=result, by=by, note=note, typed=True)
@@ -84,12 +84,12 @@ def command(
 
 def _tell(place: Handle, done: Answering) -> None:
     if done.answer is None or not done.is_recorded:
-        click.echo(f"{done.id}: the answer stands in {done.file}")
-        late = "has not taken it yet; it is taken at the latest when the run stops"
+        click.echo(f"{done.id}: the answer is in {done.file}")
+        late = "has not read it yet; the run reads it at the latest when it stops"
         click.echo(visible(f"{done.waits_for} {late}"), err=True)
         return
     again = " already" if done.was_before else ""
-    click.echo(visible(f"{done.id} is answered{again}: {' '.join(answer_text(done.answer.decision).split())}"))
+    click.echo(visible(f"{done.id} is{again} answered: {' '.join(answer_text(done.answer.decision).split())}"))
     if done.open_questions:
         left = counted(len(done.open_questions), "question")
         click.echo(f"{left} still open: {place.command('status')}", err=True)
@@ -121,6 +121,6 @@ def _split(words: tuple[str, ...]) -> tuple[Handle, str, str]:
             return place, "", word
         case _:
             raise UsageError(
-                "name the workspace, the question and the answer", remedy="as in `satchel answer WS a1 approve`; "
+                "name the workspace, the question and the answer", remedy="for example `satchel answer WS a1 approve`; "
                 "`satchel status WS` shows the questions",
             )  # fmt: skip

@@ -19,8 +19,8 @@ Examples:
 @click.command("cancel", epilog=_EXAMPLES)
 @click.argument("workspaces", nargs=-1, required=True, metavar="WS...", shell_complete=complete_folders)
 @click.option("--reason", default="cancelled", show_default=True, help="Why.")
-@click.option("--by", metavar="NAME", help="Who says so. [default: user@host]")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option("--by", metavar="NAME", help="Who asks for it. [default: user@host]")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--wait", is_flag=True, help="Return only when the runs have ended.")
 @json_option
 @storage_option
@@ -28,10 +28,10 @@ Examples:
 def command(
     ctx: click.Context, workspaces: tuple[str, ...], reason: str, by: str | None, yes: bool, wait: bool, as_json: bool
 ) -> None:
-    """End the run of each workspace at its next safe point, for good.
+    """End the run of each workspace for good, at its next safe point.
 
-    Like a pause, but final: the agent's `on_cancel`, if it has one, undoes what must not stay half done. What the run
-    has come to stays in the folder.
+    Like a pause, but final. If the agent has an `on_cancel`, that undoes what must not stay half done. The results so
+    far stay in the folder.
     """
     if not (yes or as_json):
         click.confirm(f"End {counted(len(workspaces), 'run')} for good?", abort=True)

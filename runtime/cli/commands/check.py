@@ -30,16 +30,15 @@ Examples:
 @workspace_argument
 @click.option(
     "--storage", "only_storage", is_flag=True,
-    help="Only tell what the storage can do, be there a workspace or not yet. A bucket is tried with a small file that "
-    "is removed again.",
+    help="Only show what the storage can do; needs no workspace. Tests a bucket with a small file, and removes it.",
 )  # fmt: skip
 @json_option
 @click.pass_context
 def command(ctx: click.Context, workspace: str | None, only_storage: bool, as_json: bool) -> None:
-    """Check every file of a workspace, and tell what an opening would do, and what its storage can be trusted with.
-    Runs no code, and changes nothing.
+    """Check every file of a workspace. Show what the next start would change, and what the storage guarantees. Runs no
+    code, and changes nothing.
 
-    Exit code 0 if nothing is wrong and the run could go on, else 2.
+    Exit code 0 if nothing is wrong and the run can continue, else 2.
     """
     place = find(workspace or "." if only_storage else workspace)
     if only_storage:
@@ -63,9 +62,9 @@ def _tell_storage(found: Tried, as_json: bool) -> None:
     for line in _storage(found.abilities, width):
         click.echo(line)
     said = {
-        "lock": "a lock was tried, and granted",
-        "conditional writes": "conditional writes were tried, and kept others out",
-        "": "stated, and not tried",
+        "lock": "a test lock worked",
+        "conditional writes": "a test showed that conditional writes keep other writers out",
+        "": "not tested",
     }
     for line in _titled("note", "cyan", said[found.tried], width):
         click.echo(line)
@@ -84,7 +83,7 @@ def _lines(place: Handle, checked: Checked, width: int) -> Iterator[str]:
         yield from fold(question, width)
     if checked.is_running:
         process = "a process is running this workspace" + (
-            ", so some of this may be files that were caught in mid-change: check again when it has stopped"
+            ", so some of these problems may only be files that were changing: check again when the run has stopped"
             if checked.problems else ""
         )  # fmt: skip
         yield from _titled("note", "cyan", process, width)
@@ -92,7 +91,7 @@ def _lines(place: Handle, checked: Checked, width: int) -> Iterator[str]:
         yield f"{counted(len(checked.problems), 'problem')} in {visible(checked.url)}"
     elif moment is not None:
         records = counted(moment.seq, "record")
-        yield f"{click.style('in order', fg='green', bold=True)}: {moment.run_id}, {records}, {moment.status}"
+        yield f"{click.style('no problems', fg='green', bold=True)}: {moment.run_id}, {records}, {moment.status}"
     yield from _storage(checked.abilities, width, locks_fail=checked.locks_fail)
 
 

@@ -16,10 +16,10 @@ Examples:
 @click.command("copy", epilog=_EXAMPLES)
 @from_and_to
 def command(source: str, to: str, as_json: bool) -> None:
-    """Copy the workspace SRC to DST, which must be empty or not there: folders and URLs, in any combination.
+    """Copy the workspace SRC to DST: folders and URLs, in any combination. DST must be empty or must not exist.
 
-    Every file is compared by its hash, and what is not whole is not a workspace. If it is cut off, the same command
-    goes on with it. A run that is going is refused (exit code 6). Two of one run would both act, so the first opening
-    of the copy asks for --adopt while the original is there.
+    Compares every file by its hash. An unfinished copy is not a workspace. If the copy is interrupted, the same command
+    continues it. A running workspace is refused (exit code 6). Two copies of one run would both act, so the first start
+    of the copy asks for --adopt while the original exists.
     """
     carry("copy", source, to, as_json=as_json)

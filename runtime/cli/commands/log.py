@@ -27,15 +27,15 @@ Examples:
 
 @click.command("log", epilog=_EXAMPLES)
 @workspace_argument
-@click.option("-n", "--last", "count", metavar="N", type=click.IntRange(min=1), help="Only the last N records.")
-@click.option("--item", metavar="ID", help="Only of this item (3, ^3) or named scope (_NAME).")
+@click.option("-n", "--last", "count", metavar="N", type=click.IntRange(min=1), help="Show only the last N records.")
+@click.option("--item", metavar="ID", help="Show only this item (3, ^3) or named scope (_NAME).")
 @click.option("--type", "kind", type=click.Choice(RECORD_TYPES), metavar="TYPE",
-              help=f"Only this type: {', '.join(RECORD_TYPES)}.")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="The lines of the journal, each with all that it says.")
+              help=f"Show only this type: {', '.join(RECORD_TYPES)}.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print the lines of the journal with all their keys.")
 def command(workspace: str | None, count: int | None, item: str | None, kind: str | None, as_json: bool) -> None:
-    """Print the journal, oldest first: number, time (UTC), epoch, and what happened.
+    """Print the journal, oldest record first: number, time (UTC), epoch, and what happened.
 
-    Of a damaged journal all that can be read is printed, and then what is wrong with it.
+    Of a damaged journal, prints all records that it can read, and then what is wrong.
     """
     _print(find(workspace).log(last=count, item=item, type=kind), as_json)
 

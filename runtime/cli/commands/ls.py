@@ -23,7 +23,7 @@ _WANTED = {
 
 _EXAMPLES = """\b
 Examples:
-  satchel ls                       below the current folder
+  satchel ls                       under the current folder
   satchel ls ~/runs
   satchel ls s3://bucket/runs
   satchel ls --json ~/runs | jq '.[] | select(.state == "waiting")'
@@ -35,9 +35,9 @@ Examples:
 @json_option
 @storage_option
 def command(root: str, as_json: bool) -> None:
-    """List the workspaces below ROOT, a folder or URL, at any depth: where each stands and what it wants.
+    """List the workspaces under ROOT, a folder or URL, at any depth: the state of each run, and what it needs.
 
-    Hidden folders are skipped and links are not followed. A damaged workspace is listed as damaged.
+    Skips hidden folders and does not follow links. Lists a damaged workspace as damaged.
     """
     with progressing("looking", _WORTH_A_BAR) as progress:
         found = ls(root, storage_options=given(), progress=progress)
@@ -45,12 +45,10 @@ def command(root: str, as_json: bool) -> None:
         print_json([facts.as_json(each) | {"folder": each.folder, "same_run_id": each.same_run_id} for each in found])
         return
     if not found:
-        click.echo(
-            f"no workspaces below {visible(root)}; `satchel new --list` shows what one can be made from", err=True
-        )
+        click.echo(f"no workspaces under {visible(root)}; `satchel new --list` lists the templates", err=True)
         return
     if sys.stdout.isatty():
-        click.echo(f"{counted(len(found), 'workspace')} below {visible(root)}", err=True)
+        click.echo(f"{counted(len(found), 'workspace')} under {visible(root)}", err=True)
     titles = ("folder", "run", "state", "items", "inbox", "last activity (UTC)", "wanted")
     shown = _ESSENTIAL if 0 < columns(sys.stdout) < _NARROW else range(len(titles))
     rows = ([row[at] for at in shown] for row in map(_row, found))
@@ -90,7 +88,7 @@ def _wanted(standing: Standing) -> str:
     if standing.wants_merge:
         return "merge"
     if standing.mistake:
-        return "mend workspace.yaml"
+        return "fix workspace.yaml"
     if standing.state == "paused" and standing.moment and standing.moment.is_new:
         return "run"  # there is nothing to resume yet
     if standing.has_tasks:

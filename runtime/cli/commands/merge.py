@@ -21,27 +21,27 @@ from ..render.words import counted, visible
 _DIFF_LINES = 60
 
 _EFFECTS = {
-    "theirs": "take what the file says where the two differ",
-    "ours": "discard that; it is kept as NAME.rejected.EXT",
-    "edited": "take the file as it is, in every respect",
+    "theirs": "use the file where the two differ",
+    "ours": "use the run; keep the file's version as NAME.rejected.EXT",
+    "edited": "use the whole file as it is",
 }
 
 _EXAMPLES = """\b
 Examples:
   satchel merge my-digest                 show both versions
-  satchel merge my-digest --use theirs    where they differ, the file is right
-  satchel merge my-digest --use ours      discard your version (it is kept)
-  satchel merge my-digest --use edited    take the file as it is now
+  satchel merge my-digest --use theirs    use the file where they differ
+  satchel merge my-digest --use ours      use the run (your version is kept)
+  satchel merge my-digest --use edited    use the whole file as it is now
 """
 
 
 @click.command("merge", epilog=_EXAMPLES)
 @workspace_argument
 @click.option("--use", "side", type=click.Choice(["ours", "theirs", "edited"]),
-              help="Who is right where they differ: the run (ours), the file (theirs), or the file as it is now, in "
-              "every respect (edited).")  # fmt: skip
+              help="Where they differ, use the run (ours) or the file (theirs); or use the whole file as it is "
+              "now (edited).")  # fmt: skip
 @click.option(
-    "--file", "files", multiple=True, metavar="PATH", help="Only this file. [default: all that are asked about]"
+    "--file", "files", multiple=True, metavar="PATH", help="Only this file. [default: all files with conflicts]"
 )
 @json_option
 @click.pass_context
@@ -49,12 +49,12 @@ def command(
     ctx: click.Context, workspace: str | None, side: Literal["ours", "theirs", "edited"] | None,
     files: tuple[str, ...], as_json: bool,
 ) -> None:  # fmt: skip
-    """Show where an edited file and the run contradict each other, and settle it.
+    """Show where an edited file and the run conflict, and resolve the conflict.
 
-    What does not conflict is merged in any case. Without --use nothing is changed. What is not taken is kept beside
-    the file, as NAME.rejected.EXT. A file that is missing, empty or older settles nothing: what you wrote is kept in
-    conflicts/ until you settle it here, or save a file that merges. Exit code 4 while something is still asked, 2 if
-    a file was refused.
+    Changes that do not conflict are always merged. Without --use, nothing changes. A version that is not used is kept
+    next to the file, as NAME.rejected.EXT. A file that is missing, empty or older resolves nothing: what you wrote
+    stays in conflicts/ until you resolve the conflict here, or save a file that merges. Exit code 4 while a conflict is
+    open, 2 if a file was refused.
     """
     place = find(workspace)
     found = place.merge(side, files=files)
@@ -74,7 +74,7 @@ def command(
         for line in remarks(found.report[1:], columns(sys.stdout)):
             click.echo(line)
         for each in found.open:
-            click.echo(f"{click.style('asked', fg='yellow')}    {visible(each.path)}: {visible(each.places[0])}")
+            click.echo(f"{click.style('conflict', fg='yellow')} {visible(each.path)}: {visible(each.places[0])}")
         click.echo(f"next: {place.command('merge' if found.open else 'resume')}", err=True)
     ctx.exit(EXIT_CODES["waiting"] if found.open else 0)
 
@@ -97,7 +97,7 @@ def _show(place: Handle, found: Merging, *, as_json: bool) -> None:
     for line in (line for conflict in found.conflicts for line in _told(conflict)):
         click.echo(line)
     if found.conflicts:
-        click.echo(f"{counted(len(found.conflicts), 'file')} to settle:")
+        click.echo(f"{counted(len(found.conflicts), 'file')} with conflicts:")
         for side, effect in _EFFECTS.items():
             click.echo(f"  {place.command('merge', '--use', side)}: {effect}")
     elif not found.refused and not found.merged:
@@ -105,7 +105,7 @@ def _show(place: Handle, found: Merging, *, as_json: bool) -> None:
 
 
 def _told(question: Question) -> Iterator[str]:
-    yield click.style(f"asked    {visible(question.path)}", fg="yellow")
+    yield click.style(f"conflict {visible(question.path)}", fg="yellow")
     for place in question.places:
         yield visible(f"  {place}")
     ours, theirs = (data.decode(errors="replace").splitlines() for data in (question.ours, question.theirs))

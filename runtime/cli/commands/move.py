@@ -17,10 +17,10 @@ Examples:
 @click.command("move", epilog=_EXAMPLES)
 @from_and_to
 def command(source: str, to: str, as_json: bool) -> None:
-    """Move the workspace SRC to DST, which must be empty or not there: folders and URLs, in any combination.
+    """Move the workspace SRC to DST: folders and URLs, in any combination. DST must be empty or must not exist.
 
-    Every file is compared by its hash before anything is removed, and never are both places a workspace. If it is cut
-    off, the same command goes on with it. What stays at SRC is moved.yaml, which says where the run went. A run that is
-    going is refused (exit code 6).
+    Compares every file by its hash before it removes anything. The two places are never both a workspace. If the move
+    is interrupted, the same command continues it. A file moved.yaml stays at SRC and says where the run is. A running
+    workspace is refused (exit code 6).
     """
     carry("move", source, to, as_json=as_json)

@@ -19,7 +19,7 @@ Examples:
   satchel new --list
   satchel new digest my-digest
   satchel new digest my-digest --set sources=~/notes --set limit=5
-  satchel new my-digest other-digest      the same agent, a run of its own
+  satchel new my-digest other-digest      the same agent, another run
   satchel new digest s3://bucket/my-digest
 """
 
@@ -32,19 +32,19 @@ def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -
 @click.command("new", epilog=_EXAMPLES)
 @click.argument("source", metavar="TEMPLATE", required=False, shell_complete=_complete)
 @click.argument("folder", metavar="DEST", required=False, shell_complete=complete_folders)
-@click.option("--set", "chosen", metavar="KEY=VALUE", multiple=True, help="Change a setting; may be given again.")
-@click.option("--list", "as_list", is_flag=True, help="Show the samples that come with Satchel.")
+@click.option("--set", "chosen", metavar="KEY=VALUE", multiple=True, help="Change a setting. You can repeat it.")
+@click.option("--list", "as_list", is_flag=True, help="List the samples that come with Satchel.")
 @storage_option
 def command(source: str | None, folder: str | None, chosen: tuple[str, ...], as_list: bool) -> None:
     """Make the workspace DEST, a folder or URL, from TEMPLATE: a sample, or any folder with a workspace.yaml.
 
-    Definition, code and documents are copied, never the state of a run. The new run gets a name of its own.
+    Copies the definition, code and documents, but never the state of a run. The new run gets its own name.
     """
     if as_list:
         _list()
         return
     if source is None or folder is None:
-        raise UsageError("name a template and a folder to make", remedy="as in `satchel new digest my-digest`; "
+        raise UsageError("name a template and a folder to make", remedy="for example `satchel new digest my-digest`; "
                          "`satchel new --list` shows the samples")  # fmt: skip
     made = new(source, folder, settings=typed_settings(chosen), storage_options=given())
     run_id = click.style(made.run_id, bold=True)

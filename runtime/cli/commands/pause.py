@@ -19,7 +19,7 @@ from ..render.words import visible
 _EXAMPLES = """\b
 Examples:
   satchel pause my-digest --reason maintenance
-  satchel pause my-digest --until 22:30      goes on by itself after that
+  satchel pause my-digest --until 22:30      resumes by itself after that
   satchel pause runs/* --wait                returns when all have stopped
   satchel pause my-digest --resume await_instructions
 """
@@ -27,11 +27,11 @@ Examples:
 
 @click.command("pause", epilog=_EXAMPLES)
 @click.argument("workspaces", nargs=-1, required=True, metavar="WS...", shell_complete=complete_folders)
-@click.option("--reason", default="manual", show_default=True, help="Why: it is shown wherever the run is.")
-@click.option("--until", metavar="TIME", help="When it may go on by itself: 22:30, 2026-11-22T21:30:00Z, or 45m.")
+@click.option("--reason", default="manual", show_default=True, help="Why the run stops. `satchel status` shows it.")
+@click.option("--until", metavar="TIME", help="When the run resumes by itself: 22:30, 2026-11-22T21:30:00Z, or 45m.")
 @click.option("--resume", type=click.Choice(["continue", "restart_step", "await_instructions"]), default="continue",
-              show_default=True, help="How it is to go on.")  # fmt: skip
-@click.option("--by", metavar="NAME", help="Who says so. [default: user@host]")
+              show_default=True, help="How the run resumes.")  # fmt: skip
+@click.option("--by", metavar="NAME", help="Who asks for it. [default: user@host]")
 @click.option("--wait", is_flag=True, help="Return only when the runs have stopped.")
 @json_option
 @storage_option
@@ -40,10 +40,10 @@ def command(
     ctx: click.Context, workspaces: tuple[str, ...], reason: str, until: str | None, resume: Resume, by: str | None,
     wait: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Let the run of each workspace stop at its next safe point: between two steps. What is at work is finished.
+    """Stop the run of each workspace at its next safe point: between two steps. Steps that are running finish first.
 
-    The same as creating a pause.yaml in the workspace. `satchel resume` goes on. Returns at once, unless --wait is
-    given; an effect or step that is at work may take its time.
+    This does the same as a pause.yaml that you create in the workspace. `satchel resume` continues the run. The command
+    returns at once, unless you give --wait: a running step or effect can take a while.
     """
     end = times.moment_after(until, datetime.now(UTC)) if until else None
     code = ask_all(

@@ -21,7 +21,7 @@ _EXAMPLES = """\b
 Examples:
   satchel recover my-digest     before you look at its files after a crash
   satchel recover my-digest --truncate-at 41
-                                if records from 42 on don't let it open
+                                if record 42 or a later one is damaged
 """
 
 
@@ -33,18 +33,18 @@ Examples:
     "--truncate-at",
     type=click.IntRange(min=1),
     metavar="SEQ",
-    help="Cut the journal off behind record SEQ, if it is damaged there. Asks first, and keeps what it cuts off.",
+    help="Cut the journal off after record SEQ, if it is damaged there. Asks first, and keeps what it cuts off.",
 )
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 def command(
     workspace: str | None, as_json: bool, take_over: bool, adopt: bool, truncate_at: int | None, yes: bool
 ) -> None:  # fmt: skip
-    """Bring all files of a workspace to one moment and rescue half-finished output, without running the agent.
+    """Repair the files of a workspace and rescue half-finished output, without running the agent.
 
-    `run` and `resume` do the same by themselves; this is for looking at the files first. A journal that is damaged has
-    a way out without a backup: `--truncate-at SEQ` goes back to record SEQ and forgets what came after it. Tasks that
-    had been taken since come back into inbox/.
+    `run` and `resume` do the same by themselves. Use this to look at the files first. If the journal is damaged and you
+    have no backup, `--truncate-at SEQ` goes back to record SEQ and forgets all later records. Tasks that the run took
+    after that record come back into inbox/.
     """
     try:
         place = find(workspace)
@@ -76,7 +76,7 @@ def command(
 def _confirmed(cut: Cut, *, asks: bool) -> Cut:
     """Cut the journal only if the person confirms it."""
     if asks:
-        click.echo(visible(f"{counted(cut.records, 'record')} behind record {cut.seq} will be cut off."), err=True)
+        click.echo(visible(f"{counted(cut.records, 'record')} after record {cut.seq} will be cut off."), err=True)
         if said := forgotten(cut):
             click.echo(visible(f"{said[0].upper()}{said[1:]}."), err=True)
         click.confirm("Cut them off?", abort=True, err=True)

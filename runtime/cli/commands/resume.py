@@ -21,13 +21,13 @@ Examples:
 @click.option(
     "--from-checkpoint",
     is_flag=True,
-    help="Go back to the last known-good checkpoint first. What was done since is done again, but effects and answers.",
+    help="First go back to the last known-good checkpoint. Later work is done again, except effects and answers.",
 )
 @click.pass_context
 def command(ctx: click.Context, /, **typed: Any) -> None:
-    """Go on with a run that was stopped, has crashed, failed, or has waited for a person.
+    """Resume a run that was stopped, crashed, failed, or waited for a person.
 
-    The same as `satchel run`, but it lifts a pause, whatever its reason, and goes on with one that sleeps before its
-    time. It refuses to start a new one.
+    Like `satchel run`, but this also ends a pause, whatever its reason, and a sleep before its time. It does not start
+    a new run.
     """
     ctx.exit(starting.start("resume", Wish(**typed)))

@@ -12,13 +12,13 @@ from ..options.wish import Wish
 _EXAMPLES = """\b
 Examples:
   satchel run my-digest
-  satchel run                      in the workspace's own folder
+  satchel run                      in the folder of the workspace
   satchel run --json my-digest     the outcome as JSON on stdout
 
 \b
-Ctrl-C stops it so that it can go on. Exit codes: 0 completed, 1 failed,
+Ctrl-C stops the run; you can resume it. Exit codes: 0 completed, 1 failed,
 2 refused, 3 paused, 4 waiting for a person, 5 sleeping, 6 another process
-has it, 7 cancelled, 8 the storage failed.
+has the run, 7 cancelled, 8 the storage failed.
 """
 
 
@@ -28,7 +28,7 @@ has it, 7 cancelled, 8 the storage failed.
 def command(ctx: click.Context, /, **typed: Any) -> None:
     """Run the agent of a workspace until it completes, fails, or needs a person.
 
-    A run that was stopped or killed goes on where it was: what is finished is not done again. One that is paused,
-    or sleeps until a time, is left alone.
+    A run that was stopped or killed continues where it was. It does not repeat finished work. A run that is paused, or
+    that sleeps until a time, does not start.
     """
     ctx.exit(starting.start("run", Wish(**typed)))

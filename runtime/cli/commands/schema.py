@@ -21,7 +21,7 @@ _EXAMPLES = """\b
 Examples:
   satchel schema --list
   satchel schema workspace
-  satchel schema data          in a workspace: its agent's own state
+  satchel schema data          in a workspace: the state of its agent
 """
 
 
@@ -31,8 +31,8 @@ def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -
 
 @click.command("schema", epilog=_EXAMPLES)
 @click.argument("name", required=False, shell_complete=_complete)
-@click.option("--list", "as_list", is_flag=True, help="The names of all schemas, and the files they are of.")
-@click.option("--json", "as_json", is_flag=True, help="With --list: print JSON. A schema is JSON anyway.")
+@click.option("--list", "as_list", is_flag=True, help="List all schemas, and the files that they describe.")
+@click.option("--json", "as_json", is_flag=True, help="With --list: print JSON. A schema is always JSON.")
 def command(name: str | None, as_list: bool, as_json: bool) -> None:
     """Print the JSON Schema (2020-12) of a kind of file."""
     if name is None or as_list:

@@ -40,12 +40,14 @@ def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -
 
 @click.command("send", epilog=_EXAMPLES)
 @click.argument("words", nargs=-1, metavar="[WS] TEXT|FILE|-...", shell_complete=_complete)
-@click.option("--message", "as_message", is_flag=True, help="A message to the agent, and not a task of its own.")
+@click.option("--message", "as_message", is_flag=True, help="Send a message to the agent, not a task.")
 @json_option
 @storage_option
 def command(words: tuple[str, ...], as_message: bool, as_json: bool) -> None:
-    """Drop tasks into the inbox of a run: a text, files (.md and .txt are texts; .yaml, .yml and .json are data), or
-    what stands on standard input. It works whether or not a process runs the workspace. Prints the paths.
+    """Put tasks into the inbox of a run: a text, files (.md and .txt are texts; .yaml, .yml and .json are data), or
+    standard input (-).
+
+    This works whether or not a process runs the workspace. Prints the paths.
     """
     place, contents = _split(words)
     sent = place.send(*map(_content, contents), message=as_message)
@@ -59,9 +61,9 @@ def command(words: tuple[str, ...], as_message: bool, as_json: bool) -> None:
 def _split(words: tuple[str, ...]) -> tuple[Handle, tuple[str, ...]]:
     match words:
         case ():
-            raise UsageError("say what to send", remedy='as in `satchel send WS "the task"`')
+            raise UsageError("say what to send", remedy='for example `satchel send WS "the task"`')
         case (word,) if is_workspace(word) and urls.protocol(word) not in _OF_PAGES:
-            raise UsageError(f"say what to send to {word}", remedy='as in `satchel send WS "the task"`')
+            raise UsageError(f"say what to send to {word}", remedy='for example `satchel send WS "the task"`')
         case (word,):
             return find(None), (word,)
         case (folder, *contents):

@@ -23,12 +23,12 @@ Examples:
   satchel serve ~/runs
   satchel serve ~/runs --at-most 4 --drain-timeout 30s
   satchel serve s3://bucket/runs
-  satchel serve ~/runs --once      all that is due now, as from cron
+  satchel serve ~/runs --once      start all that is due now; for cron
 
 \b
-Ctrl-C or SIGTERM stops all runs so that they can go on, and ends it with 0;
-a second Ctrl-C stops them hard. What a run says is in its .satchel/run.log;
-of one below a URL it is in ~/.local/state/satchel/log.
+Ctrl-C or SIGTERM stops all runs at a safe point, then ends with exit code 0;
+a second Ctrl-C stops them by force. The log of a run is .satchel/run.log,
+of a run under a URL a file in ~/.local/state/satchel/log.
 """
 
 
@@ -38,17 +38,18 @@ of one below a URL it is in ~/.local/state/satchel/log.
     "--at-most",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Runs at a time. Else one for each core, and at least 2.",
+    help="How many runs run at a time. [default: one for each core, at least 2]",
 )
-@click.option("--once", is_flag=True, help="End when nothing runs and nothing is due.")
+@click.option("--once", is_flag=True, help="End when no run is running or due.")
 @drain_timeout_option
 @click.option("--json", "as_json", is_flag=True, help="Print events as JSON, one a line, for programs.")
 @storage_option
 def command(root: str, at_most: int | None, once: bool, drain_timeout: float | None, as_json: bool) -> None:
-    """Start what is new or was interrupted below ROOT, and go on with what was answered, is let go on, or has slept.
+    """Start the runs under ROOT that are new or were interrupted. Resume those whose question was answered, whose pause
+    has ended, or whose sleep is over.
 
-    What is paused, waits for an answer or has failed is left to a person. New workspaces and changed files are noticed
-    within about a second, below a URL within five. Each run is looked after as by `satchel run`.
+    Runs that are paused, wait for an answer, or failed need a person. Satchel notices new workspaces and changed files
+    within about a second, under a URL within five. Each run has a supervisor, as with `satchel run`.
     """
 
     def tell(event: Event) -> None:

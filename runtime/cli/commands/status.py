@@ -40,10 +40,10 @@ Examples:
 @json_option
 @click.pass_context
 def command(ctx: click.Context, workspace: str | None, as_json: bool) -> None:
-    """Tell where a run stands: what is done, what is at work, and what is wanted from you.
+    """Show the state of a run: what is done, what is running, and what the run needs from you.
 
-    Only looks: nothing is changed, no lock is taken and no agent's code is run. A damaged workspace is shown as far
-    as it can be read (exit code 2).
+    Reads only: changes no file, takes no lock, and runs no code of the agent. Shows as much of a damaged workspace as
+    it can read (exit code 2).
     """
     place = find(workspace)
     standing = place.status()
@@ -134,17 +134,19 @@ def _edits(place: Handle, standing: Standing, width: int) -> Iterator[str]:
         yield _row("edited", first)
         yield from (_row("", line) for line in more)
     for path in standing.refused:
-        first, *more = fold(f"{visible(path)} says why an edit was not taken; delete it when seen", width, _TITLE)
+        first, *more = fold(
+            f"{visible(path)} says why an edit was not accepted; delete it when you have read it", width, _TITLE
+        )
         yield _row("refused", first)
         yield from (_row("", line) for line in more)
     if standing.begun:
         first, *more = fold(str(standing.begun), width, _TITLE)
-        yield _row("asked", first)
+        yield _row("conflict", first)
         yield from (_row("", line) for line in more)
     for question in standing.noticed.questions if standing.noticed else ():
         for line in fold(f"{question.path}: {question.places[0]}", width, _TITLE):
-            yield _row("asked", line)
-        yield _row("", f"{place.command('merge')}: shows both; with `--use ours` it discards what the file says")
+            yield _row("conflict", line)
+        yield _row("", f"{place.command('merge')} shows both; with `--use ours` it uses the run's version")
 
 
 def _foreseen(standing: Standing) -> list[str]:
@@ -160,7 +162,7 @@ def _pause(standing: Standing, width: int) -> Iterator[str]:
     moment = standing.moment
     lines = []
     if moment is not None and moment.pause is not None:
-        forced = "; it was forced: what was under way was cut off" if moment.pause.forced else ""
+        forced = "; it was forced and interrupted running work" if moment.pause.forced else ""
         lines.append(f"{_reason(standing, said(moment.pause))}{forced}")
     elif standing.wish is not None:
         at_once = "; an emergency stop" if standing.wish.mode == "emergency" else ""
@@ -172,7 +174,7 @@ def _pause(standing: Standing, width: int) -> Iterator[str]:
             yield _row("pause" if number == 0 else "", line)
     for path in standing.waiting_edits:
         if path not in standing.being_saved:
-            yield _row("edited", f"{path} was saved; it is taken at the next safe point")
+            yield _row("edited", f"{path} was saved; the run reads it at the next safe point")
     for path in standing.being_saved:
         for number, line in enumerate(fold(saving.said(path), width, _TITLE)):
             yield _row("" if number else "saving", line)
@@ -191,7 +193,11 @@ def _row(title: str, text: str) -> str:
 def _reason(standing: Standing, text: str) -> str:
     """Why it is paused. A conflict that a person has resolved since is over."""
     is_settled = text.startswith("conflict: ") and not standing.wants_merge
-    return text.replace("`satchel merge` settles it", "it is settled, and a resume is next") if is_settled else text
+    return (
+        text.replace("`satchel merge` resolves it", "it is resolved; `satchel resume` continues")
+        if is_settled
+        else text
+    )
 
 
 def _detail(standing: Standing) -> str:
@@ -200,12 +206,12 @@ def _detail(standing: Standing) -> str:
     match standing.state:
         case "running" | "draining":
             assert standing.holder
-            heard = f", last heard of {since(standing.heard)}" if standing.heard else ""
+            heard = f", last heartbeat {since(standing.heard)}" if standing.heard else ""
             return f": {one_line(_doing(standing), 80)}, since {since(standing.holder.since)}{heard}"
         case "interrupted" if moment and moment.clean:
             return ": repaired after a crash, not running"
         case "interrupted":
-            return f": {one_line(_doing(standing), 80)} has ended without closing it; what is finished is safe"
+            return f": {one_line(_doing(standing), 80)} ended without closing the run; what was recorded is safe"
         case "waiting" if moment:
             return f" for a person: {counted(len(moment.doubts) + len(moment.approvals), 'open question')}"
         case "failed" if moment and moment.error:
@@ -246,17 +252,17 @@ def _inbox(standing: Standing) -> Iterator[str]:
     if not standing.waiting and not (moment and moment.tasks_taken):
         return
     names = ", ".join(one_line(task.file.rpartition("/")[2], 40) for task in tasks[:_SHOWN])
-    at_work = f", {len(tasks)} taken and not done ({names}{', ...' if len(tasks) > _SHOWN else ''})" if tasks else ""
+    at_work = f", {len(tasks)} taken but not done ({names}{', ...' if len(tasks) > _SHOWN else ''})" if tasks else ""
     ever = moment.tasks_taken - len(tasks) if moment else 0
     passed_over = standing.state == "completed" and standing.waiting and not standing.has_tasks
-    left = " (its agent has completed without; only new ones start it again)" if passed_over else ""
-    yield _row("inbox", f"{standing.waiting} waiting{left}{at_work}" + (f", {ever} done with" if ever else ""))
+    left = " (the agent completed without them; only a new one starts it again)" if passed_over else ""
+    yield _row("inbox", f"{standing.waiting} waiting{left}{at_work}" + (f", {ever} done" if ever else ""))
 
 
 def _at(standing: Standing, task: Task) -> str:
     if task.mark != "begun":
         return "next"
-    return "at work" if standing.state == "running" else "begun"
+    return "running" if standing.state == "running" else "begun"
 
 
 def _made(place: Handle, moment: Moment) -> Iterator[str]:

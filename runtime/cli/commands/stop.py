@@ -22,23 +22,24 @@ Examples:
   satchel stop --all ~/runs --reason "wrong recipients"
 
 \b
-Exit codes: 0 nothing of them runs any more, 1 something may still run.
+Exit codes: 0 no process runs any more, 1 a process may still run.
 """
 
 
 @click.command("stop", epilog=_EXAMPLES)
 @click.argument("workspaces", nargs=-1, metavar="[WS]...", shell_complete=complete_folders)
 @click.option("--all", "root", metavar="[ROOT]", is_flag=False, flag_value=".", shell_complete=complete_folders,
-              help="Every workspace below a folder, the current one if none is named.")  # fmt: skip
-@click.option("--reason", default="emergency", metavar="TEXT", help="Why, for those who find it stopped.")
+              help="All workspaces under ROOT (default: the current folder).")  # fmt: skip
+@click.option("--reason", default="emergency", metavar="TEXT", help="Why. `satchel status` shows it.")
 @json_option
 @storage_option
 @click.pass_context
 def command(ctx: click.Context, workspaces: tuple[str, ...], root: str | None, reason: str, as_json: bool) -> None:
-    """Kill what runs these workspaces, in mid-step, with all that it has started. None comes back by itself.
+    """Kill the processes of these workspaces at once, in the middle of a step, with all processes that they started. No
+    run restarts by itself.
 
-    A pause.yaml is written first; `satchel resume` goes on, and verifies more than usual, since what was under way
-    may be in doubt. For a stop at the next safe point use `satchel pause`.
+    Writes a pause.yaml first. `satchel resume` continues the run and verifies more than usual, because interrupted
+    effects may be in doubt. To stop at the next safe point, use `satchel pause`.
     """
     if root is not None and workspaces:
         raise UsageError("name workspaces, or --all and a folder, not both")
@@ -54,7 +55,7 @@ def command(ctx: click.Context, workspaces: tuple[str, ...], root: str | None, r
         for each in found:
             click.echo(_line(each))
         if not found:
-            click.echo(f"no workspaces below {visible(root or '')}", err=True)
+            click.echo(f"no workspaces under {visible(root or '')}", err=True)
     ctx.exit(1 if any(each.how not in ("stopped", "idle") for each in found) else 0)
 
 
@@ -65,7 +66,7 @@ def _line(stopped: Stopped) -> str:
     if stopped.how == "idle":
         said = " (nothing was running)"
     elif stopped.how == "elsewhere":
-        said = f" ({stopped.said}; pause.yaml is obeyed within one poll)"
+        said = f" ({stopped.said}; that process reads pause.yaml within one poll)"
     elif stopped.said:
         said += f": {stopped.said}"
     return f"{click.style(f'{word:<12}', fg=colour)}{visible(stopped.url)}{visible(said)}"

@@ -19,7 +19,7 @@ def storage_option(function: F) -> F:
     """For every command that takes a workspace. The command itself does not get the value; `given` returns it."""
     return click.option(
         "--storage-option", multiple=True, metavar="K=V", expose_value=False, callback=_keep,
-        help="What the storage behind a URL needs to know, as fsspec calls it: endpoint_url=...; may be given again.",
+        help="An option of the storage behind a URL, with its fsspec name: endpoint_url=... You can repeat it.",
     )(function)  # fmt: skip
 
 

@@ -35,7 +35,7 @@ def _typed(asked: OpenQuestion) -> str:
 
 
 def _typed_words(asked: OpenQuestion) -> str:
-    taken = "; the next start takes it" if asked.reply else ""
+    taken = "; the next start reads it" if asked.reply else ""
     said = _typed(asked)
     return visible(f"\n    the file says: {said}{taken}") if said else ""
 
@@ -56,7 +56,7 @@ def _asked(question: Question, place: Handle) -> str:
         lines += [f"    {answer} {shlex.quote(choice)}" for choice in question.choices]
     else:
         lines.append(f"    {answer} ANSWER")
-    lines.append(f"    or type it into {os.path.join(place.typed, question.path)}")
+    lines.append(f"    or write it into {os.path.join(place.typed, question.path)}")
     return visible("\n".join(lines))
 
 

@@ -63,19 +63,19 @@ def as_words(ended: Ended, place: Handle, *, for_programs: bool, quiet: bool, wi
         _tell_result(ended, place)
     if ended.status == "completed" and ended.open_items:
         still = counted(ended.open_items, "item")
-        _aside(f"{click.style('warning:', fg='yellow')} the agent has returned, but todo.md still holds {still} to do")
+        _aside(f"{click.style('warning:', fg='yellow')} the agent has returned, but todo.md still has {still} to do")
     for question in asked.as_words(ended.questions, place) if not for_programs else ():
         click.echo("\n".join(fold(question, columns(sys.stdout))))
     if ended.status in ("paused", "failed") and not quiet:
         _aside(f"next: {place.command('merge' if ended.wants_merge else 'resume')}")
     if ended.status == "sleeping" and not quiet:
-        _aside(f"next: {place.command('run')} when it is time, {place.command('resume')} to go on at once")
+        _aside(f"next: {place.command('run')} when it is time, {place.command('resume')} to continue at once")
 
 
 def _tell_result(ended: Ended, place: Handle) -> None:
     if not ended.entered and ended.status == "completed":
-        left = f"; its agent has left {counted(ended.waiting, 'file')} in the inbox" if ended.waiting else ""
-        click.echo(f"{_status('completed')}: {ended.run_id} was completed before, nothing is left to do{left}")
+        left = f"; the agent did not take {counted(ended.waiting, 'file')} in the inbox" if ended.waiting else ""
+        click.echo(f"{_status('completed')}: {ended.run_id} is already completed; there is nothing to do{left}")
         return
     did = []
     if ended.items.leaves:
@@ -130,7 +130,7 @@ def _tell_failure(ended: Ended, with_traceback: bool) -> None:
     for line in ended.failure.where:
         _aside(f"  {visible(line)}")
     if not with_traceback:
-        _aside("  (--traceback shows all of it)")
+        _aside("  (--traceback shows the full traceback)")
 
 
 def failure_line(failure: Failure) -> str:

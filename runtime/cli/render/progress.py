@@ -140,7 +140,7 @@ class Moving(Lines):
         if item:
             first.append("[/] ", "yellow").append(f"{_number(self.number, self.of)}  {item}")
         else:
-            first.append("[/] ", "yellow").append("the agent is at work")
+            first.append("[/] ", "yellow").append("the agent is running")
         if step:
             characters = f"  {counted(self.characters, 'character')}" if self.characters else ""
             second.append(f"    {step}{characters}  {duration(now - self.step_began)}", "cyan")

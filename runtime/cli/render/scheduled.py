@@ -8,7 +8,7 @@ from typing import Any
 from ...control import Standing
 from .words import since
 
-_UNOPENED = "settled by a start whose agent did not open its inbox"
+_UNOPENED = "done by a start whose agent did not open its inbox"
 
 
 def as_words(standing: Standing) -> Iterator[str]:

@@ -66,7 +66,7 @@ def _opened(record: Opened) -> Told:
         "new": "a new run",
         "clean": "it was closed",
         "crash": "after a crash",
-        "files": "from its files, as the journal was gone",
+        "files": "from its files, because the journal was missing",
     }[record.found]
     loaded = f", from {record.checkpoint}" if record.checkpoint else ""
     return Told(
@@ -84,7 +84,7 @@ def _closed(record: Closed) -> Told:
 
 
 def _fenced(record: Fenced) -> Told:
-    return Told("fenced      no process from before can write any more", None)
+    return Told("fenced      earlier processes can't write any more", None)
 
 
 def _configured(record: Configured) -> Told:
@@ -112,7 +112,7 @@ def _pause_requested(record: PauseRequested) -> Told:
     mode = {"drain": "", "emergency": ", at once", "cancel": ", for good"}[record.mode]
     until = f", until {record.until}" if record.until else ""
     then = "" if record.resume == "continue" else f"; then {record.resume}"
-    return Told(f"stop        wanted by {record.by}{mode}: {record.reason}{until}{then}", "yellow")
+    return Told(f"stop        requested by {record.by}{mode}: {record.reason}{until}{then}", "yellow")
 
 
 def _pause_late(record: PauseLate) -> Told:
@@ -121,13 +121,13 @@ def _pause_late(record: PauseLate) -> Told:
 
 
 def _forced(record: Forced) -> Told:
-    still = f"; still at work: {', '.join(record.under_way)}" if record.under_way else ""
+    still = f"; still running: {', '.join(record.under_way)}" if record.under_way else ""
     return Told(f"forced      the stop, after {duration(record.waited)}{still}", "red")
 
 
 def _paused(record: Paused) -> Told:
     why = f": {_failure(record.error)}" if record.error else ""
-    return Told(f"paused      {'by force' if record.forced else 'as was asked'}{why}", "cyan")
+    return Told(f"paused      {'by force' if record.forced else 'as requested'}{why}", "cyan")
 
 
 def _resumed(record: Resumed) -> Told:
@@ -148,7 +148,7 @@ def _completed(record: StepCompleted) -> Told:
 
 
 def _failed(record: StepFailed) -> Told:
-    fate = ", it has certainly not happened" if record.not_done else ""
+    fate = ", it certainly did not happen" if record.not_done else ""
     fate += "; the agent has cancelled it" if record.cancelled else ""
     return Told(f"failed      {_call(record)} attempt {record.attempt}: {_failure(record.error)}{fate}", "red")
 
@@ -217,16 +217,16 @@ def _edited(record: Edited) -> Told:
 def _doubt(record: Doubt) -> Told:
     why = {
         "unknown_outcome": f"has it happened? {record.cause}",
-        "unclaimed": "is it an earlier one with other arguments?",
-        "unreached": "it began and was not called again: has it happened?",
+        "unclaimed": "is it an earlier call with other arguments?",
+        "unreached": "it started and was not called again: has it happened?",
     }[record.why]
     return Told(f"asked {record.id:<6}{_call(record)}: {why}".rstrip(), "yellow")
 
 
 def _resolved(record: Resolved) -> Told:
     said = {
-        "done": "it has happened", "not_done": "it has not happened, it may be done",
-        "new": "it is a new action, it may be done",
+        "done": "it has happened", "not_done": "it has not happened; the run may do it",
+        "new": "it is a new action; the run may do it",
     }[record.outcome]  # fmt: skip
     return Told(f"answered    {record.id} by {record.by}: {said}{_note(record)}", "yellow")
 
@@ -238,19 +238,19 @@ def _approval_asked(record: ApprovalAsked) -> Told:
 def _approval_answered(record: ApprovalAnswered) -> Told:
     said = _json(bytes(record.decision))
     if record.how == "expired":
-        return Told(f"answered    {record.id} by nobody, it has expired: {said}", "yellow")
+        return Told(f"answered    {record.id} by default, because it expired: {said}", "yellow")
     return Told(f"answered    {record.id} by {record.by}: {said}{_note(record)}", "yellow")
 
 
 def _task_taken(record: TaskTaken) -> Told:
     if record.unopened:
         return Told(f"taken {record.id:<6}{record.file}, by an agent that did not open its inbox", "yellow")
-    to = f"; it is handed on to {record.handed_to}" if record.handed_to else f", into {_scope(record)}"
+    to = f"; it is forwarded to {record.handed_to}" if record.handed_to else f", into {_scope(record)}"
     return Told(f"taken {record.id:<6}{record.file}, a {record.kind}{to}", "yellow")
 
 
 def _task_done(record: TaskDone) -> Told:
-    to = f"handed on to {record.moved_to}" if record.moved_to else ""
+    to = f"forwarded to {record.moved_to}" if record.moved_to else ""
     return Told(f"done  {record.id:<6}{to}".rstrip(), "green")
 
 

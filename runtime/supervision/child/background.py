@@ -76,8 +76,8 @@ def open_log(store: Store) -> IO[bytes]:
         try:
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         except OSError as error:
-            raise UsageError("no log can be written", path=os.path.dirname(path), why=error.strerror,
-                             remedy="set XDG_STATE_HOME to a folder that can be written") from error  # fmt: skip
+            raise UsageError("can't write a log", path=os.path.dirname(path), why=error.strerror,
+                             remedy="set XDG_STATE_HOME to a folder that you can write to") from error  # fmt: skip
     else:
         store.append(LOG, b"")  # refuses what leads out of the workspace, and makes it for those whom it is for
     bound_log(store)

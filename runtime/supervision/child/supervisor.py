@@ -146,11 +146,13 @@ class Supervisor:
         if self._phase == "draining":
             asked = max(asked, now - (self._drains_since or now))
         limit = self._deadline.extended
-        of = f"process {child.pid} was"
-        why = "its agent blocks it, or it is frozen, and it hears no pause"
-        self._name("silent", silent > self._policy.silent, f"{of} not heard for {silent:.0f} s: {why}")
+        of = f"process {child.pid}"
+        why = "its agent blocks the event loop, or the process is frozen; it can't react to a pause"
+        self._name("silent", silent > self._policy.silent, f"{of} has been silent for {silent:.0f} s: {why}")
         is_late = limit is not None and asked > limit
-        self._name("draining", is_late, f"{of} asked to stop {asked:.0f} s ago and has not; `drain: then:` is extend")
+        self._name(
+            "draining", is_late, f"{of} has not stopped {asked:.0f} s after the request; `drain: then:` is extend"
+        )
 
     def _name(self, kind: str, is_so: bool, text: str) -> None:
         """Report it once, as long as it is so."""
@@ -166,7 +168,7 @@ class Supervisor:
         elif self._phase == "running":
             self._drain(number)
         elif self._phase == "draining" and number == signal.SIGINT and self._asked_at + _ONE_PRESS < time.monotonic():
-            self._say("stopping hard")
+            self._say("stopping by force")
             self._asked_at = float("inf")
             self._due = time.monotonic() + self._policy.hard_after
             self._forced_by = "a second signal"
@@ -222,7 +224,7 @@ class Supervisor:
         self._the_child().ask(number)
 
     def _force(self, why: str) -> None:
-        self._late(f"{why}: process {self._the_child().pid} is killed")
+        self._late(f"{why}; killing process {self._the_child().pid}")
         self._forced_by = self._forced_by or why
         self._phase, self._due = "draining", float("inf")
         self._the_child().kill()
@@ -279,7 +281,7 @@ class Supervisor:
             longest = min(policy.longest_delay, policy.first_delay * 2 ** max(0, self._early_deaths - 1))
             delay = longest * random.uniform(0.75, 1.0)  # many that died together must not come back together
             self._phase, self._due = "resting", time.monotonic() + delay
-            self._say(f"{died}; it is started again in {delay:.1f} s")
+            self._say(f"{died}; it starts again in {delay:.1f} s")
 
     def _over(self, code: int, why: str = "") -> None:
         self._phase, self._due, self.code, self.why = "over", float("inf"), code, why

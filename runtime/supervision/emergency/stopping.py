@@ -173,7 +173,7 @@ def _outcome(store: Store, running: Sequence[Process], refused: str, found: _Fou
         if gone is not False:  # the others are stopped all the same
             return Stopped(store.url, "failed", pids, str(gone))
         if found.lease is not None and found.lease.host != socket.gethostname():
-            return Stopped(store.url, "elsewhere", (), f"{found.lease.process} has it")
+            return Stopped(store.url, "elsewhere", (), f"{found.lease.process} runs it")
         if time.monotonic() > give_up:
             return Stopped(store.url, "failed", pids, _who_is_left(found))
         time.sleep(_LOOK)
@@ -191,7 +191,7 @@ def _outcome_over_there(store: Store, found: _Found, pids: tuple[int, ...]) -> S
     held, give_up = found.lease, time.monotonic() + _PATIENCE
     while alive := [each.pid for each in found.killed if processes.is_alive(each.pid, each.process_started)]:
         if time.monotonic() > give_up:
-            return Stopped(store.url, "failed", pids, f"process {alive[0]} does not end")
+            return Stopped(store.url, "failed", pids, f"process {alive[0]} has not ended")
         time.sleep(_LOOK)
     for pid in pids:
         download.clear(pid)
@@ -205,11 +205,11 @@ def _outcome_over_there(store: Store, found: _Found, pids: tuple[int, ...]) -> S
             store.refresh()
             version, pause = store.version(lease.PATH), pause_wish.seen(store)
         except (SatchelError, OSError) as error:
-            return Stopped(store.url, "elsewhere", pids, f"{who} has it, and the storage can't be reached: {error}")
+            return Stopped(store.url, "elsewhere", pids, f"{who} runs it, and the storage can't be reached: {error}")
         if version is None or (pause is not None and not pause.asks_for_emergency):
-            return Stopped(store.url, "stopped", pids, f"{who} has obeyed")
+            return Stopped(store.url, "stopped", pids, f"{who} has stopped")
         renewed = renewed or version != before
-    sign = "has it" if renewed else f"has given no sign of life for {_HEARTBEAT:.0f} s"
+    sign = "runs it" if renewed else f"has sent no heartbeat for {_HEARTBEAT:.0f} s"
     return Stopped(store.url, "elsewhere", pids, f"{who} {sign}")
 
 
@@ -230,5 +230,5 @@ def _is_gone(store: Store, told: Collection[Process]) -> bool | Exception:
 def _who_is_left(found: _Found) -> str:
     alive = [each.pid for each in found.killed if processes.is_alive(each.pid, each.process_started)]
     if alive:
-        return f"process {alive[0]} does not end"
-    return "a process holds the lock that can't be found from here; it will see pause.yaml"
+        return f"process {alive[0]} has not ended"
+    return "a process that is not visible from here holds the lock; it will read pause.yaml"

@@ -138,7 +138,7 @@ def _waiting(store: Store, seen: Look, now: datetime) -> Verdict:
     """The run itself takes answers; this only looks whether there is one."""
     asked = open_questions(seen.moment)
     if not asked:
-        return Verdict(True, why="nothing is asked any more")
+        return Verdict(True, why="no question is open any more")
     if answered := filled_in(store, seen.moment):
         return Verdict(True, why=f"{answered[0]} was answered")
     expiring = (end for question in asked if (end := question.expires_at))

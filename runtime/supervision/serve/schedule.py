@@ -69,7 +69,7 @@ class Schedule:
             for due in times:
                 self._create(firing.firing_at(start.name, due), seen)
         if len(times) == _MOST and after and (windows.next_start([start], after) or now) < times[0]:
-            return [f"the schedule {start.name}: only the last {_MOST} times that were missed are made up for"]
+            return [f"the schedule {start.name}: only the last {_MOST} missed times are started"]
         return []
 
     def _waits(self, start: Start, seen: Look) -> bool:

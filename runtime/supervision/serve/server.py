@@ -334,7 +334,7 @@ class Server:
         delay = min(_LONGEST, _FIRST * 2.0**known.in_vain)
         known.in_vain += 1
         known.not_before = time.monotonic() + delay
-        return f"it is started again in {delay:.0f} s"
+        return f"it starts again in {delay:.0f} s"
 
 
 def serve(server: Server, *, once: bool) -> None:

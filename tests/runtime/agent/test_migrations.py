@@ -134,7 +134,7 @@ def raising(data: dict[str, Any]) -> dict[str, Any]:
         ((migration(2)(raising),), "the migration to version 2 has failed: KeyError: 'surname'"),
         ((migration(2)(lambda data: None),), "has not returned the data"),  # type: ignore[arg-type,return-value]
         ((migration(2)(lambda data: {"a": object()}),), "not JSON"),
-        ((migration(2)(lambda data: {"people": "none"}),), "not what the state type says"),
+        ((migration(2)(lambda data: {"people": "none"}),), "does not fit the state type"),
     ],
 )
 def test_what_can_not_be_migrated_leaves_the_workspace_as_it_was(begun: Path, migrations: Any, reason: str) -> None:
@@ -148,7 +148,7 @@ def test_what_can_not_be_migrated_leaves_the_workspace_as_it_was(begun: Path, mi
 def test_data_of_a_newer_version_are_not_touched(begun: Path) -> None:
     run(begun, third(seen=[]))
     before = untouched(begun)
-    with pytest.raises(Refused, match=r"of version 3, and this agent knows 2"):
+    with pytest.raises(Refused, match=r"of version 3, but this agent knows only version 2"):
         run(begun, third(to_people))
     assert untouched(begun) == before
 

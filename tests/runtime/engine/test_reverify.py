@@ -221,7 +221,7 @@ def test_a_verification_that_hangs_holds_the_run_up(
     released.set()
     assert outcome.status == "completed" and post.sent == ["one", "two"] and time.monotonic() - began < 30
     told = [each.text for each in outcome.report.late]
-    assert len(told) == 2 and all("taken as done" in each and "no answer within" in each for each in told)
+    assert len(told) == 2 and all("counts as done" in each and "no answer within" in each for each in told)
 
 
 def test_all_verifications_together_take_too_long(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,7 +260,7 @@ def test_one_that_has_not_happened_is_asked_about_and_stays_so(workspace: Path) 
     outcome = run(workspace, main, wake=True)
     assert outcome.status == "waiting" and post.asked == ["one"] and post.sent == ["one", "two"]
     (doubt,) = outcome.doubts
-    assert doubt.cause == "it is on record as done, and verify says that it has not happened: no such mail"
+    assert doubt.cause == "it is recorded as done, but verify says that it has not happened: no such mail"
     assert run(workspace, main).status == "waiting", "the question does not go away by itself"
     post.answer = ConnectionError("mailbox away")
     assert run(workspace, main).status == "waiting", "nor when nothing can be found out"
@@ -327,8 +327,8 @@ def test_outputs_that_differ_or_are_missing_are_named(workspace: Path) -> None:
     with_outputs(workspace)
     store = DiskStore(workspace)
     assert reverify.outputs(store, look(store).moment.outputs, reads_all=True) == [
-        "outputs/a.txt is not what the run had made: 7 bytes, 14 were made",
-        "outputs/b.txt is missing; the run had made it (14 bytes)",
+        "outputs/a.txt is not what the run made: 7 bytes, but the run wrote 14",
+        "outputs/b.txt is missing; the run made it (14 bytes)",
     ]
     made = look(store).moment.outputs["outputs/c.txt"]
     assert made.sha256 == hashlib.sha256(b"made for c.txt").hexdigest()
@@ -357,9 +357,9 @@ def test_outputs_that_differ_are_passed_over_at_a_start_without_a_pause(workspac
     main = with_outputs(workspace)
     remarks = run(workspace, main, wake=True).report.remarks
     assert [each.text for each in remarks if each.kind == "wanted"] == [
-        "outputs/a.txt is not what the run had made: 7 bytes, 14 were made",
-        "outputs/b.txt is missing; the run had made it (14 bytes)",
-        "put back what was not changed on purpose, or untick its item in todo.md to have it made again",
+        "outputs/a.txt is not what the run made: 7 bytes, but the run wrote 14",
+        "outputs/b.txt is missing; the run made it (14 bytes)",
+        "restore what was not changed on purpose, or untick its item in todo.md to make it again",
     ]
 
 
@@ -429,4 +429,4 @@ def test_outputs_that_took_too_long_are_not_told(workspace: Path, monkeypatch: p
     monkeypatch.setattr(reverify, "IN_ALL", -1.0)
     store = DiskStore(workspace)
     told = reverify.outputs(store, look(store).moment.outputs, reads_all=True)
-    assert told[-1] == "outputs that were not compared with their hashes, since that took too long: 1"
+    assert told[-1] == "outputs that were not compared with their hashes, because that took too long: 1"

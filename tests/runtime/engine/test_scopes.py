@@ -119,7 +119,7 @@ def test_state_that_no_longer_fits_its_type_is_explained(workspace: Path) -> Non
 
     run(workspace, first)
     outcome = run(workspace, second)
-    assert outcome.status == "failed" and "do not fit the agent's state type" in str(outcome.error)
+    assert outcome.status == "failed" and "does not fit the agent's state type" in str(outcome.error)
     assert state_of(workspace) == {"names": [1]}
 
 
@@ -130,7 +130,7 @@ def test_a_state_that_is_no_object_is_kept(workspace: Path) -> None:
     async def main(run: Run[Any]) -> None: ...
 
     outcome = run(workspace, main)
-    assert isinstance(outcome.error, UsageError) and "the state is no object" in str(outcome.error)
+    assert isinstance(outcome.error, UsageError) and "the state is not an object" in str(outcome.error)
     assert not look(DiskStore(workspace)).moment.root.has_data
 
 
@@ -143,7 +143,7 @@ def test_a_state_that_becomes_a_list_is_committed(workspace: Path) -> None:
         await run.scope("work", work, run)
 
     outcome = run(workspace, main)
-    assert isinstance(outcome.error, UsageError) and "run.state is no object" in str(outcome.error)
+    assert isinstance(outcome.error, UsageError) and "run.state is not an object" in str(outcome.error)
     assert state_of(workspace) == {}
 
 
@@ -446,7 +446,7 @@ def test_the_plan_cannot_be_changed_beside_a_scope_at_work(workspace: Path) -> N
         await run.plan(None, ["a"])
         task = asyncio.ensure_future(run.todo.each(work))
         await at_work.wait()
-        with pytest.raises(AgentError, match="beside the scope 'a'"):
+        with pytest.raises(AgentError, match="while another scope ran: the scope 'a'"):
             await run.todo.note("a", "from outside")
         go_on.set()
         await task
@@ -558,7 +558,9 @@ def test_a_task_beside_an_item_changes_the_state_that_the_item_commits(workspace
         await task
 
     outcome = run(workspace, main)
-    assert isinstance(outcome.error, AgentError) and "run.state was used beside the scope 'one'" in str(outcome.error)
+    assert isinstance(outcome.error, AgentError) and "run.state was used while the scope ran: 'one'" in str(
+        outcome.error
+    )
     assert json.loads((workspace / "state.json").read_text())["data"] == {"item": True}
 
 

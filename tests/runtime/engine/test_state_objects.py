@@ -46,7 +46,7 @@ def test_a_state_that_the_agent_holds_loses_what_is_put_into_it_after_a_failure(
 
     outcome = run(workspace, main)
     assert outcome.status == "failed" and isinstance(outcome.error, AgentError), outcome
-    assert "run.state.seen" in str(outcome.error) and "is not the state any more" in str(outcome.error)
+    assert "run.state.seen" in str(outcome.error) and "is no longer the state" in str(outcome.error)
     assert "[x] a" in (workspace / "todo.md").read_text() and "[x] b" not in (workspace / "todo.md").read_text()
 
 
@@ -64,7 +64,7 @@ def test_a_state_that_an_edit_has_replaced_loses_what_is_put_into_it(workspace: 
         await run.todo.each(work)
 
     outcome = run(workspace, main)
-    assert outcome.status == "failed" and "run.state.b was changed in an object that is not" in str(outcome.error)
+    assert outcome.status == "failed" and "run.state.b was changed in an object that is" in str(outcome.error)
 
 
 @pytest.mark.parametrize("big", [1, 2**70], ids=["64 bits", "more"])

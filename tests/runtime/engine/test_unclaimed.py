@@ -219,7 +219,7 @@ def test_an_answer_without_the_call_it_means_is_taken(mails: Mails, workspace: P
     path = workspace / f"approvals/{id}.yaml"
     path.write_text(path.read_text().replace("\ndecision:\n", "\ndecision: done\n"))
     outcome = mails.run()
-    assert outcome.status == "waiting" and "not taken" in path.read_text()
+    assert outcome.status == "waiting" and "not accepted" in path.read_text()
 
 
 def _recorded(workspace: Path, **facts: Any) -> Callable[[], None]:

@@ -77,7 +77,7 @@ def test_a_record_that_does_not_fit_is_written_before_anybody_notices(workspace:
     @agent
     async def main(run: Run) -> str:
         journal, seq = run._session.journal, run._session.context.moment.seq
-        with pytest.raises(DoesNotFit, match="does not fit what is on record") as caught:
+        with pytest.raises(DoesNotFit, match="does not fit the records before it") as caught:
             journal.add(unfitting)
         raised.append(caught.value)
         assert run._session.context.moment.seq == seq == journal.next_seq - 1
@@ -134,7 +134,7 @@ def test_a_loop_over_the_inbox_that_was_left_keeps_its_task_from_the_next(worksp
 def test_a_file_that_can_not_be_put_away_after_the_commit_makes_the_scope_a_failed_one(
     workspace: Path, tmp_path: Path
 ) -> None:
-    """`inbox/done` leads out of the workspace. The task is done, and stays so."""
+    """`inbox/done` points outside the workspace. The task is done, and stays so."""
     drop(workspace, "a.md")
     done: list[str] = []
 

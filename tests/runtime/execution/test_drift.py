@@ -111,7 +111,7 @@ def test_the_agents_own_code_and_a_module_that_is_new_and_gone(begun: Path) -> N
 
 
 def config_gone() -> str:
-    return f"{dependencies.short(b'')} is not there any more".partition(" ")[2]
+    return f"{dependencies.short(b'')} is missing now".partition(" ")[2]
 
 
 def test_prompts_are_told(begun: Path) -> None:

@@ -80,7 +80,7 @@ def test_after_an_unclean_stop_nobody_says_what_one_can_go_back_to(workspace: Pa
     main = spoilt(workspace, calls)
     outcome(workspace, main)
     found = outcome(workspace, main, wake=True)
-    assert found.status == "completed" and "the last known-good checkpoint is of record" in said(found)
+    assert found.status == "completed" and "the last known-good checkpoint is at record" in said(found)
     assert calls.count("read b") == 1, "it was only offered"
 
 
@@ -261,6 +261,6 @@ def test_a_run_without_an_earlier_checkpoint_is_begun_anew(workspace: Path, call
     async def main(run: Run[Any]) -> None:
         calls.append("main")
 
-    with pytest.raises(Refused, match="there is no earlier one that is whole"):
+    with pytest.raises(Refused, match="there is no earlier valid checkpoint"):
         run(workspace, main, from_checkpoint=True)
     assert calls == [] and not (workspace / "journal").exists()

@@ -290,7 +290,7 @@ def test_when_all_models_ask_for_much_time_the_run_sleeps_for_the_shortest(works
     assert state(workspace)["status"] == "sleeping" and state(workspace)["until"] == outcome.until
     (closed,) = records(workspace, "closed")
     assert (closed["status"], closed["until"]) == ("sleeping", outcome.until)
-    assert "come back later" in closed["reason"]
+    assert "try again later" in closed["reason"]
     assert run(workspace, one_call(lambda: ask("page")), wake=True).result == "page by first"
 
 

@@ -136,7 +136,7 @@ def test_a_resume_of_a_copied_run_waits_for_its_files(
 def test_a_damaged_file_is_not_obeyed_or_not_kept(workspace: Path, calls: list[str], damage: str) -> None:
     paused(workspace, calls, damage)
     assert (workspace / "pause.rejected.yaml").read_text() == damage
-    assert "pause.yaml was not taken as it was" in (workspace / "pause.rejected.txt").read_text()
+    assert "pause.yaml was not accepted as it was" in (workspace / "pause.rejected.txt").read_text()
     assert said(workspace)["status"] == "paused"
 
 

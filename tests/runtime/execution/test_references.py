@@ -70,8 +70,8 @@ def test_paths_are_looked_for_from_the_workspace(tmp_path: Path) -> None:
     there = ("here.csv", "folder", f"../{outside.name}", str(outside))
     assert missing(tmp_path, *there) == []
     assert missing(tmp_path, "gone.csv", "here.csv/inside", *there) == [
-        "reference gone.csv is not there: there is no such file",
-        "reference here.csv/inside is not there: it can't be looked at: Not a directory",
+        "reference gone.csv is missing: there is no such file",
+        "reference here.csv/inside is missing: it can't be inspected: Not a directory",
     ]
 
 
@@ -82,11 +82,11 @@ def test_urls_of_fsspec_are_opened_by_it(tmp_path: Path) -> None:
     (tmp_path / "a b.txt").write_text("")
     assert missing(tmp_path, "memory://data/customers.csv", f"file://{tmp_path}/a b.txt") == []
     assert missing(tmp_path, "memory://data/gone.csv", f"file://{tmp_path}/gone") == [
-        "reference memory://data/gone.csv is not there: there is no such file",
-        f"reference file://{tmp_path}/gone is not there: there is no such file",
+        "reference memory://data/gone.csv is missing: there is no such file",
+        f"reference file://{tmp_path}/gone is missing: there is no such file",
     ]
     (said,) = missing(tmp_path, "nosuch://bucket/key")
-    assert "it can't be looked at: ValueError" in said and "nosuch" in said
+    assert "it can't be inspected: ValueError" in said and "nosuch" in said
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_urls_of_fsspec_are_opened_by_it(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_an_address_is_asked_for_with_head_and_then_with_get(server: str, tmp_path: Path, path: str, why: str) -> None:
-    assert missing(tmp_path, server + path) == ([f"reference {server}{path} is not there: {why}"] if why else [])
+    assert missing(tmp_path, server + path) == ([f"reference {server}{path} is missing: {why}"] if why else [])
     assert Answers.asked[0] == f"HEAD {path}"
     assert (len(Answers.asked) == 2) == (path not in ("/any/200", "/GET/404"))
 
@@ -107,7 +107,7 @@ def test_a_server_that_is_not_there_or_does_not_answer(
 ) -> None:
     monkeypatch.setattr(references, "_ANSWER", 0.2)
     hanging, refusing, nonsense = missing(tmp_path, f"{server}/hang", "http://127.0.0.1:1/", "http://")
-    assert hanging.startswith(f"reference {server}/hang is not there: the server can't be reached: ")
+    assert hanging.startswith(f"reference {server}/hang is missing: the server can't be reached: ")
     assert "Connection refused" in refusing and "can't be reached" in nonsense
 
 
@@ -116,7 +116,7 @@ def test_what_hangs_in_a_thread_is_given_up(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(references, "_LIMIT", 0.2)
     monkeypatch.setattr(references, "_of_path", lambda path: let_go.wait(60) and "")
     assert missing(tmp_path, "a", "b") == [
-        "reference a is not there: no answer within 0.2 s", "reference b is not there: no answer within 0.2 s",
+        "reference a is missing: no answer within 0.2 s", "reference b is missing: no answer within 0.2 s",
     ]  # fmt: skip
     let_go.set()
 
@@ -158,8 +158,7 @@ def test_a_run_that_refers_to_what_is_gone_is_paused_with_each_named(workspace: 
     assert run(workspace, main).status == "failed", "a new run has nothing to go on with"
     assert run(workspace, main).status == "paused"
     assert reason(workspace) == (
-        "reference listed.csv is not there: there is no such file; "
-        "reference data.csv is not there: there is no such file"
+        "reference listed.csv is missing: there is no such file; reference data.csv is missing: there is no such file"
     )
     (workspace / "listed.csv").write_text("")
     (workspace / "data.csv").write_text("")
@@ -184,7 +183,7 @@ def test_what_is_gone_for_good_is_accepted_once(workspace: Path) -> None:
     assert look(DiskStore(workspace)).moment.config["references"] == ["data.csv"]
     outcome = run(workspace, main, accept_drift=True)
     assert outcome.status == "completed"
-    assert outcome.report.late[0].text == "reference data.csv is not there: there is no such file"
+    assert outcome.report.late[0].text == "reference data.csv is missing: there is no such file"
     assert "references" not in look(DiskStore(workspace)).moment.config
 
 

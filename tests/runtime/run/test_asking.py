@@ -120,7 +120,7 @@ def test_a_file_from_the_agent_s_process_is_taken_only_at_the_next_start(workspa
         await until(path.exists)
         assert json.loads((workspace / "state.json").read_text())["status"] == "running"
         path.write_text(path.read_text().replace("\ndecision:", "\ndecision: aprove"))
-        await until(lambda: "# not taken: " in path.read_text())
+        await until(lambda: "# not accepted: " in path.read_text())
         text = path.read_text().replace("\ndecision: aprove", "\ndecision: deny")
         path.write_text(text.replace("\nby:", "\nby: Ada"))
         return await asyncio.wait_for(running, 20)
@@ -128,7 +128,7 @@ def test_a_file_from_the_agent_s_process_is_taken_only_at_the_next_start(workspa
     outcome = asyncio.run(both())
     assert (outcome.status, outcome.result) == ("completed", "deny by Ada, file")
     assert len(records(workspace, "opened")) == 1 and any("Did you mean approve" in text for text in outcome.noticed)
-    assert "not taken" not in (workspace / "approvals/a1.yaml").read_text()
+    assert "not accepted" not in (workspace / "approvals/a1.yaml").read_text()
 
 
 def test_a_half_saved_file_is_obeyed(workspace: Path) -> None:
@@ -299,7 +299,11 @@ def test_a_question_that_has_expired_waits_on(workspace: Path) -> None:
         return f"{answer.decision} by {answer.by}, {answer.how}"
 
     assert run(workspace, main).result == "deny by nobody, expired"
-    assert (workspace / "approvals/a1.yaml").read_text().startswith("# answered: deny, by nobody, it had expired, ")
+    assert (
+        (workspace / "approvals/a1.yaml")
+        .read_text()
+        .startswith("# answered: deny, by the default, because the question expired, ")
+    )
 
 
 @pytest.fixture
@@ -351,7 +355,7 @@ def test_an_answer_that_the_schema_refuses_is_taken(workspace: Path) -> None:
     path = fill_in(workspace, "a1", "{amount: 400}")
     assert run(workspace, main).status == "waiting"
     text = path.read_text()
-    assert "\n# not taken: found 400, expected" in text and "\ndecision: {amount: 400}\n" in text
+    assert "\n# not accepted: found 400, expected" in text and "\ndecision: {amount: 400}\n" in text
     fill_in(workspace, "a1", "{amount: 250}")
     assert run(workspace, main).result == {"amount": 250}
 
@@ -448,7 +452,7 @@ def test_an_edited_answer_in_steps_passes_for_a_person_s(workspace: Path, calls:
     run(workspace, main)
     (path,) = workspace.glob("steps/_agent/*-ask.json")
     path.write_text(path.read_text().replace('"decision": "deny"', '"decision": "approve"'))
-    with pytest.raises(SatchelError, match="an answer on record can't be changed"):
+    with pytest.raises(SatchelError, match="a recorded answer can't be changed"):
         run(workspace, main)
     assert calls == ["deny"]
 
@@ -471,7 +475,7 @@ def test_a_typo_reads_a_denial_as_an_approval() -> None:
 
 def test_a_denial_is_true() -> None:
     for each in (answer(), answer("approve"), answer("", ()), answer(False, ())):
-        with pytest.raises(TypeError, match="neither true nor false"):
+        with pytest.raises(TypeError, match="no boolean value"):
             bool(each)
     with pytest.raises(TypeError):
         hash(answer())

@@ -364,7 +364,7 @@ def test_the_same_name_twice_at_once_is_refused(workspace: Path) -> None:
         await asyncio.gather(run.spawn(leaf, "one", "a"), run.spawn(leaf, "one", "b"))
 
     error = run(workspace, main).error
-    assert isinstance(error, AgentError) and "'one' is already at work" in str(error)
+    assert isinstance(error, AgentError) and "'one' is already running" in str(error)
 
 
 @pytest.mark.parametrize("what", ["scope", "plan", "spawn", "sleep", "output", "message", "each"])

@@ -84,7 +84,7 @@ def test_a_file_without_a_value_is_an_error() -> None:
         ("a: `x`\n", 'Write a: "`x`"'),
         ("a: %x\n", 'Write a: "%x"'),
         ("files: *.md\n", 'line 1, column 8: found a value that begins with *, which is an alias in YAML'),
-        ("a: *all\n", 'Write a: "*all"; or write out in full what it stands for'),
+        ("a: *all\n", 'Write a: "*all"; or write out the full value'),
         ("a: **bold** x\n", 'Write a: "**bold** x"'),
         ("a: &x y\n", "which is an anchor in YAML"),
         ("a: !x y\n", 'Write a: "!x y"'),
@@ -96,8 +96,8 @@ def test_a_file_without_a_value_is_an_error() -> None:
         ("a: Fix #12 now\n", 'found a value that \'#12\' cuts off'),
         ("color: #ff0000\n", 'Write color: "#ff0000"'),
         ("a: [1, @b]\n", "Put the whole value in quotes"),
-        ("a: 1\n b: 2\n", "line 2, column 3: found a key below one that already has a value"),
-        ("a:\n  b: 1\n c: 2\n", "line 3, column 2: found a line that is indented unlike those it belongs to"),
+        ("a: 1\n b: 2\n", "line 2, column 3: found a key under a key that already has a value"),
+        ("a:\n  b: 1\n c: 2\n", "line 3, column 2: found a line that is indented differently from the lines around it"),
         ("a: 1\nb:2\nc: 3\n", "line 2, column 1: found no space after the colon: b:2, expected KEY: VALUE. Write b: 2"),
         ("a:\n- 1\n-2\n", "Write - 2"),
         ("a: 1\nb\nc: 3\n", "line 2, column 1: found a line without a key: b"),
@@ -171,7 +171,7 @@ def test_a_tag_is_obeyed(tag: str) -> None:
 @pytest.mark.parametrize("deep", ["[" * 30_000, "a: " + "{b: " * 50_000, "- " * 50_000 + "x", "[" * 33 + "]" * 33,
                                   "".join(" " * i + "a:\n" for i in range(500))])  # fmt: skip
 def test_deep_nesting_exhausts_the_stack(deep: str) -> None:
-    assert "more than 32 levels" in refusal(deep)
+    assert "more than 32 nested levels" in refusal(deep)
 
 
 def test_nesting_up_to_the_limit_is_refused() -> None:

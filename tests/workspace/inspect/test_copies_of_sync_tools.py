@@ -42,7 +42,7 @@ def found(folder: Path, *paths: str) -> list[SyncCopy]:
 def test_an_edit_lies_in_a_copy_that_a_sync_tool_has_made(tmp_path: Path, path: str, of: str) -> None:
     (copy,) = found(tmp_path, of, path)
     assert copy == SyncCopy(path, of)
-    assert f"{path} looks like a copy" in str(copy) and of in str(copy)
+    assert f"{path} looks like a sync tool's copy" in str(copy) and of in str(copy)
 
 
 def test_files_of_a_person_and_of_the_runtime_are_taken_for_such_copies(tmp_path: Path) -> None:

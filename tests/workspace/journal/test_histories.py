@@ -94,7 +94,7 @@ def test_two_copies_that_were_both_continued_are_taken_for_one_run(origin: Path)
     work(b, "six")
     mixed = copies(a, "mixed")
     whole = files(b) | files(a)
-    with pytest.raises(Damaged, match="two histories of this run lie in one folder") as refused:
+    with pytest.raises(Damaged, match="two histories of this run are in one folder") as refused:
         opens(put(mixed, whole))
     groups = groups_of(refused.value, whole)
     assert [sorted(group) for group in groups] == [
@@ -115,7 +115,7 @@ def test_a_history_whose_beginning_was_overwritten_passes_for_one_that_can_be_op
     with pytest.raises(Damaged, match="two histories") as refused:
         look(DiskStore(mixed))
     of_b, of_a = (refused.value.remedy or "").partition(". Move")[0].split("; these: ")
-    assert "what it did up to record 11 is not there" in of_b and "not there" not in of_a
+    assert "its records up to 11 are missing" in of_b and "not there" not in of_a
 
 
 def mixtures(a: dict[str, bytes], b: dict[str, bytes]) -> Iterator[dict[str, bytes]]:

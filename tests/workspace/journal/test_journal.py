@@ -97,7 +97,7 @@ def is_prefix_of_what_was_written(tail: Tail) -> bool:
 
 def test_no_journal_is_a_new_run_and_not_one_that_lost_it() -> None:
     assert read() == Tail([], 1)
-    with pytest.raises(Damaged, match="gone"):
+    with pytest.raises(Damaged, match="the journal is missing"):
         read(after=3)
 
 

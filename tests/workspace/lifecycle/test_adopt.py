@@ -90,7 +90,7 @@ def test_one_that_was_renamed_is_asked_about(is_clean: bool, closed: Path, tmp_p
         crash(closed)
     closed.rename(tmp_path / "b")
     found = judged(tmp_path / "b", closed)
-    assert "is there no more" in found.says
+    assert "is no longer there" in found.says
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
@@ -106,11 +106,11 @@ def test_a_place_that_holds_something_else_by_now_counts(is_clean: bool, closed:
 
 def test_a_copy_of_a_closed_run_goes_on_next_to_its_original(closed: Path) -> None:
     copy = cp(closed)
-    assert f"{closed} still holds it, and two that go on would both act" in asked(copy, closed)
+    assert f"{closed} still has it; if both copies continue, both act" in asked(copy, closed)
     with pytest.raises(UsageError, match="--adopt"), opened(DiskStore(copy), "run", Report()):
         pass
     shutil.rmtree(closed)
-    assert "is there no more" in judged(copy, closed).says
+    assert "is no longer there" in judged(copy, closed).says
 
 
 def test_a_command_that_looks_at_no_bucket_adopts_what_a_bucket_may_still_hold(
@@ -123,11 +123,11 @@ def test_a_command_that_looks_at_no_bucket_adopts_what_a_bucket_may_still_hold(
     for _ in range(2):
         with opened(DiskStore(closed), "recover", report := Report()) as workspace:
             workspace.close()
-        assert "`satchel resume` looks" in str(report.remarks)
+        assert "`satchel resume` checks" in str(report.remarks)
         assert workspace.moment.url == "s3://bucket/a"
     monkeypatch.setattr("satchel.workspace.lifecycle.adopt.open_store", lambda url: DiskStore(closed))
     with (
-        pytest.raises(UsageError, match="still holds it"),
+        pytest.raises(UsageError, match="still has it"),
         opened(DiskStore(closed), "run", Report(), reaches_out=True),
     ):
         pass
@@ -136,20 +136,20 @@ def test_a_command_that_looks_at_no_bucket_adopts_what_a_bucket_may_still_hold(
 def test_a_copy_of_a_crashed_run_acts_beside_it(closed: Path) -> None:
     crash(closed)
     text = asked(cp(closed), closed)
-    assert f"{closed} still holds it" in text and "did not close it" in text
+    assert f"{closed} still has it" in text and "did not close it" in text
 
 
 def test_a_copy_acts_beside_one_that_has_gone_on(closed: Path) -> None:
     copy = cp(closed)
     with opened(DiskStore(closed), "recover", Report()) as workspace:
         workspace.close()
-    assert "has gone on since" in asked(copy, closed)
+    assert "has continued since" in asked(copy, closed)
 
 
 def test_a_copy_acts_beside_one_that_is_at_work(closed: Path) -> None:
     with opened(DiskStore(closed), "run", Report()) as workspace:
         copy = cp(closed)
-        assert "is at work" in asked(copy, closed)
+        assert "a process runs it" in asked(copy, closed)
         workspace.close()
 
 
@@ -164,7 +164,7 @@ def test_a_place_on_another_machine_is_looked_at_on_this_one(closed: Path) -> No
     shutil.rmtree(closed)
     assert "on far-away" in judged(copy, closed, "far-away").says
     crash(copy)
-    assert f"{closed} on far-away can't be seen from here" in asked(copy, closed, "far-away")
+    assert f"{closed} on far-away can't be reached from here" in asked(copy, closed, "far-away")
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9/x", "sftp://host/x", "memory://x", "nonsense://"])
@@ -190,7 +190,7 @@ def test_a_stranger_s_journal_makes_a_command_send_signed_requests(
     there = look(DiskStore(closed)).moment
     line = replace(line, seq=there.seq + 1, prev=there.crc)
     journal.write_bytes(journal.read_bytes() + records.encode(replace(line, commit=line.seq)))
-    with pytest.raises(UsageError, match="can't be seen from here"), opened(DiskStore(closed), why, Report()):
+    with pytest.raises(UsageError, match="can't be reached from here"), opened(DiskStore(closed), why, Report()):
         pass
     assert not opened_places
     with pytest.raises(UsageError), opened(DiskStore(closed), "run", Report(), reaches_out=True):
@@ -217,7 +217,7 @@ def test_a_copy_of_what_was_moved_passes_for_it(closed: Path, tmp_path: Path) ->
     (tmp_path / "b").mkdir()
     transfer.move(DiskStore(closed), DiskStore(tmp_path / "b"), by="me")
     copy = cp(tmp_path / "b", "c")
-    assert f"{tmp_path / 'b'} still holds it" in asked(copy, closed)
+    assert f"{tmp_path / 'b'} still has it" in asked(copy, closed)
     shutil.rmtree(tmp_path / "b")
     assert judged(copy, closed).says
 
@@ -272,16 +272,16 @@ def test_a_copy_in_a_bucket_is_not_seen_from_a_folder(
             seaweedfs.client.put_object(Bucket=BUCKET, Key=key, Body=path.read_bytes())
     from satchel.workspace.store import open_store
 
-    assert f"{closed} still holds it" in asked(open_store(place), closed)
+    assert f"{closed} still has it" in asked(open_store(place), closed)
     copy = cp(closed)
-    assert f"{place} still holds it" in asked(copy, place, "a-server")
+    assert f"{place} still has it" in asked(copy, place, "a-server")
     crash(copy, adopt=True)
-    assert f"{place} still holds it" in asked(copy, place, "a-server")
+    assert f"{place} still has it" in asked(copy, place, "a-server")
     seaweedfs.client.delete_object(Bucket=BUCKET, Key=f"{prefix}/workspace.yaml")
-    assert "is there no more" in judged(copy, place, "a-server").says
+    assert "is no longer there" in judged(copy, place, "a-server").says
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setattr("satchel.workspace.lifecycle.adopt.open_store", _unreachable)
-    assert "can't be seen from here" in asked(copy, place, "a-server")
+    assert "can't be reached from here" in asked(copy, place, "a-server")
 
 
 def _unreachable(url: str) -> Store:

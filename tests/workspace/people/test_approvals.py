@@ -111,7 +111,7 @@ def test_an_answer_is_not_taken_as_it_was_meant(asked: Asked, typed: str, decisi
     path = asked()
     fill_in(path, ("^decision:$", f"decision: {typed}"))
     assert answer(path) == decision
-    assert "# not taken" not in path.read_text()
+    assert "# not accepted" not in path.read_text()
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_a_text_that_yaml_reads_as_something_else_is_refused(
         ([("^decision:$", "decision: deny"), ("^run_id: .*$", "run_id: other-1")], 'found "other-1" as `run_id`'),
         ([("^decision:$", "decision: deny"), ("^id: a1$", "id: a2")], 'found "a2" as `id`'),
         ([("^decision:$", "decision: deny"), ("^asked_at: .*$", f'asked_at: "{AT}"')], "an answer to another question"),
-        ([("^decision:$", "decision: deny"), ("^status: open$", "status: answered")], "expected open: no answer is on"),
+        ([("^decision:$", "decision: deny"), ("^status: open$", "status: answered")], "expected open: no answer is" ),
         ([("^decision:$", "decision: deny"), ("^format: 1$", "format: 2")], "expected 1"),
         ([("^decision:$", "decision: deny\nresult: 5")], "found a result, expected none for a question which is not"),
     ],
@@ -164,21 +164,21 @@ def test_what_can_t_be_taken_is_obeyed_or_lost(asked: Asked, changes: list[tuple
     assert find(look(DiskStore(path.parent.parent)).moment, "a1") is not None
     assert any(remark.kind == "wanted" and path.name in remark.text for remark in remarks)
     shown = path.read_text()
-    told = [line for line in shown.splitlines() if line.startswith("# not taken: ")]
+    told = [line for line in shown.splitlines() if line.startswith("# not accepted: ")]
     assert said in "\n".join(told), shown
-    ours = re.compile("^# (not taken:|satchel) .*\n", re.MULTILINE)
+    ours = re.compile("^# (not accepted:|satchel) .*\n", re.MULTILINE)
     assert ours.sub("", shown) == ours.sub("", written.decode()), "a person's words stay"
     assert answer(path) is None and path.read_text() == shown, "looking again adds nothing"
     save(path, path.read_bytes() + b"# a word\n")
-    assert answer(path) is None and path.read_text().count("# not taken: ") == len(told)
+    assert answer(path) is None and path.read_text().count("# not accepted: ") == len(told)
 
 
 def test_a_reason_outlives_what_it_was_about(asked: Asked) -> None:
     path = asked()
     fill_in(path, ("^decision:$", "decision: aprove"))
-    assert answer(path) is None and "# not taken" in path.read_text()
+    assert answer(path) is None and "# not accepted" in path.read_text()
     fill_in(path, ("^decision: aprove$", "decision: approve"))
-    assert answer(path) == "approve" and "# not taken" not in path.read_text()
+    assert answer(path) == "approve" and "# not accepted" not in path.read_text()
 
 
 def test_the_line_in_a_reason_is_another_one(asked: Asked) -> None:
@@ -186,7 +186,7 @@ def test_the_line_in_a_reason_is_another_one(asked: Asked) -> None:
     fill_in(path, ("^decision:$", "decision: 'approve"))
     recover(path)
     lines = path.read_text().splitlines()
-    (number,) = re.findall(r"# not taken: line (\d+)", lines[0])
+    (number,) = re.findall(r"# not accepted: line (\d+)", lines[0])
     assert lines[int(number) - 1] == "decision: 'approve"
 
 
@@ -207,7 +207,7 @@ def test_an_editor_s_ways_change_the_question(asked: Asked, make: Callable[[byte
     path = asked()
     blank = path.read_bytes()
     save(path, make(blank))
-    assert answer(path) is None and "# not taken" not in path.read_text()
+    assert answer(path) is None and "# not accepted" not in path.read_text()
     save(path, make(blank.replace(b"\ndecision:", b"\ndecision: deny")))
     assert answer(path) == "deny"
     again = path.read_bytes()

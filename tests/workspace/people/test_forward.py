@@ -64,8 +64,8 @@ def test_a_task_that_is_handed_on_stays_or_is_lost(folder: Path, tmp_path: Path)
     (folder / "inbox/c.yaml").write_bytes(inbox.message("for this agent"))
     (folder / "inbox/d.yaml").write_text("a: [\n")
     with at_work(folder) as workspace:
-        assert redirect(workspace) == ["2 tasks were handed on to ../there"]
-        assert redirect(workspace) == ["2 tasks were handed on to ../there"], "and not again"
+        assert redirect(workspace) == ["2 tasks were forwarded to ../there"]
+        assert redirect(workspace) == ["2 tasks were forwarded to ../there"], "and not again"
         workspace.close("paused", "manual")
     assert sorted(files(folder / "inbox")) == ["c.yaml", "d.yaml"]
     assert files(folder / "inbox/moved") == {"a.md": "first", "b.yaml": "customer: 7 # a comment\n"}
@@ -103,7 +103,7 @@ def test_a_target_that_is_not_one_takes_the_tasks_away(folder: Path, redirect_to
     (folder / "inbox/a.md").write_text("first")
     with at_work(folder) as workspace:
         (said,) = redirect(workspace)
-        assert "can't be handed on" in said
+        assert "can't be forwarded" in said
         workspace.close("paused", "manual")
     assert files(folder / "inbox") == {"a.md": "first"}
 

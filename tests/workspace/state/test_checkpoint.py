@@ -748,7 +748,7 @@ def test_a_checkpoint_ahead_of_the_journal_is_refused_with_advice(store: DiskSto
     lines = [line for group in history.groups for line in group]
     store.replace("journal/000000000001.jsonl", b"".join(map(record.encode, lines[:-1])))
     checkpoint.write(store, history.moment, {})
-    with pytest.raises(Damaged, match="checkpoint stands at") as refused:
+    with pytest.raises(Damaged, match="checkpoint is at") as refused:
         look(store)
     assert refused.value.remedy and "copy" in refused.value.remedy
 

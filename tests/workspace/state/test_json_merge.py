@@ -83,10 +83,10 @@ def test_one_conflict_leaves_the_rest_of_a_preference_merged() -> None:
     ("base", "ours", "theirs", "said"),
     [
         ({"s": {"a": 1}}, {"s": {"a": 2}}, {"s": {"a": 3}},
-         "data.s.a: it was 1; the run has made it 2, the file says 3"),
+         "data.s.a: it was 1; the run has set it to 2, the file says 3"),
         ({"a.b": 1}, {}, {"a.b": 3}, 'data["a.b"]: it was 1; the run has removed it, the file says 3'),
-        ({"a": 1}, {"a": "x"}, {}, 'data.a: it was 1; the run has made it "x", the file no longer has it'),
-        ({}, {"a": 1}, {"a": None}, "data.a: it was not there; the run has made it 1, the file says nothing (null)"),
+        ({"a": 1}, {"a": "x"}, {}, 'data.a: it was 1; the run has set it to "x", the file no longer has it'),
+        ({}, {"a": 1}, {"a": None}, "data.a: it was not there; the run has set it to 1, the file says nothing (null)"),
         (
             ABSENT, {"a": 1}, {"b": 2},
             "data.a: the run has 1; the file no longer has it, and what it was before is not known",

@@ -202,5 +202,5 @@ def test_lines_of_the_format_come_back_as_the_records_they_were() -> None:
 def test_a_patch_makes_the_data_something_that_no_agent_can_have(data: object) -> None:
     begun = ScopeCommitted(scope=ROOT, patch=[{"op": "add", "path": "", "value": {"a": 1}}])
     spoilt = ScopeCommitted(scope=ROOT, patch=[{"op": "replace", "path": "", "value": data}])
-    with pytest.raises(Damaged, match="would be no object"):
+    with pytest.raises(Damaged, match="would not be an object"):
         moment(begun, spoilt)

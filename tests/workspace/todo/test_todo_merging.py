@@ -241,7 +241,7 @@ def test_a_note_of_the_run_comes_after_the_earlier_one(base: str, theirs: str, e
 
 def test_conflicts_say_what_is_at_stake() -> None:
     (conflict,) = merged("- [ ] a\n", "- [x] a\n", "- [-] a\n").conflicts
-    assert str(conflict) == 'line 1, "a": the run has made it done, the file says cancelled'
+    assert str(conflict) == 'line 1, "a": the run has changed it to done, the file says cancelled'
     (conflict,) = merged("- [ ] a\n", "- [ ] a\n", "nothing\n").conflicts
     assert str(conflict) == "the file has no items left; a plan without items is not a finished plan"
 

@@ -241,7 +241,7 @@ def test_who_is_about_to_run_it_when_the_tombstone_comes_sees_it(
     rival = at(place)
     seen = look(rival)
     rival.__class__ = Slow
-    with pytest.raises(UsageError, match="lives elsewhere"), owned(rival, seen, take_over=True):
+    with pytest.raises(UsageError, match="is at another place"), owned(rival, seen, take_over=True):
         pass
 
 
@@ -315,7 +315,7 @@ def test_a_run_that_has_come_back_is_not_removed_by_who_has_slept(
     before = hashes(at(place))
     sleeper = at(place)
     sleeper.__class__ = Sleeper
-    with pytest.raises(LeaseHeld, match="gone on with this journey"):
+    with pytest.raises(LeaseHeld, match="continued this transfer"):
         moving.move(sleeper, at(there), by="me")
     assert slept and lives(at(place)) and not lives(at(there))
     assert before.items() <= hashes(at(place)).items()
@@ -424,7 +424,7 @@ def _copied_in_vain(folder: Path, at: Callable[[], Store], put: Callable[[str], 
     to.mkdir()
     for name in ("outputs", "n" * 300):
         put(name)
-        with pytest.raises(UsageError, match="can't be brought to another place"):
+        with pytest.raises(UsageError, match="can't be transferred"):
             moving.copy(at(), DiskStore(to), by="me")
         assert not inventory.carried(DiskStore(to))
         at().remove(name)
@@ -465,7 +465,7 @@ def test_a_name_that_no_disk_need_take_stays_behind_in_silence(do: Any, held: Pl
     before = hashes(held.open())
     with pytest.raises(UsageError) as refused:
         do(held.open(), DiskStore(to), by="me")
-    assert "trail.: can't be brought to another place" in str(refused.value), "not named"
+    assert "trail.: can't be transferred" in str(refused.value), "not named"
     assert r"outputs/two\nlines\x1b[2J.txt" in str(refused.value)
     assert not inventory.carried(DiskStore(to)), "something was copied"
     after = hashes(held.open())

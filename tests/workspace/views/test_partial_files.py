@@ -151,7 +151,7 @@ def test_a_recovered_text_never_looks_finished() -> None:
         assert "[recovered:" in data.decode().splitlines()[-1]
         marker = partial_files.marker_of(record)
         assert marker.damaged and marker.attempt == 2 and marker.characters == len(text)
-    assert "begin anew" in str(partial_files.marker_of(partial_files.promotion(HEAD, "", False, "crash", "x")[1]))
+    assert "start again" in str(partial_files.marker_of(partial_files.promotion(HEAD, "", False, "crash", "x")[1]))
 
 
 @given(st.integers(0, len(DATA) + 200))

@@ -59,7 +59,7 @@ def syntax(text: str, error: MarkedYAMLError) -> Problem:
     if said == "mapping values are not allowed here":
         if re.search(r":\s", before):
             return quote(text, mark, "a second ': ' in the line", "a value with ': ' in it in quotes")
-        return _indentation(mark, "a key below one that already has a value")
+        return _indentation(mark, "a key under a key that already has a value")
     if "that cannot start any token" in said or error.context in (
         "while scanning an alias",
         "while scanning an anchor",
@@ -76,7 +76,7 @@ def syntax(text: str, error: MarkedYAMLError) -> Problem:
         return Problem(at(started), "a quote that is never closed", "a closing quote", "Close it")
     if "escape character" in said or "hexadecimal" in said:
         remedy = "Use single quotes, or write \\\\ for a backslash"
-        return Problem(at(mark), "an unknown escape with \\ in double quotes", "one that YAML knows", remedy)
+        return Problem(at(mark), "an unknown escape with \\ in double quotes", "an escape that YAML has", remedy)
     if said.startswith("expected ',' or"):
         closing = said[len("expected ',' or '")]
         kind = "a list" if closing == "]" else "a mapping in braces"
@@ -86,9 +86,9 @@ def syntax(text: str, error: MarkedYAMLError) -> Problem:
             text, mark, "a value that begins with '- ' or '? '", "a list on lines of its own, or text in quotes"
         )
     if "<block mapping start>" in said or "<block sequence start>" in said:
-        return _indentation(mark, "a line that is indented unlike those it belongs to")
+        return _indentation(mark, "a line that is indented differently from the lines around it")
     if "'<scalar>'" in said and before.strip():
-        return quote(text, mark, "more after the end of the value", "a value that is quoted as a whole")
+        return quote(text, mark, "text after the end of the value", "a value that is quoted as a whole")
     if "found ':'" in said:
         return Problem(at(mark), "a colon without a key before it", "KEY: VALUE", "Write the key, or quote the text")
     if "'-'" in said or "found '?'" in said:
@@ -115,7 +115,7 @@ def quote(text: str, mark: Mark, found: str, expected: str) -> Problem:
 def reference(text: str, mark: Mark) -> Problem:
     """An anchor, an alias or a tag: intended, or a text that begins like one."""
     problem = quote(text, mark, *_sign(text[mark.offset]))
-    return problem._replace(remedy=f"{problem.remedy}; or write out in full what it stands for")
+    return problem._replace(remedy=f"{problem.remedy}; or write out the full value")
 
 
 def cut_off(text: str, mark: Mark, rest: str) -> Problem:

@@ -70,7 +70,7 @@ def load(text: str, path: str) -> Document:
     """
     if len(text) > LIMIT or len(text.encode("utf-8", "surrogatepass")) > LIMIT:
         raise InvalidFile(
-            path, [Problem("the file", "more than 256 KiB", "less", "Put large content into a file beside it")]
+            path, [Problem("the file", "more than 256 KiB", "less", "Put large content into a separate file")]
         )
     if bad := _UNREADABLE.search(text):
         raise InvalidFile(path, [diagnostics.unreadable(text, bad.start())])
@@ -140,7 +140,7 @@ class _Reader:
         if isinstance(event, yaml.ScalarEvent):
             return self._scalar(event)
         if depth > DEPTH:
-            self._refuse(_start(event), f"more than {DEPTH} levels inside each other", "Use fewer levels")
+            self._refuse(_start(event), f"more than {DEPTH} nested levels", "Use fewer levels")
         if isinstance(event, yaml.MappingStartEvent):
             return self._mapping(event, depth)
         return self._sequence(event, depth)

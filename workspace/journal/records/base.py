@@ -27,7 +27,7 @@ def check_time(text: str) -> None:
         if at.tzinfo is not UTC:
             at.astimezone(UTC)
     except (ValueError, OverflowError):
-        raise ValueError(f"{text[:40]!r} is no time") from None
+        raise ValueError(f"{text[:40]!r} is not a time") from None
     if at.tzinfo is None:
         raise ValueError(f"the time {text[:40]!r} has no zone")
 

@@ -209,13 +209,13 @@ def parse(data: bytes, before: Before = FIRST) -> Line:
             raise NewerFormat(
                 f"a journal record of the unknown type {envelope.type!r}",
                 why=f"record {envelope.seq} was written by a newer Satchel",
-                remedy="upgrade Satchel; nothing was touched",
+                remedy="upgrade Satchel; nothing was changed",
             )
         record = _record.decode(data)
         if isinstance(record, Opened) and record.format > FORMAT:
             raise NewerFormat(
                 f"the journal has format {record.format} from record {envelope.seq} on",
-                remedy=f"upgrade Satchel: this one knows format {FORMAT}; nothing was touched",
+                remedy=f"upgrade Satchel: this one knows format {FORMAT}; nothing was changed",
             )
         commit = envelope.seq if envelope.commit is None else envelope.commit
         if not envelope.prev and commit == envelope.seq:

@@ -172,7 +172,7 @@ class Desk:
             return None  # absence is never an instruction
         if render.is_signed(there.data):
             self._seen[question.id] = there.version
-            told = render.remarks(there.data, "not taken")
+            told = render.remarks(there.data, "not accepted")
             return Found("refused", question.id, f"{question.path}: {'; '.join(told)}") if told else None
         try:
             reply = read(question, self._moment.run_id, there.data)
@@ -188,7 +188,7 @@ class Desk:
             self._seen[question.id] = there.version
             return None
         if not reply.by:
-            reply = reply._replace(by=self._store.trace(question.path).by or "somebody")
+            reply = reply._replace(by=self._store.trace(question.path).by or "a person")
         self.record(journal, question, reply, "file")
         return self._told(question)
 
@@ -215,7 +215,7 @@ class Desk:
         answer = self._moment.answered[question.id]
         decision = msgspec.json.decode(answer.decision)
         shown = decision if isinstance(decision, str) else answer_text(answer.decision)
-        who = "it has expired, and this is the default" if answer.how == "expired" else f"by {answer.by}"
+        who = "the default, because the question expired" if answer.how == "expired" else f"by {answer.by}"
         return Found("answered", question.id, f"{question.path}: {shown}, {who}")
 
 
@@ -235,7 +235,7 @@ def nothing_has_come(store: Store, moment: Moment, at: datetime) -> list[str] | 
             return None
         if question.has_expired(at) or not render.is_signed(data):
             return None
-        refused += [f"{question.path}: {reason}" for reason in render.remarks(data, "not taken")]
+        refused += [f"{question.path}: {reason}" for reason in render.remarks(data, "not accepted")]
     return refused
 
 

@@ -17,7 +17,7 @@ from . import render
 from .question import Question
 from .validate import fit
 
-_NOT_THIS = "Move this file away; the question is then written anew"
+_NOT_THIS = "Move this file away; the run then writes the question again"
 
 
 class Reply(NamedTuple):
@@ -80,7 +80,7 @@ def _check_question(question: Question, run_id: str, said: dict[str, Any], docum
             raise InvalidFile(question.path, [Problem(document.place((key,)), found, expected, remedy)])
     if said.get("status", "open") != "open":
         problem = Problem(
-            document.place(("status",)), short(said["status"]), "open: no answer is on record yet", "Put `open` back"
+            document.place(("status",)), short(said["status"]), "open: no answer is recorded yet", "Put `open` back"
         )  # fmt: skip
         raise InvalidFile(question.path, [problem])
 

@@ -137,13 +137,13 @@ def _doubtful(doubt: Doubt, scope: Scope) -> str:
         )
     if doubt.why == "unreached":
         return f"{what} began in an earlier attempt and was not called again. Has it happened?"
-    return f"{what} began, and nothing says how it ended ({doubt.cause or 'a crash'}). Has it happened?"
+    return f"{what} began, and its outcome is unknown ({doubt.cause or 'a crash'}). Has it happened?"
 
 
 def _earlier(doubt: Doubt, key: Key, scope: Scope) -> str:
     """A call that may be the same action, for people."""
     if key in scope.started:
-        return f"{doubt.step}{scope.started[key].call}, and nothing says how that ended"
+        return f"{doubt.step}{scope.started[key].call}, and its outcome is unknown"
     done = scope.done.get(key)
     if done is None:
         return doubt.step

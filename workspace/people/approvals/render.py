@@ -1,6 +1,6 @@
 """approvals/ID.yaml: the form that a person fills in, and Satchel's remarks in it. Pure.
 
-Satchel's own text is comments of its own kinds (`# not taken: `, `# answered: `, `# withdrawn: `), which are removed
+Satchel's own text is comments of its own kinds (`# not accepted: `, `# answered: `, `# withdrawn: `), which are removed
 before new ones are added, and the last line, which shows that nobody has changed the file.
 """
 
@@ -23,7 +23,7 @@ FORMAT = 1
 _BOM = "\ufeff"
 _STAMP = re.compile(r"^# satchel ([0-9a-f]{16})[ \t]*(?:\r?\n)?\Z", re.MULTILINE)
 _OURS = re.compile(
-    r"^# (?:(not taken|answered|withdrawn): ([^\r\n]*)|satchel [0-9a-f]{16}[ \t]*)(?:\r\n|\n|\r|\Z)", re.MULTILINE
+    r"^# (?:(not accepted|answered|withdrawn): ([^\r\n]*)|satchel [0-9a-f]{16}[ \t]*)(?:\r\n|\n|\r|\Z)", re.MULTILINE
 )
 _ROW = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _LINE = re.compile(r"line ([0-9]+)")
@@ -58,11 +58,11 @@ def _instructions(question: Question) -> str:
         how = ["write one of these as the decision below and save this file:", ""]
         how += [f"    {each}: {question.meaning(each)}" for each in question.choices[:_LISTED]]
         how += ["    ..."] if len(question.choices) > _LISTED else []
-        how += ["", "A result is what the earlier call returned; leave it empty if that is on record."]
+        how += ["", "A result is what the earlier call returned; leave it empty if that is recorded."]
     elif question.is_doubt:
         how = [
-            f"write {DONE} as the decision below if it has happened (and what it returned as the result),",
-            f"or {REDO} if it has not and may be done; then save this file.",
+            f"write {DONE} as the decision below if it has happened (and its return value as the result),",
+            f"or {REDO} if it has not happened and may be done again; then save this file.",
         ]  # fmt: skip
     elif question.choices:
         some = list(question.choices[:_LISTED])
@@ -73,8 +73,8 @@ def _instructions(question: Question) -> str:
     else:
         how = ["write your answer as the decision below and save this file."]
     lines = ["A run waits for your answer:", *how, ""]
-    lines.append("Your name (by) and a note are welcome. Nothing is done before the answer is on record, and from")
-    lines.append(f"then on it stays as it is. The same from a shell: satchel answer WORKSPACE {question.id} ...")
+    lines.append("You can add your name (by) and a note. The run records the answer before it continues. A recorded")
+    lines.append(f"answer can't be changed. To answer from a shell: satchel answer WORKSPACE {question.id} ...")
     return "".join(f"# {' '.join(line.splitlines())}".rstrip() + "\n" if line else "#\n" for line in lines)
 
 
@@ -106,13 +106,13 @@ def words(text: str) -> str:
     return _OURS.sub("", text)
 
 
-def remarks(data: bytes, kind: Literal["not taken", "answered", "withdrawn"]) -> list[str]:
+def remarks(data: bytes, kind: Literal["not accepted", "answered", "withdrawn"]) -> list[str]:
     """Satchel's remarks in a file."""
     return [match[2] for match in _OURS.finditer(data.decode(errors="replace")) if match[1] == kind]
 
 
 def refused(data: bytes, problems: Sequence[Problem]) -> bytes | None:
-    """The file with the reasons next to what was not taken. None if it can't contain a comment, because it is not
+    """The file with the reasons next to what was not accepted. None if it can't contain a comment, because it is not
     UTF-8."""
     text = _decoded(data)
     if text is None:
@@ -146,8 +146,8 @@ def answered(data: bytes, answer: Answered) -> bytes | None:
             inside = _set(inside, key, value)
     shown = " ".join(msgspec.json.encode(decision).decode().split()) if not isinstance(decision, str) else decision
     shown = " ".join(shown.split())[:200]
-    by = "nobody, it had expired" if answer.how == "expired" else answer.by
-    said = f"# answered: {shown}, by {' '.join(by.split())}, {answer.at}. What is changed here has no effect any more."
+    by = "the default, because the question expired" if answer.how == "expired" else answer.by
+    said = f"# answered: {shown}, by {' '.join(by.split())}, {answer.at}. Changes to this file have no effect any more."
     return _signed_like(data, said + _newline(inside) + inside)
 
 
@@ -157,7 +157,7 @@ def withdrawn(data: bytes) -> bytes | None:
     if text is None:
         return None
     inside = _set(words(text), "status", "withdrawn")
-    said = "# withdrawn: this is not asked any more. An answer has no effect."
+    said = "# withdrawn: the run no longer asks this. An answer has no effect."
     return _signed_like(data, said + _newline(inside) + inside)
 
 
@@ -194,7 +194,7 @@ def _with_remarks(text: str, by_line: dict[int, list[str]]) -> str:
     newline, rows = _newline(text), _ROW.findall(text)
     made = []
     for number, row in enumerate(["", *rows]):
-        made += [f"# not taken: {reason}{newline}" for reason in by_line.get(number, ())]
+        made += [f"# not accepted: {reason}{newline}" for reason in by_line.get(number, ())]
         made.append(row)
     return "".join(made)
 

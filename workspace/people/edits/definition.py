@@ -45,6 +45,6 @@ def _settled(looking: Looking, definition: Definition) -> Content:
         found = None
     if found is None or parse(found.data).said != definition.said:
         raise Refused(
-            "is being changed at this moment", path=DEFINITION, remedy="run again when it is saved"
+            "is changing at this moment", path=DEFINITION, remedy="wait until it is saved, then run again"
         )  # fmt: skip
     return found

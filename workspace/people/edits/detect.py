@@ -81,7 +81,7 @@ def _ask_again(looking: Looking) -> None:
                     noticed.questions.append(Question(path, (str(error),), None, ours, data))
             if noticed.questions and (question := noticed.questions[-1]).path == path:
                 where = version_of(path, "theirs")
-                gone = f"{path} itself is missing, empty or older now; what it said is kept in {where}"
+                gone = f"{path} itself is missing, empty or older now; its content is kept in {where}"
                 noticed.questions[-1] = replace(question, places=(gone, *question.places))
 
 
@@ -124,8 +124,8 @@ def _check_steps(looking: Looking) -> None:
         agent = looking.moment.agents[record.agent]
         noticed.edits.remove(edit)
         error = Refused(
-            f"is of item {record.step.scope}, which {agent.folder}{TODO} has begin anew or leaves out",
-            path=record.file, why="then none of its steps counts any more",
+            f"belongs to item {record.step.scope}, which {agent.folder}{TODO} starts again or leaves out",
+            path=record.file, why="so none of its steps counts any more",
             remedy="change either the item's mark or its steps",
         )  # fmt: skip
         looking.refuse(record.file, error, looking.store.read(record.file).data)
@@ -153,15 +153,15 @@ def _reach(looking: Looking) -> None:
         plan = plans.get(above.path, above.plan)
         task = plan.task(key) if key != ROOT and not key.startswith("_") else None
         if key == ROOT:
-            needs, says = above.result is not None, f"{above.path} is entered again, since {path} was spawned by it"
+            needs, says = above.result is not None, f"{above.path} runs again, because {path} was spawned by it"
         elif key.startswith("_"):
-            needs, says = key in above.results, f"{key[1:]} will be gone through again, since {path} was spawned in it"
+            needs, says = key in above.results, f"{key[1:]} will run again, because {path} was spawned in it"
         elif task is None or _is_newly_left(task, plan, above.plan):
             needs = False
-            looking.find(agent.folder + TODO, f"gives work to {path}, but its item {key} of the plan above is left out")
+            looking.find(agent.folder + TODO, f"adds work to {path}, but its item {key} is not in the plan above")
         else:
             needs = not plan.is_to_do(key)
-            says = f"item {key} ({task.text!r}) will be gone through again, since {path} was spawned in it"
+            says = f"item {key} ({task.text!r}) will run again, because {path} was spawned in it"
         if needs:
             after = plan.copy()
             if task is not None:

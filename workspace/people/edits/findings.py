@@ -106,7 +106,7 @@ class Noticed(Struct):
         lagging = [finding for finding in self.findings if finding.is_lag]
         few = len(lagging) <= _FEW
         said = [str(finding) for finding in self.findings if few or not finding.is_lag]
-        return said if few else [f"{len(lagging)} files lagged behind; they are brought to this moment", *said]
+        return said if few else [f"{len(lagging)} files were older than the run; Satchel updates them", *said]
 
     @property
     def reopens(self) -> bool:
@@ -163,7 +163,7 @@ class Looking(Struct):
         self.noticed.findings.append(Finding(path, text, settles=settles))
 
     def lags(self, path: str, seq: int) -> None:
-        text = f"stood at record {seq}; it is brought to {self.moment.seq}"
+        text = f"was at record {seq}; Satchel updates it to record {self.moment.seq}"
         self.noticed.findings.append(Finding(path, text, is_lag=True))
 
     def is_merged(self, agent: AgentMoment, path: str, sha: str) -> bool:

@@ -41,9 +41,9 @@ def ahead(path: str, stamped: Stamped, moment: Moment) -> Refused | None:
     if stamp is None or (stamp.seq <= moment.seq and stamp.epoch <= moment.epoch):
         return None
     return Refused(
-        f"belongs to a later moment (record {stamp.seq}) than the journal (record {moment.seq})", path=path,
-        why="the folder was copied while the run was going, or the journal was replaced by an older one",
-        remedy="copy the whole folder anew, or move this file away to go on from where the journal stands",
+        f"is newer (record {stamp.seq}) than the journal (record {moment.seq})", path=path,
+        why="the folder was copied during the run, or the journal was replaced by an older one",
+        remedy="copy the whole folder again, or move this file away to continue from the journal",
     )  # fmt: skip
 
 

@@ -17,8 +17,8 @@ from .origin import is_blank, sha
 
 _TOLD = 3
 _COMMANDS = (
-    "`satchel merge --use theirs` takes what the file says where they differ, `satchel merge --use ours` discards that "
-    "and keeps it as NAME.rejected.EXT"
+    "`satchel merge --use theirs` uses the file's version where they differ, `satchel merge --use ours` uses the run's "
+    "version and keeps the file's as NAME.rejected.EXT"
 )
 
 
@@ -75,7 +75,7 @@ def turn_away(store: Store, moment: Moment, noticed: Noticed, *, settling: bool 
         put_question(store, moment, question)
     for refusal in noticed.refusals[:1]:
         error, others = refusal.error, len(noticed.refusals) - 1
-        more = [f"{others} more files were refused: see their reasons beside them"] if others else []
+        more = [f"{others} more files were refused: each has its reasons next to it"] if others else []
         if kept:
             error.remedy = ". ".join([*([error.remedy] if error.remedy else []), *kept[:_TOLD], *more])
         raise error
@@ -83,9 +83,9 @@ def turn_away(store: Store, moment: Moment, noticed: Noticed, *, settling: bool 
         question = noticed.questions[0]
         more_files = "" if len(noticed.questions) == 1 else ", as do other files"
         raise Conflicting(
-            f"the file and the run contradict each other{more_files}",
+            f"the file conflicts with the run{more_files}",
             path=question.path, why="; ".join(question.places[:_TOLD]),
-            remedy=f"`satchel merge` shows the versions, which lie in {CONFLICTS}/. {_COMMANDS}",
+            remedy=f"`satchel merge` shows the versions, which are in {CONFLICTS}/. {_COMMANDS}",
         )  # fmt: skip
 
 
@@ -113,7 +113,7 @@ def current(moment: Moment, path: str) -> bytes | None:
 
 
 def _reasons(refusal: Refusal, fate: str) -> str:
-    return f"{refusal.path} was not taken as it was, {fate}.\n\n{said(refusal.error)}\n"
+    return f"{refusal.path} was not accepted as it was, {fate}.\n\n{said(refusal.error)}\n"
 
 
 def said(error: SatchelError) -> str:
@@ -145,7 +145,7 @@ def put_question(store: Store, moment: Moment, question: Question) -> None:
     for side, data in versions.items():
         _put_version(store, moment, question.path, version_of(question.path, side), data)
     places = "".join(f"  {place}\n" for place in question.places)
-    text = f"{question.path} and the run contradict each other:\n\n{places}\n{_COMMANDS}.\n"
+    text = f"{question.path} conflicts with the run:\n\n{places}\n{_COMMANDS}.\n"
     store.replace(_reasons_of(question.path), text.encode())
 
 
@@ -197,10 +197,10 @@ def _save_from(store: Store, moment: Moment, path: str, data: bytes) -> None:
 
 def _keep(store: Store, path: str, data: bytes) -> str:
     error = Refused(
-        "contradicted the run", path=path, why="another version was taken",
-        remedy="put into the file what is missing there",
+        "conflicted with the run", path=path, why="another version was used",
+        remedy="add to the file what is missing there",
     )  # fmt: skip
-    return reject(store, Refusal(path, error, data), "and another version counts")
+    return reject(store, Refusal(path, error, data), "and another version is in use")
 
 
 def is_known(moment: Moment, path: str, data: bytes) -> bool:

@@ -46,7 +46,7 @@ def look(looking: Looking, agent: AgentMoment) -> None:
         if stamped.stamp.seq < moment.seq:
             looking.lags(path, stamped.stamp.seq)
     elif looking.is_merged(agent, path, sha(data)):
-        looking.find(path, "holds an edit that was merged before; it is written anew")
+        looking.find(path, "contains an edit that was merged before; Satchel writes the file again")
     else:
         try:
             edited(looking, agent, path, data)
@@ -61,9 +61,9 @@ def edited(looking: Looking, agent: AgentMoment, path: str, data: bytes) -> None
     text = jsontext.decode(data, path)
     found = jsontext.load(text, path)
     if not isinstance(found, dict):
-        raise Refused("is not an object any more", path=path, remedy="edit what is inside `data` only")
+        raise Refused("is no longer an object", path=path, remedy="edit what is inside `data` only")
     if found.get("run_id", moment.run_id) != moment.run_id:
-        raise foreign(path, f"it says it is of the run {short(found['run_id'])}")
+        raise foreign(path, f"it says it belongs to the run {short(found['run_id'])}")
     base_moment = looking.history.at(seq) if seq is not None else None
     base_agent = base_moment.agents.get(agent.path) if base_moment else None
     was = [_state_file(moment, agent, path)]
@@ -90,7 +90,9 @@ def edited(looking: Looking, agent: AgentMoment, path: str, data: bytes) -> None
     if choice == "ours":
         noticed.overruled.append(Refusal(path, Refused("the run's version was chosen", path=path), data))
     if not change:
-        looking.find(path, "was changed but says the same as the run; it is written anew", settles=True)
+        looking.find(
+            path, "was changed but has the same content as the run; Satchel writes the file again", settles=True
+        )
         return
     _validate(looking, agent, path, found | {"data": merged.value}, text)
     trace = looking.store.trace(path)
@@ -111,7 +113,7 @@ def _check_owner(moment: Moment, agent: AgentMoment, path: str, schema: Any) -> 
     for other in moment.agents.values():
         if other.path != agent.path and schema == projection.schema_of_state(other):
             whose = f"the agent {other.path}" if other.path else "the run's own agent"
-            raise foreign(path, f"it is the file of {whose}: it names {short(schema)}")
+            raise foreign(path, f"the file belongs to {whose}: its schema is {short(schema)}")
 
 
 def _check_the_rest(path: str, found: dict[str, Any], was: list[dict[str, Any]]) -> None:
@@ -127,7 +129,7 @@ def _check_the_rest(path: str, found: dict[str, Any], was: list[dict[str, Any]])
 
 
 _REMEDIES = {
-    "status": "to go on or to stop, use `satchel resume`, or a signal",
+    "status": "to resume or stop the run, use `satchel resume` or `satchel pause`",
     "open": "to have an item done again, untick it in todo.md",
     "waiting_for": "answer in approvals/, or with `satchel answer`",
 }
@@ -152,7 +154,7 @@ def _validate(looking: Looking, agent: AgentMoment, path: str, whole: dict[str, 
             looking.check_data(agent.path, whole["data"])
         except UsageError as error:
             raise Refused(
-                "the agent's state type does not take this", path=path, why=error.why, remedy="correct `data`"
+                "the agent's state type does not accept this", path=path, why=error.why, remedy="correct `data`"
             ) from error
 
 
@@ -179,11 +181,11 @@ def _before_the_run(looking: Looking, path: str) -> None:
 def no_journal(path: str, seq: int | None) -> Refused:
     if seq is None:
         return Refused(
-            "is there before the first run", path=path,
+            "exists before the first run", path=path,
             why="the state begins as the agent's state type says",
             remedy="move it away, and give the agent its input through settings or a step",
         )  # fmt: skip
     return Refused(
-        f"belongs to a run whose journal is not here (it stands at record {seq})", path=path,
-        remedy="copy the folders journal/ and checkpoints/ back, or move this file away to begin anew",
+        f"belongs to a run whose journal is not here (the file is at record {seq})", path=path,
+        remedy="copy the folders journal/ and checkpoints/ back, or move this file away to start from the beginning",
     )  # fmt: skip

@@ -58,7 +58,7 @@ def _look(looking: Looking, agent: AgentMoment, path: str, record: OfCall | None
         elif is_blank(data):
             looking.find(path, "was empty; it is restored")
     elif looking.is_merged(agent, path, sha(data)):
-        looking.find(path, "holds an edit that was merged before; it is written anew")
+        looking.find(path, "contains an edit that was merged before; Satchel writes the file again")
         _let_go(looking, agent, path, record)
     else:
         try:
@@ -80,14 +80,14 @@ def _edited(looking: Looking, agent: AgentMoment, path: str, data: bytes, record
     moment, noticed = looking.moment, looking.noticed
     found = jsontext.load(jsontext.decode(data, path), path)
     if not isinstance(found, dict):
-        raise Refused("is not an object any more", path=path, remedy="edit `result` only, or add `redo`: true")
+        raise Refused("is no longer an object", path=path, remedy="edit `result` only, or add `redo`: true")
     if found.get("run_id", moment.run_id) != moment.run_id:
-        raise foreign(path, f"it says it is of the run {short(found['run_id'])}")
+        raise foreign(path, f"it says it belongs to the run {short(found['run_id'])}")
     if isinstance(found.get("agent", ""), str) and found.get("agent", "") != agent.path:
-        raise foreign(path, f"it says it is of the agent {short(found.get('agent', ''))}")
+        raise foreign(path, f"it says it belongs to the agent {short(found.get('agent', ''))}")
     if record is None:
         raise Refused(
-            "is of a step whose item is not open any more", path=path, why="what came of it has been committed",
+            "belongs to a step whose item is no longer open", path=path, why="its result is committed",
             remedy="to have the item done again, untick it in todo.md",
         )  # fmt: skip
     was: dict[str, Any] = jsontext.load(projection.step_file(moment, record).decode(), path)
@@ -95,24 +95,25 @@ def _edited(looking: Looking, agent: AgentMoment, path: str, data: bytes, record
         if key not in ("at", "result", "redo", "$schema") and not (key in was and json_patch.same(was[key], value)):
             raise Refused(
                 f"`{key}` can't be changed here", path=path,
-                why=f"it says {short(value)}, which is not what has happened",
+                why=f"it says {short(value)}, which is not what happened",
                 remedy="edit `result`, or add `redo`: true to have the step done again",
             )  # fmt: skip
     redo = found.get("redo", False)
     if not isinstance(redo, bool):
-        raise Refused("`redo` is true or false", path=path, why=f"it says {short(redo)}", remedy="write `true`")
+        raise Refused("`redo` must be true or false", path=path, why=f"it says {short(redo)}", remedy="write `true`")
     is_new = "result" in found and not json_patch.same(found["result"], was["result"])
     if not redo and not is_new:
-        looking.find(path, "was changed but says the same; it is written anew")
+        looking.find(path, "was changed but has the same content; Satchel writes the file again")
         return
     if redo and is_new:
         raise Refused(
-            "has another `result` and `redo`: true", path=path, why="a step is done again or its result is given",
+            "has both a changed `result` and `redo`: true", path=path,
+            why="a step can be done again or get a result, not both",
             remedy="remove one of the two",
         )  # fmt: skip
     if not redo and isinstance(record, StepCompleted) and record.how == "answered":
         raise Refused(
-            "an answer on record can't be changed", path=path, why="the agent relies on what a person has said",
+            "a recorded answer can't be changed", path=path, why="the agent already used it",
             remedy="add `redo`: true to have the question asked again",
         )  # fmt: skip
     result = NOTHING if redo else Raw(jsontext.dump(found["result"]).encode())
@@ -132,6 +133,6 @@ def _say(agent: AgentMoment, record: OfCall, redo: bool, found: dict[str, Any]) 
     title = agent.scopes[record.scope].title
     call = f"{record.step}{record.call}" + (f" of {title!r}" if title else "")
     if not redo:
-        return f"{call} is taken to have returned {short(found['result'])}"
+        return f"{call} now counts as having returned {short(found['result'])}"
     is_effect = not isinstance(record, StepCompleted | StepFailed) or record.effect
     return f"{call} will be done again" + (", although it is an effect" if is_effect else "")

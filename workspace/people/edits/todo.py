@@ -55,7 +55,7 @@ def look(looking: Looking, agent: AgentMoment) -> None:
             if stamped.stamp.seq < moment.seq:
                 looking.lags(path, stamped.stamp.seq)
         elif looking.is_merged(agent, path, sha(data)):
-            looking.find(path, "holds an edit that was merged before; it is written anew")
+            looking.find(path, "contains an edit that was merged before; Satchel writes the file again")
         else:
             edited(looking, agent, path, data)
     except (InvalidFile, Refused) as error:
@@ -66,8 +66,8 @@ def _text(stamped: Stamped, path: str) -> str:
     text = decode(stamped.body, path)
     if "\0" in text:
         raise Refused(
-            "holds bytes that are no text", path=path, why="it was copied or written only in part",
-            remedy="write it once more",
+            "contains bytes that are not text", path=path, why="it was copied or written only in part",
+            remedy="save it again",
         )  # fmt: skip
     return ("\ufeff" if stamped.body.startswith(codecs.BOM_UTF8) else "") + text
 
@@ -106,7 +106,9 @@ def edited(looking: Looking, agent: AgentMoment, path: str, data: bytes) -> None
         return
     edit = _edit(looking, agent, saved, after)
     if edit is None:
-        looking.find(path, "was changed but says the same as the run; it is written anew", settles=True)
+        looking.find(
+            path, "was changed but has the same content as the run; Satchel writes the file again", settles=True
+        )
         return
     looking.noticed.edits.append(edit)
 
@@ -117,14 +119,16 @@ def _new_text(looking: Looking, agent: AgentMoment, path: str, data: bytes) -> s
     stamped = stamp.read_markdown(data, projection.owner(moment, agent))
     text = _text(stamped, path)
     if stamped.stamp is None and hashlib.sha256(text.encode()).hexdigest() == agent.adopted:
-        looking.find(path, f"was still as it was before the run began; it is brought to {moment.seq}")
+        looking.find(
+            path, f"was still the version from before the run began; Satchel updates it to record {moment.seq}"
+        )
         return None
     if _STAMP_CUT_OFF.search(data):
         text = text[: text.rindex("<")]
         if text.rstrip() != now.text.rstrip():
             raise _cut_off(path, "its last line is a part of the stamp that the run had put there")
     if text.rstrip() == now.text.rstrip():
-        looking.find(path, "had another stamp but says the same; it is written anew", settles=True)
+        looking.find(path, "had another stamp but has the same content; Satchel writes the file again", settles=True)
         return None
     return text
 
@@ -136,7 +140,7 @@ def _read(looking: Looking, agent: AgentMoment, path: str, data: bytes, text: st
     base, base_file = _base(looking, agent, path, stamped)
     theirs = Plan(text)
     if stamped.stamp is None and _is_cut_off(projection.todo_file(looking.moment, agent), data, theirs, now):
-        raise _cut_off(path, "it is the beginning of the file that the run has written")
+        raise _cut_off(path, "it is only the first part of the file that the run wrote")
     if (asked := looking.noticed.kept.get(path)) is not None and _is_beginning(asked, data):
         raise Refused(
             "ends in the middle", path=path, why="it is the beginning of the version that was asked about",
@@ -272,13 +276,13 @@ def _say(agent: AgentMoment, done: Changes) -> Iterator[str]:
     lines += [f"{_item(pair.after)} is dropped{_steps_so_far(agent, pair.after)}" for pair in done.cancelled]
     lines += [f"{_item(task)} is removed and won't be done{_steps_so_far(agent, task)}" for task in done.removed]
     lines += [
-        f"{_item(pair.after)} {'counts as done' if pair.after.is_finished else 'is wanted again'}"
+        f"{_item(pair.after)} {'counts as done' if pair.after.is_finished else 'is open again'}"
         for pair in done.revived
     ]
     lines += [f"{_item(task)} is new" for task in done.added]
     lines += [f"{_item(pair.before)} now reads {_quoted(pair.after.text)}" for pair in done.reworded]
     if done.moved:
-        lines.append("the order of the items is another one")
+        lines.append("the order of the items has changed")
     yield from lines[:_TOLD]
     if len(lines) > _TOLD:
         yield f"and {len(lines) - _TOLD} more changes of items"
@@ -293,13 +297,13 @@ def _quoted(text: str) -> str:
 
 
 def _again(agent: AgentMoment, task: Task) -> str:
-    """`: 4 steps anew; send("a") of 10:02 is kept`."""
+    """`: 4 steps again; send("a") of 10:02 is kept`."""
     key = task.id or ""
     scope = agent.scope(key, task.text)
     effects = [record for record in scope.done.values() if record.effect]
     known = agent.results.get(key)
     steps = known.steps if known else len(scope.done) - len(effects)
-    said = f": {steps} step{'' if steps == 1 else 's'} anew" if steps else ""
+    said = f": {steps} step{'' if steps == 1 else 's'} again" if steps else ""
     kept = [_kept(scope, record) for record in effects[:_TOLD]]
     if kept:
         more = f" and {len(effects) - _TOLD} more effects" if len(effects) > _TOLD else ""
@@ -318,5 +322,5 @@ def _steps_so_far(agent: AgentMoment, task: Task) -> str:
         return ""
     count = len(scope.done)
     kept = f"; what its {count} finished step{'' if count == 1 else 's'} returned no longer counts"
-    doubt = "; you are asked whether what it had begun has happened" if scope.started else ""
+    doubt = "; Satchel asks you whether its unfinished effects have happened" if scope.started else ""
     return (kept if count else "") + doubt

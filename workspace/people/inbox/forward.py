@@ -43,10 +43,10 @@ def redirect(
                 _hand_over(store, moment, journal, found, target, folder)
                 handed += 1
     except _TargetFailed as error:
-        report.add("wanted", f"tasks stay in {FOLDER}/, as they can't be handed on: {error}")
+        report.add("wanted", f"tasks stay in {FOLDER}/, because they can't be forwarded: {error}")
     if handed:
         word = "task was" if handed == 1 else "tasks were"
-        report.add("done", f"{handed} {word} handed on to {definition.redirect_to}")
+        report.add("done", f"{handed} {word} forwarded to {definition.redirect_to}")
 
 
 def finish(store: Store, moment: Moment, journal: Journal, definition: Definition, report: Report) -> None:
@@ -57,20 +57,24 @@ def finish(store: Store, moment: Moment, journal: Journal, definition: Definitio
             target, path = _as_handed_to(store, moment, definition, task)
             _show(target, path)
         except _TargetFailed as error:
-            report.add("wanted", f"{task.file} is half handed on, which is finished when it can be: {error}")
+            report.add("wanted", f"{task.file} is forwarded in part; Satchel will try to finish this: {error}")
             continue
         _done(store, moment, journal, task.id, task.handed_to)
-        report.add("done", f"{task.file} was being handed on; it is, as {task.handed_to}")
+        report.add("done", f"{task.file} was being forwarded; it is now {task.handed_to}")
 
 
 def _as_handed_to(store: Store, moment: Moment, definition: Definition, task: TaskTaken) -> tuple[Store, str]:
     """The store and the path in it to which a task was being handed on, if a hand-over of this run ends there."""
     if not definition.redirect_to:
-        raise _TargetFailed(f"it was on its way to {task.handed_to}, and workspace.yaml has no `redirect_to` any more")
+        raise _TargetFailed(
+            f"it was being forwarded to {task.handed_to}, and workspace.yaml has no `redirect_to` any more"
+        )
     target, folder = _target(store, definition.redirect_to)
     path = folder + _name(moment, task.id, task.sha256, task.file)
     if task.handed_to != f"{target.url}/{path}":
-        raise _TargetFailed(f"it was on its way to {task.handed_to}, and `redirect_to` is {definition.redirect_to} now")
+        raise _TargetFailed(
+            f"it was being forwarded to {task.handed_to}, and `redirect_to` is {definition.redirect_to} now"
+        )
     with suppress(FileNotFoundError):
         if sha(target.read(_hidden(path), limit=READ_LIMIT).data) != task.sha256:
             raise _TargetFailed(f"{target.url}/{_hidden(path)} is not the task that was taken")

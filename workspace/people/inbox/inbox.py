@@ -206,7 +206,7 @@ def look_until_settled(store: Store, moment: Moment) -> Arrivals:
 def parse(path: str, data: bytes) -> Said:
     """InvalidFile says what is wrong with it."""
     if len(data) > LIMIT:
-        raise _invalid(path, "the file", "more than 1 MiB", "less", "Put what is large into a file of its own")
+        raise _invalid(path, "the file", "more than 1 MiB", "less", "Put large content into its own file")
     text = decode(data, path)
     if "\0" in text:
         raise _invalid(path, place(text, text.index("\0")), "a NUL character", "text", "Save it as text")
@@ -226,11 +226,13 @@ def parse(path: str, data: bytes) -> Said:
     if kind == "schedule":
         return Said("schedule", b"", _firing(path, document, rest))
     if kind != "message":
-        remedy = "Call the key otherwise if it is not meant for Satchel"
+        remedy = "Rename the key if it is not meant for Satchel"
         raise _invalid(path, document.place(("kind",)), short(kind), "task or message", remedy)
     if rest.keys() != {"text"} or not isinstance(rest["text"], str):
         keys = ", ".join(rest) or "nothing"
-        raise _invalid(path, document.place(()), keys, "`text:` beside `kind: message`, and only that", "Write it so")
+        raise _invalid(
+            path, document.place(()), keys, "`text:` beside `kind: message`, and no other key", "Write it like this"
+        )
     return Said("message", msgspec.json.encode(rest["text"]))
 
 
@@ -242,7 +244,9 @@ def _firing(path: str, document: yamltext.Document, rest: dict[str, object]) -> 
     except (ValueError, OverflowError):
         pass
     expected = "`schedule:`, its name, and `due:`, a time with its zone"
-    raise _invalid(path, document.place(()), ", ".join(rest) or "nothing", expected, "Write these two, and only these")
+    raise _invalid(
+        path, document.place(()), ", ".join(rest) or "nothing", expected, "Write these two keys, and no others"
+    )
 
 
 def message(text: str) -> bytes:

@@ -24,13 +24,13 @@ def invalid(path: str, found: str, expected: str, remedy: str) -> InvalidFile:
 
 def failed(what: str, path: str, error: OSError) -> StorageFailed:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        remedy = "free some space, then run `satchel resume`: nothing that was finished is lost"
+        remedy = "free some space, then run `satchel resume`: nothing that was recorded is lost"
     elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         remedy = access.remedy(error)
     elif error.errno == errno.ENOENT:
-        remedy = "if the workspace was renamed, moved or removed while it was running, start it where it lies now"
+        remedy = "if the workspace was renamed, moved or removed while it was running, start it at its new place"
     else:
-        remedy = "check the disk, then run `satchel resume`: it trusts nothing it can't read back and write anew"
+        remedy = "check the disk, then run `satchel resume`: it uses only what it can read back and write again"
     return StorageFailed(what, path=path, why=_reason(error), remedy=remedy)
 
 
@@ -67,5 +67,5 @@ def locking(path: str) -> Iterator[None]:
     except OSError as error:
         if error.errno not in _WITHOUT_LOCKS:
             raise failed("can't be locked", path, error) from error
-        remedy = "use a file system that has locks (a local disk, or NFS with its lock service), or a bucket"
+        remedy = "use a file system with locks (a local disk, or NFS with its lock service), or a bucket"
         raise StorageFailed("can't be locked", path=path, why=_reason(error), remedy=remedy) from error

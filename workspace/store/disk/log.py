@@ -24,7 +24,7 @@ class DiskLog:
                 raise LeaseHeld(
                     "was replaced while this process was writing it", path=self._path,
                     why="the lock was deleted, and another process has taken the workspace",
-                    remedy="see `satchel status`; nothing that was acknowledged before is lost",
+                    remedy="see `satchel status`; nothing that was recorded is lost",
                 )  # fmt: skip
         except OSError as error:
             raise failed("can't be appended to", self._path, error) from error

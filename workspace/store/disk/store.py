@@ -82,7 +82,7 @@ class DiskStore:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise failed("can't be looked at", path, error) from error
+            raise failed("can't be inspected", path, error) from error
 
     def has_writer(self, path: str) -> bool | None:
         """A network file system may say of every file that it has a writer. It is not believed if it says so of our
@@ -361,7 +361,7 @@ class DiskStore:
             resolved = self._os.resolve(f"{self._root}/{folder}")
             if resolved != self._root and not resolved.startswith(f"{self._root}/"):
                 raise UsageError(
-                    "leads out of the workspace", path=folder, why=f"{folder} is a link to {resolved}",
+                    "points outside the workspace", path=folder, why=f"{folder} is a link to {resolved}",
                     remedy="replace the link by a folder",
                 )  # fmt: skip
             return

@@ -107,7 +107,7 @@ class RemoteStore:
 
     def create_log(self, path: str, data: bytes) -> Log:
         check_path(path)
-        raise AgentError("a file can't grow there", path=path, remedy="create one for each group of records")
+        raise AgentError("files can't grow there", path=path, remedy="create one for each group of records")
 
     def lock(self) -> AbstractContextManager[None]:
         raise AgentError("can't be locked", path=self._url, remedy="the journal fences other writers instead")

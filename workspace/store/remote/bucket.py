@@ -23,7 +23,7 @@ _AT_ONCE = 1000  # objects that S3 removes in one request
 _HASH = re.compile('"[0-9a-f]{32}"')
 _REFUSALS = 3
 _LARGEST = 5 << 30  # bytes that one PUT may have
-_BUSY = "others are changing it all the time"
+_BUSY = "other programs keep changing it"
 _NONCE = "satchel-write"  # metadata by which a writer knows its own write again
 
 
@@ -57,7 +57,7 @@ class BucketStore(RemoteStore):
             try:
                 page = self._requests.call("list_objects_v2", "can't be listed", self.url, **arguments)
             except Absent:
-                raise UsageError("can't be listed", path=self.url, why=f"{self.server} knows no such place") from None
+                raise UsageError("can't be listed", path=self.url, why=f"{self.server} has no such place") from None
             for each in page.get("Contents", ()):
                 path = each["Key"].removeprefix(self._prefix)
                 yield path, _known(each)

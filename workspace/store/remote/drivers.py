@@ -10,7 +10,7 @@ from typing import Any
 
 from ...base import StorageFailed, UsageError
 
-REMEDY = "check the server and the permissions there, then run `satchel resume`: nothing acknowledged is lost"
+REMEDY = "check the server and the permissions there, then run `satchel resume`: nothing that was recorded is lost"
 
 _EXCLUSIVE: dict[str, dict[str, Any]] = {
     "gs": {"mode": "create"}, "gcs": {"mode": "create"},

@@ -76,7 +76,7 @@ class OtherStore(RemoteStore):
                 if len(data) == known.size:
                     self._bodies.keep(path, data, known.version)
                     return Content(data, known.version)
-        raise StorageFailed("can't be read", path=path, why="it is being changed all the time", remedy=REMEDY)
+        raise StorageFailed("can't be read", path=path, why="other programs keep changing it", remedy=REMEDY)
 
     def tail(self, path: str, size: int) -> bytes:
         full = self._full(path)
@@ -92,7 +92,7 @@ class OtherStore(RemoteStore):
 
     def _look(self, path: str) -> Known | None:
         """The current facts of one file; the cache is updated."""
-        with self._asking("can't be looked at", path), self._view.look() as since:
+        with self._asking("can't be inspected", path), self._view.look() as since:
             self._fs.invalidate_cache()
             try:
                 facts = self._fs.info(self._full(path))

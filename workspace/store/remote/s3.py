@@ -145,7 +145,7 @@ class Requests:
             )  # fmt: skip
         answer = await function(**known)
         if (needed := _NEEDED.get(method)) and not answer.get(needed):
-            raise Trouble(f"{self.server} gave an answer that is not S3's")
+            raise Trouble(f"{self.server} sent an answer that is not valid S3")
         return answer
 
     def _wait(self, work: Coroutine[Any, Any, T], what: str, path: str) -> T:

@@ -18,7 +18,7 @@ _BUSY_CODES = frozenset(("SlowDown", "RequestTimeout", "InternalError", "Service
                          "ThrottlingException", "RequestLimitExceeded", "TooManyRequests"))  # fmt: skip
 _EXPIRED = frozenset(("ExpiredToken", "ExpiredTokenException", "InvalidToken", "TokenRefreshRequired"))
 _WRONG_KEY = frozenset(("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidSecurity", "MissingSecurityHeader"))
-_RENEW = "renew the credentials, then run `satchel resume`: nothing that was acknowledged is lost"
+_RENEW = "renew the credentials, then run `satchel resume`: nothing that was recorded is lost"
 _LONGEST_PAUSE = 60.0
 
 

@@ -37,7 +37,7 @@ def _ids_used_twice(reading: Reading) -> list[tuple[int, Problem]]:
                 f"line {task.line + 1}",
                 f"the id ^{task.id}, which line {first + 1} has already",
                 "an id of its own",
-                f"change or remove the ^{task.id} of the item that is new",
+                f"Change or remove the ^{task.id} of the new item",
             )
             found.append((task.line, problem))
     return found
@@ -48,7 +48,7 @@ def _milestone(lines: Sequence[str], number: int) -> Problem:
     said = unquoted(line, line.count(">")).strip()
     return Problem(
         f"line {number + 1}", f'"{said}", which makes no milestone', '"milestone: true"',
-        "write it so, or remove the line: it would be a part of the item's text",
+        "Write it like this, or remove the line: else it is a part of the item's text",
     )  # fmt: skip
 
 
@@ -57,19 +57,19 @@ def _slip(line: str, suspect: Suspect) -> Problem:
     if suspect.column < 0:
         return Problem(
             place,
-            f"more than {NESTING} lists and quotes inside each other",
+            f"more than {NESTING} nested lists and quotes",
             "fewer",
-            "move the items out: they, and what follows in their list, are not read",
+            "Move the items out: Satchel does not read them or what follows in their list",
         )
     if suspect.meant:
         return Problem(
-            place, f'"{line.strip()[:_SHOWN]}", which looks like an item and is text', f'"{suspect.meant[:_SHOWN]}"',
-            "write it so, or, if it is meant as text, put a backslash before the box",
+            place, f'"{line.strip()[:_SHOWN]}", which looks like an item but is text', f'"{suspect.meant[:_SHOWN]}"',
+            "Write it like this or, if it is meant as text, put a backslash before the box",
         )  # fmt: skip
     box = line[suspect.column : line.index("]", suspect.column) + 1]
     if len(box) == 3 and box[1] in MARKS:
         rest = line[suspect.column + len(box) :].lstrip()[:_SHOWN]
         return Problem(
-            place, f'"{box}" that is not followed by a blank', f'"{box} {rest}"', "put one space behind the checkbox"
+            place, f'"{box}" without a space after it', f'"{box} {rest}"', "Put one space after the checkbox"
         )
-    return Problem(place, f'the mark "{box}"', _KNOWN, "use one of these, or put a backslash before the bracket")
+    return Problem(place, f'the mark "{box}"', _KNOWN, "Use one of these, or put a backslash before the bracket")

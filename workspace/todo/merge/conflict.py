@@ -30,21 +30,19 @@ class PlanConflict(Struct, frozen=True):
         where = f"line {self.line}, {short(self.text)}" if self.line else short(self.text)
         match self.why:
             case "mark":
-                the_run = f"has made it {self.ours}" if self.ours else "has removed it"
+                the_run = f"has changed it to {self.ours}" if self.ours else "has removed it"
                 return f"{where}: the run {the_run}, the file says {self.theirs}"
             case "text":
-                return f"{where}: the run and the file have both changed this item, or the place it belongs to"
+                return f"{where}: the run and the file have both changed this item or its place"
             case "prose":
-                return f"{where}: these lines were changed since the file was written, and differently in the file"
+                return f"{where}: the run and the file have both changed these lines, in different ways"
             case "untick_without_base":
                 return (
-                    f"{where}: it is {self.ours}, the file says {self.theirs}; "
-                    "whether it is to be done again, or the file is old, can't be told"
+                    f"{where}: it is {self.ours}, the file says {self.theirs}. "
+                    "Satchel can't tell whether to do it again or whether the file is old"
                 )
             case "removal_without_base":
-                return (
-                    f"{where}: the file lacks this item; whether it is to be dropped, or was forgotten, can't be told"
-                )
+                return f"{where}: the file lacks this item. Satchel can't tell whether a person dropped or forgot it"
             case "everything_removed":
                 return "the file has no items left; a plan without items is not a finished plan"
 
