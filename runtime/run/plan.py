@@ -82,7 +82,7 @@ class Todo:
         plan = self._session.plan
         if not plan.progress.leaves:
             raise AgentError(
-                "todo.md has no items", why="a plan without items is not a finished plan",
+                f"{self._session.folder}todo.md has no items", why="a plan without items is not a finished plan",
                 remedy="add lines like `- [ ] the task`, or call run.plan(...) first",
             )  # fmt: skip
         follows = False

@@ -228,6 +228,19 @@ def test_a_plan_without_items_is_not_a_finished_plan(workspace: Path, text: str)
     assert outcome.status == "failed" and "todo.md has no items" in str(outcome.error)
 
 
+def test_a_sub_agents_plan_without_items_is_taken_for_the_runs(workspace: Path) -> None:
+    @agent
+    async def child(run: Run[Any]) -> None:
+        await run.todo.each(lambda run, item: None)
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await run.spawn(child, "bob")
+
+    outcome = run(workspace, main)
+    assert outcome.status == "failed" and str(outcome.error).startswith("agents/bob/todo.md has no items")
+
+
 def test_items_added_inside_an_item_come_with_its_commit(workspace: Path, crash: Any) -> None:
     async def work(run: Run[Any], item: Item) -> None:
         if item.text == "first":
