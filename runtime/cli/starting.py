@@ -104,7 +104,7 @@ def _beside(command: Command, wish: Wish) -> int:
         raise
     if ended.why:
         _tell_what_the_child_could_not(place, ended, wish.as_json)
-    return ended.code
+    return ended.exit_code
 
 
 def _say(line: str) -> None:
@@ -113,9 +113,9 @@ def _say(line: str) -> None:
 
 
 def _tell_what_the_child_could_not(place: Handle, ended: Supervised, as_json: bool) -> None:
-    status, code = ended.status, ended.code
+    status, code = ended.status, ended.exit_code
     if as_json:
-        print_json({"status": status, "exit_code": code, "workspace": place.url, "reason": ended.why})
+        print_json({"status": status, "exit_code": code, "url": place.url, "why": ended.why})
     else:
         colour = "red" if code == 1 else "yellow"
         click.echo(f"{click.style(status, fg=colour, bold=True)}: {visible(ended.why)}")
@@ -125,11 +125,13 @@ def _tell_what_the_child_could_not(place: Handle, ended: Supervised, as_json: bo
 
 def _tell_detached(place: Handle, found: Background, as_json: bool) -> int:
     if as_json:
-        print_json({"pid": found.pid, "log": found.log, "exit_code": found.code, "workspace": place.url})
-        return found.code or 0
-    if found.code is not None:
-        click.echo(visible(found.said.rstrip()), err=found.code != 0)
-        return found.code
+        print_json(
+            {"pid": found.pid, "log": found.log, "exit_code": found.exit_code, "said": found.said, "url": place.url}
+        )
+        return found.exit_code or 0
+    if found.exit_code is not None:
+        click.echo(visible(found.said.rstrip()), err=found.exit_code != 0)
+        return found.exit_code
     click.echo(f"running in the background: process {found.pid}")
     click.echo(f"  its log is {visible(found.log)}", err=True)
     click.echo(f"next: {place.command('status')}", err=True)

@@ -31,7 +31,7 @@ from ...workspace.state import DONE, Answered, Moment, same
 from ...workspace.store import FileChanged
 from . import takeover
 from .place import Place
-from .questions import OpenQuestion, questions_of
+from .questions import Given, OpenQuestion, questions_of, value_of
 from .requests import in_force
 from .waiting import Steps
 from .words import one_line, since
@@ -50,14 +50,14 @@ class Answering(Struct, frozen=True):
 
     `is_recorded`: it is in the journal, as `answer`, and can't be changed. Otherwise it is in `file`, and the process
     that runs the workspace (`waits_for`, in words) takes it at the latest when the run stops. `was_before`: the same
-    answer was given earlier. `open_questions` are those that are left. `report`: what recording it has found and done.
+    answer was given earlier. `questions` are those that are still open. `report`: what recording it has found and done.
     """
 
     id: str
     file: str
     is_recorded: bool
-    answer: Answered | None
-    open_questions: list[OpenQuestion]
+    answer: Given | None
+    questions: list[OpenQuestion]
     was_before: bool = False
     waits_for: str = ""
     report: tuple[Remark, ...] = ()
@@ -119,7 +119,8 @@ def _told(said: Saying, moment: Moment, place: Place, *, is_recorded: bool) -> A
     if not is_recorded:
         holder = lease.holder(place.store)
         waits_for = holder.process if holder else "the process that runs it"
-    answer = moment.answered.get(said.id)
+    known = moment.answered.get(said.id)
+    answer = known and Given(value_of(known.decision), known.by, known.note, at=known.at, how=known.how)
     return Answering(said.id, path_of(said.id), is_recorded, answer, left, waits_for=waits_for)
 
 

@@ -56,6 +56,11 @@ class Checked(Struct):
     handled: set[str] = field(default_factory=set)  # files that `planned` and `problems` already cover
 
     @property
+    def ok(self) -> bool:
+        """Nothing is wrong."""
+        return not self.problems
+
+    @property
     def moment(self) -> Moment | None:
         return self.seen.moment if self.seen else None
 

@@ -114,8 +114,8 @@ class Handle(Look):
         from_checkpoint: bool = False, take_over: bool = False, adopt: bool = False, options: Sequence[str] = (),
     ) -> Background:  # fmt: skip
         """Run the agent in the background, with a supervisor that outlives this process. Returns when the run is
-        active, with the number of the process and its log, which gets its output. If it ended at once, `code` is its
-        exit code and `said` the end of its output."""
+        active, with the number of the process and its log, which gets its output. If it ended at once, `exit_code`
+        says how, and `said` the end of its output."""
         from . import starting
 
         arguments.no_loop("detach")

@@ -6,11 +6,12 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+import msgspec
 from msgspec import Struct
 
 from ...schemas import nearest
 from ...workspace import journal
-from ...workspace.base import SatchelError, UsageError, arguments
+from ...workspace.base import Damaged, SatchelError, UsageError, arguments
 from ...workspace.inspect import define, look_beside
 from ...workspace.journal import records
 from ...workspace.journal.records import BadLine, Failure, Line, Output
@@ -29,6 +30,17 @@ class Row(NamedTuple):
 
     data: bytes
     line: Line
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """All that the line says, as JSON values by the names of the file: `row.record["type"]`. In `line.record` what
+        agents and people have said is unread (msgspec.Raw)."""
+        try:
+            found: dict[str, Any] = msgspec.json.decode(self.data)
+        except (msgspec.MsgspecError, RecursionError) as error:  # in a result, which nothing had read yet
+            raise Damaged("can't be read", path=f"journal, record {self.line.seq}", why=str(error),
+                          remedy="take the journal from a backup") from None  # fmt: skip
+        return found
 
 
 class Result(Struct, frozen=True):

@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
 
 from ...workspace.base import SatchelError
-from ...workspace.people.approvals import Question, Reply, open_questions, read, read_form
+from ...workspace.people.approvals import Question, open_questions, read, read_form
 from ...workspace.state import Moment
 from .place import Place
+
+
+class Given(Struct, frozen=True):
+    """An answer that a person, or the time, has given. `decision` and `result` are plain values, as JSON has them.
+
+    `result`: of an effect in doubt, what it returned; None if nothing was said. `by` and `note` are empty if nothing
+    was said. `at`: when it was put on record (UTC, ISO 8601); empty if it is not yet. `how` tells where it came from:
+    "file", "command" or "expired"; empty with an empty `at`.
+    """
+
+    decision: Any
+    by: str = ""
+    note: str = ""
+    result: Any = None
+    at: str = ""
+    how: str = ""
 
 
 class OpenQuestion(Struct, frozen=True):
@@ -19,7 +38,7 @@ class OpenQuestion(Struct, frozen=True):
 
     question: Question
     command: str = ""
-    reply: Reply | None = None
+    reply: Given | None = None
     mistake: SatchelError | None = None
 
     @property
@@ -47,10 +66,14 @@ def questions_of(moment: Moment, place: Place | None) -> list[OpenQuestion]:
 def _seen(question: Question, moment: Moment, place: Place) -> OpenQuestion:
     command = place.command("answer", question.id)
     try:
-        return OpenQuestion(
-            question, command, read(question, moment.run_id, read_form(place.store, moment, question).data)
-        )
+        said = read(question, moment.run_id, read_form(place.store, moment, question).data)
     except FileNotFoundError:
         return OpenQuestion(question, command)
     except SatchelError as error:
         return OpenQuestion(question, command, mistake=error)
+    return OpenQuestion(question, command, said and Given(said.decision, said.by, said.note, value_of(said.result)))
+
+
+def value_of(data: Raw) -> Any:
+    """The plain value of JSON in a record; None if there is none."""
+    return msgspec.json.decode(data) if len(data) else None

@@ -92,7 +92,7 @@ class Standing(Struct):
     same_run_id: list[str] = field(default_factory=list)  # of `ls`: the other folders with this run_id
     # What a brief look leaves out
     streams: list[Leftover] = field(default_factory=list)  # output that is being streamed, or that a crash has cut off
-    remembered: list[Remark] = field(default_factory=list)  # the report of the last opening
+    report: list[Remark] = field(default_factory=list)  # the report of the last opening
     schedule: list[Scheduled] = field(default_factory=list)
     ahead: str = ""  # in words, that a record lies in the future, so that a clock is wrong
     budget: list[Share] = field(default_factory=list)  # what is used of each limit
@@ -122,7 +122,7 @@ def status(place: Place, *, brief: bool) -> Standing:
         standing.questions = questions_of(moment, None if brief else place)
     if not brief:
         with suppress(SatchelError):
-            standing.remembered = report.last(place.store)
+            standing.report = report.last(place.store)
     if not brief and moment is not None:
         try:
             standing.streams = [each for each in salvage.leftovers(place.store, moment) if not each.stale]

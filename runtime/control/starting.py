@@ -52,16 +52,16 @@ class Start(Struct, frozen=True):
 
 
 class Supervised(Struct, frozen=True):
-    """How a run ended in its process. `code` is the exit code; docs/commands.md lists them. `why`: what that process
+    """How a run ended in its process. docs/commands.md lists each `exit_code`. `why`: what that process
     could not say itself, because it was killed or given up; may be empty."""
 
-    code: int
+    exit_code: int
     why: str
 
     @property
     def status(self) -> str:
         """How the run has stopped, by the exit code; "failed" for any other code."""
-        return next((status for status, code in EXIT_CODES.items() if code == self.code), "failed")
+        return next((status for status, code in EXIT_CODES.items() if code == self.exit_code), "failed")
 
 
 def supervise(place: Place, start: Start, tell: Callable[[str], None] | None) -> Supervised:

@@ -122,8 +122,8 @@ def granting(make: Make, cli: Cli) -> Path:
 def test_an_answer_without_its_question_is_refused(granting: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(granting)
     told = data_of(cli("answer", "deny", "--by", "Ada", "--note", "not now", "--json"))
-    assert (told["status"], told["id"], told["answer"]["decision"]) == ("answered", "a1", "deny")
-    assert told["open_questions"] == []
+    assert (told["is_recorded"], told["id"], told["answer"]["decision"]) == (True, "a1", "deny")
+    assert told["questions"] == []
     assert (told["answer"]["by"], told["answer"]["note"], told["answer"]["how"]) == ("Ada", "not now", "command")
     assert (granting / "approvals/a1.yaml").read_text().startswith("# answered: deny, by Ada, ")
     assert cli("resume").exit_code == 4
@@ -142,10 +142,10 @@ def test_the_open_question_is_not_shown_everywhere(granting: Path, cli: Cli) -> 
         assert "a1: Grant? ('Grant?')" in out and command in out and file in out and '{"user":"ada"}' in out, words
     assert "an answer: a1" in cli("ls", granting.parent).stdout
     for words in (("run", "--json"), ("status", "--json"), ("check", "--json"), ("recover", "--json")):
-        (told,) = data_of(cli(*words, granting))["open_questions"]
+        (told,) = data_of(cli(*words, granting))["questions"]
         assert (told["id"], told["kind"], told["file"]) == ("a1", "approval", "approvals/a1.yaml"), words
         assert told["choices"] == ["approve", "deny"] and told["command"] == f"satchel answer {granting} a1"
-    (told,) = data_of(cli("ls", "--json", granting.parent))[0]["open_questions"]
+    (told,) = data_of(cli("ls", "--json", granting.parent))[0]["questions"]
     assert told["id"] == "a1" and told["asked_at"]
     out = cli("log", granting).stdout
     assert "asked a1    ^1  Grant?" in out
@@ -199,7 +199,7 @@ def test_a_process_that_does_not_look_makes_the_command_hang(make: Make, cli: Cl
     with lease.held(open_store(str(folder))):
         result = cli("answer", folder, "a1", "deny", "--by", "Ada")
         assert result.exit_code == 0 and "the answer is in approvals/a1.yaml" in result.stdout
-        assert data_of(cli("answer", folder, "a1", "deny", "--json"))["status"] == "written"
+        assert data_of(cli("answer", folder, "a1", "deny", "--json"))["is_recorded"] is False
         assert cli("answer", folder, "a1", "dney").exit_code == 2
         other = cli("answer", folder, "a1", "approve")
         assert other.exit_code == 2 and "a1 is answered in its file: it says deny" in other.stderr

@@ -30,10 +30,10 @@ def test_a_sound_workspace_is_faulted(make: Make, cli: Cli) -> None:
     assert (result.exit_code, result.stdout.startswith("no problems: demo-1a2b")) == (0, True), result.output
     assert contents(folder) == before
     told = data_of(cli("check", "--json", folder))
-    assert told.pop("storage")["lock"] is True
+    assert told.pop("abilities")["lock"] is True
     assert told == {
-        "workspace": str(folder), "ok": True, "problems": [], "an_opening_would": [], "same_run_id": [],
-        "open_questions": [],
+        "url": str(folder), "ok": True, "problems": [], "planned": [], "same_run_id": [],
+        "questions": [],
     }  # fmt: skip
 
 
@@ -89,7 +89,7 @@ def test_an_open_question_is_a_fault_or_is_hidden(make: Make, cli: Cli) -> None:
     cli("run", folder)
     result = cli("check", folder)
     assert result.exit_code == 0 and "Has it happened?" in result.stdout
-    assert data_of(cli("check", "--json", folder))["open_questions"][0]["id"] == "d1"
+    assert data_of(cli("check", "--json", folder))["questions"][0]["id"] == "d1"
 
 
 def test_after_a_kill_it_foresees_nothing(make: Make, started: Started, cli: Cli) -> None:
@@ -290,7 +290,7 @@ def test_a_lock_that_can_not_be_had_is_guaranteed(
     assert f"can't be locked: {os.strerror(number)}" in result.stdout and "no run starts" in result.stdout
     assert contents(folder) == before
     told = data_of(cli("check", "--json", folder))
-    assert told["storage"]["lock"] is False and not told["ok"]
+    assert told["abilities"]["lock"] is False and not told["ok"]
     for words in (("check", "--storage", folder), ("run", "--in-process", folder)):
         result = cli(*words)
         assert result.exit_code == 8 and os.strerror(number) in result.output, result.output

@@ -166,7 +166,7 @@ def test_a_record_behind_the_last_checkpoint_is_overlooked(s3: Server, cli: Cli)
     assert cli("answer", bucket.url, "yes").exit_code == 0
     newest = max(path for path in bucket.paths if path.startswith("checkpoints/"))
     s3.client.delete_object(Bucket=bucket.name, Key=f"{bucket.prefix}/{newest}")
-    assert data_of(cli("status", "--json", bucket.url))["open_questions"] == []
+    assert data_of(cli("status", "--json", bucket.url))["questions"] == []
 
 
 def test_copies_of_schemas_lie_in_a_bucket(s3: Server, cli: Cli) -> None:

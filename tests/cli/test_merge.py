@@ -74,7 +74,7 @@ def test_showing_changes_something_or_runs_code(torn: Path, cli: Cli) -> None:
     for said in ("conflict todo.md", "conflict state.json", "data.n", "+- [-] say c", "2 files with conflicts"):
         assert said in result.stdout, result.stdout
     told = data_of(cli("merge", "--json", torn))
-    assert [each["file"] for each in told["questions"]] == ["state.json", "todo.md"] and not told["refused"]
+    assert [each["path"] for each in told["conflicts"]] == ["state.json", "todo.md"] and not told["refused"]
     assert contents(torn) == before and not (torn / "imported").exists()
 
 
@@ -97,7 +97,7 @@ def test_one_file_can_not_be_settled_alone(torn: Path, cli: Cli) -> None:
     assert result.exit_code == 4 and "conflict todo.md" in result.stdout
     assert '"n": 9' in (torn / "state.json").read_text() and (torn / "todo.md").read_bytes() == mine
     told = data_of(cli("merge", torn, "--use", "ours", "--file", "todo.md", "--json"))
-    assert (told["settled"], told["use"], told["still_asked"]) == (["todo.md"], "ours", [])
+    assert (told["settled"], told["use"], told["open"]) == (["todo.md"], "ours", [])
     assert "nothing to merge" in cli("merge", torn).stdout
 
 

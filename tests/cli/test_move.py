@@ -40,7 +40,7 @@ def test_a_moved_run_vanishes_from_the_list(make: Make, cli: Cli, tmp_path: Path
     (tmp_path / "no-run/moved.yaml").write_text("furniture: all of it\n")
     told = {os.path.basename(each["folder"]): each for each in data_of(cli("ls", "--json", tmp_path))}
     assert {name: each["state"] for name, each in told.items()} == {"demo": "moved", "other": "completed"}
-    assert told["demo"]["moved_to"] == str(tmp_path / "other") and told["demo"]["run_id"] == "demo-1a2b"
+    assert told["demo"]["moved"]["to"] == str(tmp_path / "other") and told["demo"]["run_id"] == "demo-1a2b"
     assert f"see {tmp_path / 'other'}" in cli("ls", tmp_path).stdout
 
 
@@ -48,9 +48,9 @@ def test_a_program_has_to_read_prose(make: Make, cli: Cli, tmp_path: Path) -> No
     demo = make(ASKING)
     cli("run", demo)
     told = data_of(cli("copy", "--json", demo, tmp_path / "b"))
-    assert (told["status"], told["exit_code"], told["run_id"]) == ("copied", 0, "demo-1a2b")
-    assert told["from"] == str(demo) and told["to"] == str(tmp_path / "b") and told["files"] == told["copied"] > 5
-    assert told["clean"] and len(told["sha256"]) == 64 and told["left"] == []
+    assert (told["kind"], told["exit_code"], told["run_id"]) == ("copy", 0, "demo-1a2b")
+    assert told["source"] == str(demo) and told["to"] == str(tmp_path / "b") and told["files"] == told["copied"] > 5
+    assert told["is_clean"] and len(told["sha256"]) == 64 and told["left"] == []
     refused = data_of(cli("move", "--json", demo, tmp_path / "b"))
     assert (refused["status"], refused["exit_code"]) == ("refused", 2) and "this run already" in refused["error"][
         "message"

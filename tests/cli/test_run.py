@@ -68,13 +68,13 @@ def test_json_is_not_one_object_even_if_the_agent_prints(make: Make) -> None:
     assert result.returncode == 0
     told = json.loads(result.stdout)
     assert (told["status"], told["exit_code"], told["result"]) == ("completed", 0, {"said": 2})
-    assert told["items"] == {"done": 2, "all": 2} and told["outputs"] == ["outputs/1.txt", "outputs/2.txt"]
+    assert told["items"] == {"settled": 2, "leaves": 2} and told["outputs"] == ["outputs/1.txt", "outputs/2.txt"]
     assert "{}noise" in result.stderr
 
 
 def test_json_of_a_question_lacks_it(make: Make, cli: Cli) -> None:
     told = data_of(cli("run", "--json", make(ASKING)))
-    assert told["status"] == "waiting" and told["open_questions"][0]["id"] == "d1"
+    assert told["status"] == "waiting" and told["questions"][0]["id"] == "d1"
 
 
 def test_json_of_a_refusal_is_empty(make: Make, cli: Cli) -> None:
@@ -132,7 +132,7 @@ def test_an_exception_of_the_agent_is_a_wall_of_text(make: Make, cli: Cli) -> No
     assert lines[0] == "satchel: the agent failed: KeyError: 'say a'"
     assert any("agent.py:6 in shout" in line for line in lines) and len(lines) <= 6
     assert result.stdout.startswith("failed: 0 of 2 items done")
-    assert data_of(cli("run", "--json", folder))["error"]["kind"] == "KeyError"
+    assert data_of(cli("run", "--json", folder))["failure"]["kind"] == "KeyError"
 
 
 def test_traceback_shows_less_than_all(make: Make) -> None:

@@ -50,7 +50,7 @@ def test_a_completed_run_is_not_told_whole(make: Make, cli: Cli) -> None:
         assert said in out
     assert "next" not in out
     told = data_of(cli("status", "--json", folder))
-    assert (told["state"], told["items"], told["next"]) == ("completed", {"done": 2, "all": 2}, None)
+    assert (told["state"], told["items"], told["next"]) == ("completed", {"settled": 2, "leaves": 2}, None)
     assert told["usage"].items() >= {"steps": 2, "items": 2}.items() and told["outputs"]["outputs/1.txt"]["bytes"] == 5
 
 
@@ -62,7 +62,7 @@ def test_an_output_that_is_not_the_runs_is_shown_as_the_runs(make: Make, cli: Cl
     said = "outputs/1.txt is not what the run made: 15 bytes, but the run wrote 5"
     out = cli("status", folder).stdout
     assert f"note      {said}" in out and "outputs/2.txt is" not in out
-    assert data_of(cli("status", "--json", folder))["notes"] == [said]
+    assert data_of(cli("status", "--json", folder))["complaints"] == [said]
     assert f"wanted  {said}" in cli("run", folder).output, "of a completed run, too"
 
 
@@ -80,7 +80,7 @@ def test_a_question_is_not_shown(make: Make, cli: Cli) -> None:
     out = cli("status", folder).stdout
     assert "waiting for a person: 1 open question" in out and f"satchel answer {folder} d1 redo" in out
     assert "opening   found   a new run" in out
-    assert data_of(cli("status", "--json", folder))["open_questions"][0]["id"] == "d1"
+    assert data_of(cli("status", "--json", folder))["questions"][0]["id"] == "d1"
 
 
 def test_a_failure_is_not_shown(make: Make, cli: Cli) -> None:
@@ -95,7 +95,7 @@ def test_running_and_killed_look_the_same(make: Make, started: Started, cli: Cli
     process = started(folder)
     told = data_of(cli("status", "--json", folder))
     assert told["state"] == "running" and told["holder"]["pid"] == process.pid
-    assert told["current_item"]["text"] == "second SLOW" and told["open_scope"]["steps"] == 1
+    assert told["at_work"]["text"] == "second SLOW" and told["scope"]["steps"] == 1
     assert told["streams"][0]["characters"] > 0
     process.kill()
     while data_of(cli("status", "--json", folder))["state"] == "running":  # it is a zombie for now, and no one waits
@@ -234,7 +234,7 @@ def test_a_file_that_is_being_saved_is_not_named(make: Make, cli: Cli, monkeypat
         assert f"saving {path} is being saved: the run reads it when" in out
     assert data_of(cli("status", "--json", folder))["being_saved"] == ["pause.yaml", "todo.md", "inbox/a.md"]
     assert "say c" not in out
-    planned = data_of(cli("check", "--json", folder))["an_opening_would"]
+    planned = data_of(cli("check", "--json", folder))["planned"]
     assert any("todo.md is being saved" in each for each in planned)
     for file in files:
         file.close()
@@ -253,7 +253,7 @@ def test_status_does_not_show_an_answer_that_was_typed_into_the_file(make: Make,
     ):
         path.write_text(re.sub(r"(?m)^decision:.*$", f"decision: {typed}", path.read_text()))
         assert said in " ".join(cli("status", folder).stdout.split())
-    assert "not a valid answer" in data_of(cli("status", "--json", folder))["open_questions"][0]["typed"]
+    assert "not a valid answer" in data_of(cli("status", "--json", folder))["questions"][0]["typed"]
 
 
 def test_a_sleeping_run_is_told_to_be_resumed_only(make: Make, cli: Cli) -> None:

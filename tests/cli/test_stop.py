@@ -239,7 +239,7 @@ def test_a_second_stop_changes_something(make: Make, cli: Cli) -> None:
     before = (folder / "pause.yaml").read_bytes()
     result = cli("stop", folder, "--reason", "second", "--json")
     assert (folder / "pause.yaml").read_bytes() == before
-    assert data_of(result) == [{"workspace": str(folder), "how": "idle", "killed": [], "said": ""}]
+    assert data_of(result) == [{"url": str(folder), "how": "idle", "killed": [], "said": ""}]
 
 
 def test_a_pause_file_is_written_where_no_workspace_is(tmp_path: Path, cli: Cli) -> None:

@@ -111,7 +111,7 @@ def test_what_a_bucket_can_do_is_known_only_after_a_run(cli: Cli, s3: Server) ->
     url = s3.place()
     tried = cli("check", "--storage", url)
     assert tried.exit_code == 0 and "one writer: guaranteed by conditional writes" in tried.stdout, tried.output
-    assert data_of(cli("check", "--storage", "--json", url))["storage"]["conditional_replace"]
+    assert data_of(cli("check", "--storage", "--json", url))["abilities"]["conditional_replace"]
     assert not keys(s3, url), "what was tried with is gone"
 
 
@@ -135,7 +135,7 @@ def test_commands_that_only_look_need_a_folder(upload: Upload, cli: Cli, s3: Ser
     assert told.exit_code == 0 and "completed" in told.stdout and url in told.stdout
     assert "say a" in cli("log", url).stdout
     checked = data_of(cli("check", "--json", url))
-    assert checked["ok"] and checked["storage"]["exclusive_create"] and not checked["storage"]["lock"]
+    assert checked["ok"] and checked["abilities"]["exclusive_create"] and not checked["abilities"]["lock"]
     assert "one writer: guaranteed by conditional writes" in cli("check", url).stdout
     assert "nothing to merge" in cli("merge", url).stdout
     assert sorted(keys(s3, url)) == before

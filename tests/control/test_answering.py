@@ -52,7 +52,7 @@ def test_an_answer_is_not_what_was_said(granting: Handle, value: Any, typed: boo
     assert (asked.id, asked.text, asked.choices) == ("a1", "Grant?", ("approve", "deny"))
     assert asked.command == f"satchel answer {granting.url} a1" and asked.reply is None
     done = granting.answer("deny", by="Ada", note="not now")
-    assert done.is_recorded and not done.was_before and done.open_questions == [] and done.answer
+    assert done.is_recorded and not done.was_before and done.questions == [] and done.answer
     assert (done.id, done.file, done.answer.by, done.answer.note) == ("a1", "approvals/a1.yaml", "Ada", "not now")
     assert granting.answer("deny", "a1").was_before
     with pytest.raises(UsageError, match="a1 is already answered: deny, by Ada"):
@@ -117,7 +117,7 @@ def test_a_process_that_does_not_take_it_is_waited_for_for_ever(
     with lease.held(DiskStore(granting.url)):
         done = granting.answer("deny", by="Ada")
         assert not done.is_recorded and done.answer is None and done.waits_for
-        assert [each.id for each in done.open_questions] == ["a1"]
+        assert [each.id for each in done.questions] == ["a1"]
         with pytest.raises(UsageError, match="a1 is answered in its file: it says deny"):
             granting.answer("approve")
 

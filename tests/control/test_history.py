@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 
@@ -26,7 +27,8 @@ def test_the_log_is_not_the_journal(make: Make) -> None:
     rows = list(handle.log())
     (first,) = journal.segments(DiskStore(folder))
     path = folder / journal.segment_path(first)
-    assert b"".join(row.data + b"\n" for row in rows) == path.read_bytes()
+    assert [row.record["seq"] for row in rows] == [json.loads(line)["seq"] for line in path.read_bytes().splitlines()]
+    assert {*rows[-1].record} >= {"seq", "commit", "at", "epoch", "prev", "opening", "type"}, "not with all keys"
     assert [row.line.seq for row in rows] == list(range(1, len(rows) + 1))
     assert list(handle.log(last=2)) == rows[-2:]
     steps = [row.line.record for row in handle.log(type="step.completed", item="^2")]
@@ -99,7 +101,7 @@ def is_warm(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_supervised_run_is_not_run(make: Make, capfd: pytest.CaptureFixture[str]) -> None:
     handle = satchel.open(make())
     ended = handle.supervise(options=["--quiet"])
-    assert (ended.code, ended.status, ended.why) == (0, "completed", "")
+    assert (ended.exit_code, ended.status, ended.why) == (0, "completed", "")
     assert handle.result.status == "completed" and "completed" in capfd.readouterr().out
 
 
@@ -108,5 +110,5 @@ def test_a_run_in_the_background_is_not_told(make: Make) -> None:
     handle = satchel.open(make())
     started = handle.detach()
     assert started.log == os.path.join(handle.url, ".satchel/run.log")
-    assert started.code in (None, 0)
+    assert started.exit_code in (None, 0)
     assert handle.wait().status == "completed"

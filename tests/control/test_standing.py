@@ -30,10 +30,10 @@ def test_a_status_is_not_that_of_the_run(make: Make) -> None:
     assert waiting.plan and waiting.plan.progress == (0, 2) and waiting.at_work and waiting.at_work.text == "Grant?"
     assert [(each.id, each.command) for each in waiting.questions] == [("a1", f"satchel answer {folder} a1")]
     assert waiting.definition and waiting.definition.run_id == "demo-1a2b" and waiting.holder is None
-    assert waiting.remembered and contents(folder) == before
+    assert waiting.report and contents(folder) == before
     brief = handle.status(brief=True)
     assert (brief.state, [each.id for each in brief.questions]) == ("waiting", ["a1"])
-    assert brief.questions[0].command == "" and not brief.remembered
+    assert brief.questions[0].command == "" and not brief.report
 
 
 def test_limits_and_times_are_not_told(make: Make) -> None:

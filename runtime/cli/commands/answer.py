@@ -11,7 +11,6 @@ import msgspec
 from click.shell_completion import CompletionItem
 
 from ....workspace.base import SatchelError, UsageError, urls
-from ....workspace.people.approvals import answer_text
 from ...control import Answering, Handle, say_what
 from ..options.place import complete_folders, find, is_workspace, json_option
 from ..options.storage import storage_option
@@ -73,9 +72,9 @@ def command(
     if as_json:
         print_json(
             {
-                "id": done.id, "status": "answered" if done.is_recorded else "written", "file": done.file,
-                "answer": msgspec.json.decode(msgspec.json.encode(done.answer)),
-                "was_answered_before": done.was_before, "open_questions": asked.as_json(done.open_questions),
+                "id": done.id, "is_recorded": done.is_recorded, "file": done.file,
+                "answer": msgspec.to_builtins(done.answer), "was_before": done.was_before,
+                "waits_for": done.waits_for or None, "questions": asked.as_json(done.questions),
             }
         )  # fmt: skip
     else:
@@ -89,9 +88,10 @@ def _tell(place: Handle, done: Answering) -> None:
         click.echo(visible(f"{done.waits_for} {late}"), err=True)
         return
     again = " already" if done.was_before else ""
-    click.echo(visible(f"{done.id} is{again} answered: {' '.join(answer_text(done.answer.decision).split())}"))
-    if done.open_questions:
-        left = counted(len(done.open_questions), "question")
+    answer = " ".join(asked.text_of(done.answer.decision).split())
+    click.echo(visible(f"{done.id} is{again} answered: {answer}"))
+    if done.questions:
+        left = counted(len(done.questions), "question")
         click.echo(f"{left} still open: {place.command('status')}", err=True)
     elif not done.was_before:
         click.echo(f"next: {place.command('resume')}", err=True)

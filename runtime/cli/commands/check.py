@@ -57,7 +57,7 @@ def command(ctx: click.Context, workspace: str | None, only_storage: bool, as_js
 def _tell_storage(found: Tried, as_json: bool) -> None:
     width = columns(sys.stdout)
     if as_json:
-        print_json({"url": found.url, "tried": bool(found.tried), "storage": abilities.as_json(found.abilities)})
+        print_json({"url": found.url, "tried": found.tried or None, "abilities": abilities.as_json(found.abilities)})
         return
     for line in _storage(found.abilities, width):
         click.echo(line)
@@ -108,11 +108,11 @@ def _titled(title: str, colour: str, text: str, width: int) -> Iterator[str]:
 
 def _json(checked: Checked) -> dict[str, object]:
     return {
-        "workspace": checked.url,
-        "ok": not checked.problems,
+        "url": checked.url,
+        "ok": checked.ok,
         "problems": [asdict(problem) for problem in checked.problems],
-        "an_opening_would": checked.planned,
+        "planned": checked.planned,
         "same_run_id": checked.same_run_id,
-        "open_questions": asked.as_json(checked.questions),
-        "storage": abilities.as_json(checked.abilities, locks_fail=checked.locks_fail),
+        "questions": asked.as_json(checked.questions),
+        "abilities": abilities.as_json(checked.abilities, locks_fail=checked.locks_fail),
     }

@@ -66,7 +66,7 @@ def command(
             {
                 "settled": list(found.settled),
                 "use": side,
-                "still_asked": [each.path for each in found.open],
+                "open": [each.path for each in found.open],
                 "report": [msgspec.to_builtins(each) for each in found.report],
             }
         )
@@ -83,9 +83,9 @@ def _show(place: Handle, found: Merging, *, as_json: bool) -> None:
     if as_json:
         print_json(
             {
-                "questions": [{"file": each.path, "places": list(each.places)} for each in found.conflicts],
+                "conflicts": [{"path": each.path, "places": list(each.places)} for each in found.conflicts],
                 "refused": [asdict(problem) for error in found.refused for problem in of_error(error)],
-                "an_opening_would": found.merged,
+                "merged": found.merged,
             }
         )
         return

@@ -61,14 +61,18 @@ class _Told(Struct):
     stopping: Stopping | None = None
     error: SatchelError | None = None
 
+    @property
+    def url(self) -> str:
+        return self.place.url if self.place else self.typed
+
     def say(self, as_json: bool) -> None:
         if self.stopping and not as_json:
             click.echo(f"{visible(self.typed)}: {visible(self.stopping.said)}")
 
     def as_json(self) -> dict[str, str]:
         if self.stopping is None:
-            return {"workspace": self.typed, "status": "refused", "error": str(self.error)}
-        return {"workspace": self.typed, "status": self.stopping.status, "said": self.stopping.said}
+            return {"url": self.url, "status": "refused", "error": str(self.error)}
+        return {"url": self.url, "status": self.stopping.status, "said": self.stopping.said}
 
 
 def ask_all(

@@ -59,8 +59,8 @@ def command(
     if as_json:
         print_json(
             {
-                "status": "recovered", "exit_code": 0, "run_id": found.run_id, "workspace": found.url,
-                "run_status": found.status, "open_questions": asked.as_json(found.questions),
+                "status": found.status, "exit_code": 0, "run_id": found.run_id, "url": found.url,
+                "has_begun": found.has_begun, "questions": asked.as_json(found.questions),
                 "report": [{"kind": remark.kind, "text": remark.text} for remark in found.report],
             }
         )  # fmt: skip

@@ -91,7 +91,7 @@ def _lines(place: Handle, standing: Standing, width: int) -> Iterator[str]:
         yield from (_row("", line) for line in more)
     yield from _pause(standing, width)
     yield from _edits(place, standing, width)
-    for number, line in enumerate(remarks(standing.remembered, width - _TITLE if width else 0)):
+    for number, line in enumerate(remarks(standing.report, width - _TITLE if width else 0)):
         yield f"{'opening' if number == 0 else '':<{_TITLE}}{line}".rstrip()
     for question in asked.as_words(standing.questions, place):
         yield ""
@@ -293,8 +293,8 @@ def _json(standing: Standing) -> dict[str, Any]:
     return known | {
         "position": {"seq": moment.seq, "epoch": moment.epoch, "closed": moment.clean},
         "error": msgspec.to_builtins(moment.error),
-        "current_item": {"id": task.id, "text": task.text, "begun": task.mark == "begun"} if task else None,
-        "open_scope": {"id": scope[0], "title": scope[1].title, "steps": len(steps),
+        "at_work": {"id": task.id, "text": task.text, "begun": task.mark == "begun"} if task else None,
+        "scope": {"id": scope[0], "title": scope[1].title, "steps": len(steps),
                        "last_step": steps[-1].step if steps else None} if scope else None,
         "streams": [
             {"file": each.path, "characters": len(each.text), "damaged": each.damaged} for each in standing.streams
@@ -308,13 +308,13 @@ def _json(standing: Standing) -> dict[str, Any]:
         },
         "schedule": scheduled.as_json(standing),
         "outputs": {path: msgspec.to_builtins(output) for path, output in moment.outputs.items()},
-        "open_questions": asked.as_json(standing.questions),
+        "questions": asked.as_json(standing.questions),
         "agents": [_agent_json(moment, agent) for agent in _below(moment, "")],
-        "notes": standing.complaints,
+        "complaints": standing.complaints,
         "edits": _foreseen(standing),
         "conflicts": [
             {"file": each.path, "places": list(each.places)}
             for each in (standing.noticed.questions if standing.noticed else ())
         ] + ([{"file": standing.begun.path, "places": [str(standing.begun)]}] if standing.begun else []),
-        "report": [{"kind": remark.kind, "text": remark.text} for remark in standing.remembered],
+        "report": [{"kind": remark.kind, "text": remark.text} for remark in standing.report],
     }  # fmt: skip

@@ -48,9 +48,7 @@ def command(ctx: click.Context, workspaces: tuple[str, ...], root: str | None, r
     else:
         found = stop_all(open_all(root, storage_options=given(), tell=tell), reason=reason)
     if as_json:
-        print_json(
-            [{"workspace": each.url, "how": each.how, "killed": each.killed, "said": each.said} for each in found]
-        )
+        print_json([{"url": each.url, "how": each.how, "killed": each.killed, "said": each.said} for each in found])
     else:
         for each in found:
             click.echo(_line(each))

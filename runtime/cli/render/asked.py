@@ -44,7 +44,7 @@ def _asked(question: Question, place: Handle) -> str:
     where = f" ({_where(question)})" if _where(question) and not question.is_doubt else ""
     lines = [f"{question.id}: {question.text}{where}"]
     if "context" in question.facts:
-        lines.append(f"    context: {one_line(answer_text(_raw(question.facts['context'])), _CONTEXT)}")
+        lines.append(f"    context: {one_line(text_of(question.facts['context']), _CONTEXT)}")
     if question.asked_at:
         lines.append(f"    asked {since(question.asked_at)}{_expiry(question)}")
     answer = shlex.join(["satchel", "answer", place.typed or ".", question.id])
@@ -89,9 +89,10 @@ def _where(question: Question) -> str:
 def _expiry(question: Question) -> str:
     if not question.expires:
         return ""
-    default = one_line(answer_text(_raw(question.facts.get("default"))), 60)
+    default = one_line(text_of(question.facts.get("default")), 60)
     return f"; {default!r} once it expires, {since(question.expires)}"
 
 
-def _raw(value: Any) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(value))
+def text_of(value: Any) -> str:
+    """A JSON value as a person would type it."""
+    return answer_text(msgspec.Raw(msgspec.json.encode(value)))

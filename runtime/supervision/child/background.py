@@ -25,11 +25,11 @@ _TOLD = 20  # lines
 
 
 class Background(Struct, frozen=True):
-    """The outcome. `code` is None while it runs."""
+    """The outcome. `exit_code` is None while it runs."""
 
     pid: int
     log: str
-    code: int | None = None
+    exit_code: int | None = None
     said: str = ""
 
 
