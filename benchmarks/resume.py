@@ -39,7 +39,7 @@ def measure(ground: Ground) -> Iterator[Result]:
 
 def _copy(ground: Ground, workspace: Path) -> Path:
     """Without what was displaced in the last minute: in a copy each is compared, while at the original place its inode
-    tells that nobody has changed it."""
+    shows that it is unchanged."""
     copy = ground.copy(workspace)
     shutil.rmtree(copy / DISPLACED, ignore_errors=True)
     return copy

@@ -34,7 +34,7 @@ def main() -> None:
     for line in shown(done.stdout):
         console.print(styled(line), overflow="fold", soft_wrap=False)
     picture = console.export_svg(title="a run is a folder: killed in mid-answer, and resumed")
-    # Without the fonts of a public server: a README that is looked at should tell nobody.
+    # Without the fonts of a public server, so that no server learns who reads the README.
     PICTURE.write_text(re.sub(r"@font-face \{.*?\}\n", "", picture, flags=re.DOTALL))
 
 

@@ -67,7 +67,7 @@ class Pairing:
         """Seconds, and bytes a step. Empty if not all bodies were called in this process."""
         if len(self._gaps) != self._count or not self._count:
             return {}
-        began = time.thread_time()  # of this thread alone: some go on with what they have put off
+        began = time.thread_time()  # of this thread alone: some subjects do deferred work in others
         for _ in range(self._count):
             _append(self._again)
         own = time.thread_time() - began

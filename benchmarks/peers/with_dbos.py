@@ -34,7 +34,7 @@ def _steps(folder: Path, pairing: Pairing) -> None:
         for number in range(pairing.total):
             answer(number)
 
-    DBOS.launch()  # goes on with what a killed process has left
+    DBOS.launch()  # continues the work of a killed process
     with SetWorkflowID("benchmark"):
         DBOS.start_workflow(calls).get_result()
     DBOS.destroy()

@@ -114,7 +114,7 @@ class Held:
         try:
             await asyncio.wait([self._life, opened], timeout=limit, return_when=asyncio.FIRST_COMPLETED)
         except BaseException:
-            await unhindered(self._give_up(limit))  # it is waited for, so that it is not left half open
+            await unhindered(self._give_up(limit))  # waits for it, so that it is not left half open
             raise
         finally:
             opened.cancel()
@@ -158,7 +158,7 @@ class Held:
 
     async def _made(self) -> Any:
         made = self._make() if self._on_loop else await self._apart.call(self._make, _close_if_possible)
-        return made if _is_async(made) else await _awaited(made)  # what is both is entered: to enter it awaits it
+        return made if _is_async(made) else await _awaited(made)  # an object that is both is entered, which awaits it
 
     async def _call(self, function: Callable[[], Any], on_loop: bool) -> Any:
         """The result of a user's function, sync or async."""

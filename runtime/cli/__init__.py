@@ -1,12 +1,10 @@
 """The command `satchel`.
 
-group       the list of commands, and what a mistake looks like
-commands/   one module a command, loaded when that command is called
-options/    what commands share of their command lines
-render/     what they print
-standing    where a run stands, for `status` and `ls`
-survey      every file against its schema, for `check`
-going       an agent's run from the first line to the last, for `run` and `resume`
+group       the list of commands, and how errors are printed
+commands/   one module per command, loaded when that command is called
+options/    options that commands share
+render/     the text and JSON that they print
+going       a run from its first line to its last, for `run` and `resume`
 """
 
 from typing import TYPE_CHECKING

@@ -29,7 +29,7 @@ _VERBS = {"copy": "copied", "move": "moved"}
 def from_and_to(function: F) -> F:
     """The arguments SRC and DST, and the options that go with them. The command gets `source`, `to` and `as_json`."""
     function = json_option(storage.storage_option(function))
-    for name, metavar in (("to", "DST"), ("source", "SRC")):  # the last one that is added comes first
+    for name, metavar in (("to", "DST"), ("source", "SRC")):  # the option that is added last is shown first
         function = click.argument(name, metavar=metavar, shell_complete=complete_folders)(function)
     return function
 
@@ -38,7 +38,7 @@ def carry(kind: Kind, source: str, to: str, *, as_json: bool) -> None:
     """Copy or move the workspace at `source`, and print the result."""
     try:
         is_remote = urls.is_remote(to)
-        # What was said about the storage is said of the ends that are URLs.
+        # The storage options apply to the ends that are URLs.
         here = find(source, with_options=urls.is_remote(source) or not is_remote)
         with _bar() as tell:
             do = here.copy if kind == "copy" else here.move

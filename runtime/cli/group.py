@@ -73,7 +73,7 @@ class Commands(click.Group):
             extra.setdefault("color", False)
         said, has_died = "", False
         is_supervised = words[1:2] == ["--supervised"]
-        if is_supervised:  # before click, so that a refused option, too, is a last word and no crash
+        if is_supervised:  # before click, so that a refused option is also reported and is no crash
             from ..supervision.child import lifeline
 
             lifeline.begin(words[2])
@@ -81,7 +81,7 @@ class Commands(click.Group):
             code = super().main(words, **extra)
         except Exception as error:
             code, said = tell(error, with_traceback="--traceback" in words), str(error)
-            has_died = isinstance(error.__cause__, SystemExit)  # the agent's: to a supervisor that is a crash
+            has_died = isinstance(error.__cause__, SystemExit)  # from the agent: a crash for the supervisor
         code = code if isinstance(code, int) else 0
         if is_supervised and not has_died:
             from ..engine import uplink
@@ -102,7 +102,7 @@ def main() -> None:
     """The entry point of the command line."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # a terminal may not have every letter of a file
+            stream.reconfigure(errors="backslashreplace")  # a terminal may not be able to show every character
     group.main()
 
 

@@ -79,7 +79,7 @@ def start(command: Command, wish: Wish) -> int:
             raise UsageError("--detach and --in-process can't be used together", why="--detach needs another process")
         if wish.take_over:
             takeover.confirm(find(wish.workspace))
-    from . import going  # with what shows how a run goes, which its supervisor need not load
+    from . import going  # imports the progress display, which a supervisor does not need
 
     return going.go(command, wish)
 
@@ -108,7 +108,7 @@ def _beside(command: Command, wish: Wish) -> int:
 
 
 def _say(line: str) -> None:
-    with suppress(OSError):  # of a run in the background it goes to the log, whose disk may be full
+    with suppress(OSError):  # in the background it goes to the log, whose disk may be full
         click.echo(f"{click.style('supervisor:', fg='yellow')} {one_line(line)}", err=True)
 
 

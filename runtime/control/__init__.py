@@ -1,17 +1,17 @@
-"""What programs and people do to a run from outside. The command line is one caller; it renders the results.
+"""Everything that programs and people do to a run from outside. The command line calls it and prints the results.
 
 opening     `open`: a handle on the workspace at a folder or URL
-handle      what can be done with it, and `looking`, what can be seen; their methods call the modules below
-standing    where it stands; `listing`, where all below a folder do
-checking    is it sound; by `survey`, every file, which gives a `finding` for what is wrong
+handle      the methods of a handle; `looking` has those that only read. They call the modules below
+standing    the status of a run; `listing`, of all runs below a folder
+checking    whether a workspace is sound; `survey` checks every file, and yields a `finding` for each error
 making      a new workspace from a `template`; `serving` keeps all below a folder running
 running     runs the agent in this process, `starting` in another one
-history     the log, and what the run has come to
+history     the log, and the recorded result
 requests    pause and cancel; `emergency`, the stop that kills
-recovering  repairs; `merging` settles what files and run contradict each other in
-questions   what is asked, and `answering` it
+recovering  repairs; `merging` resolves conflicts of files and the run
+questions   the open questions; `answering` answers them
 sending     tasks and messages
-place       the workspace as it was named; `waiting`, `takeover`, `storage` and `words` serve all of them
+place       the workspace as it was named; all modules use `waiting`, `takeover`, `storage` and `words`
 """
 
 from typing import TYPE_CHECKING

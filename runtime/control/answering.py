@@ -133,7 +133,7 @@ def _record(said: Saying, place: Place) -> Answering:
         if question is not None:
             workspace.desk.record(workspace.journal, question, _reply(said, question), "command")
         workspace.close()
-    if question is None:  # somebody has answered at the same moment, for example in the file
+    if question is None:  # a person has answered at the same moment, for example in the file
         settled = _settled(said, moment, place)
         if settled is None:
             raise _unknown(moment, said.id, place)

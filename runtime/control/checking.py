@@ -83,7 +83,7 @@ def check(place: Place, progress: Progress | None) -> Steps[Checked]:
         checked.is_running = _holder(place.store) is not None
         if not (checked.problems and checked.is_running):
             break
-    checked.abilities = place.store.abilities  # of a bucket they may be known better by now
+    checked.abilities = place.store.abilities  # for a bucket they may be known better by now
     if checked.moment is not None:
         checked.questions = questions_of(checked.moment, place)
     return checked
@@ -222,5 +222,5 @@ def _record(path: str, number: int, row: bytes, reader: LineReader) -> Iterator[
 def _holder(store: Store) -> lease.Lease | None:
     try:
         return lease.holder(store)
-    except (SatchelError, OverflowError):  # the survey says what is wrong with it
+    except (SatchelError, OverflowError):  # the survey reports it
         return None

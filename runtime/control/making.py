@@ -74,7 +74,7 @@ def _write(folder: str, files: list[File]) -> None:
 
 
 def _upload(store: Store, files: list[File]) -> None:
-    """The same into a bucket. Files that somebody else creates there at the same moment are not overwritten."""
+    """The same into a bucket. Files that others create there at the same moment are not overwritten."""
     if next(store.list(""), None) is not None or next(store.folders(""), None) is not None:
         raise UsageError("is not empty", path=store.url, remedy="name a place that is empty")
     for file in files:  # send nothing that would not arrive

@@ -84,7 +84,7 @@ def _ask(place: Place, request: PauseRequested) -> Stopping:
     if holder is None:
         try:
             return _settle(seen, place, request)
-        except LeaseHeld:  # a process has started it at this moment
+        except LeaseHeld:  # a process has just started it
             holder = lease.holder(store)
     who = holder.process if holder else "the process that runs it"
     mistake = f" ({in_force(seen.mistake)})" if seen.mistake else ""
@@ -93,7 +93,7 @@ def _ask(place: Place, request: PauseRequested) -> Stopping:
 
 def _settle(seen: Look, place: Place, request: PauseRequested) -> Stopping:
     """No process runs it, so only record the request."""
-    from ...workspace.lifecycle import opened  # `status` needs a word of this module, and opens nothing
+    from ...workspace.lifecycle import opened  # `status` needs a name of this module, and opens nothing
 
     store, moment = place.store, seen.moment
     if request.mode == "cancel":

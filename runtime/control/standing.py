@@ -73,14 +73,14 @@ class Standing(Struct):
     at: str = ""  # of the last record
     plan: Plan | None = None
     complaints: list[str] = field(default_factory=list)
-    noticed: Noticed | None = None  # what an opening would make of the readable files, of a run that is not running
+    noticed: Noticed | None = None  # what an opening would do with the readable files of a stopped run
     pause_problem: SatchelError | None = None  # pause.yaml can't be understood
-    wish: records.PauseRequested | None = None  # what it asks for, if that is not on record yet
+    wish: records.PauseRequested | None = None  # its request, if that is not on record yet
     waiting_edits: tuple[str, ...] = ()  # files saved during the run that are not taken yet
     refused: list[str] = field(default_factory=list)  # files with the reasons of edits that were not taken
     being_saved: tuple[str, ...] = ()  # files that a program has open for writing
     begun: SatchelError | None = None  # what is asked because the journal is missing
-    waiting: int = 0  # files in the inbox that nobody has taken
+    waiting: int = 0  # files in the inbox that no agent has taken
     has_conflict: bool = False  # an unresolved conflict of a file and the run
     has_tasks: bool = False  # it has completed, and the inbox has new tasks
     problem: SatchelError | None = None
@@ -160,7 +160,7 @@ def _limits(store: Store, standing: Standing, moment: Moment, definition: Defini
         return
     try:
         windows.check(store, definition)
-    except SatchelError:  # `check` tells, and so does the next start
+    except SatchelError:  # `check` and the next start report it
         return
     for start in definition.schedule:
         following = windows.next_start([start], now)
@@ -205,7 +205,7 @@ def stand(store: Store, *, with_edits: bool = False) -> Standing:
         standing.last = lease.read(store)
         standing.holder = lease.holder(store)
         standing.heard = store.trace(lease.PATH).at if standing.holder and standing.holder.ttl else ""
-    except (SatchelError, OverflowError):  # a number that is no process
+    except (SatchelError, OverflowError):  # a number that can't be a process
         standing.holder = None
     if seen is None:
         _read_definition(store, standing)
@@ -293,7 +293,7 @@ def _state(standing: Standing, moment: Moment, is_stopped: bool) -> State:
     if is_stopped:
         return "paused"
     if not moment.clean or moment.status == "running":
-        return "interrupted"  # recovered or not: the agent did not come to an end
+        return "interrupted"  # recovered or not, the agent did not finish
     return "paused" if moment.status == "draining" else moment.status
 
 

@@ -37,7 +37,7 @@ def _put(scheme: str, options: Mapping[str, Any]) -> None:
                          remedy="give values as JSON has them: texts, numbers, lists, dicts") from None  # fmt: skip
     for key in list(os.environ):
         if key.upper() in {f"{name}_{option.upper()}" for option in options}:
-            del os.environ[key]  # fsspec would let it win
+            del os.environ[key]  # fsspec would prefer it
     os.environ[name] = merged
     if (config := sys.modules.get("fsspec.config")) is not None:  # it has read the environment already
         config.conf.setdefault(scheme, {}).update(options)

@@ -99,7 +99,7 @@ def _checkpoints(store: Store) -> Iterator[Finding]:
         except InvalidFile as error:
             yield from of_error(error)
         except (ValueError, msgspec.MsgspecError, RecursionError) as error:
-            # Harmless while an older one is good, but then it is on somebody's disk that something is wrong.
+            # Harmless while an older one is good, but then something is wrong with the disk.
             yield Finding(
                 path, "", f"it can't be used: {error}", "", "Remove it: the run uses an older one or the journal"
             )
@@ -159,7 +159,7 @@ def _recovered(store: Store, folder: str) -> Iterator[Finding]:
     for of_scope in store.folders(folder + partial_files.RECOVERED):
         for entry in store.list(of_scope):
             if entry.path.endswith("-damaged.md"):
-                continue  # kept for people; it never had a head
+                continue  # kept for people; it never had a front matter
             parsed = partial_files.parse_recovered(store.read(entry.path, limit=_READ_LIMIT).data)
             if parsed is None:
                 remedy = "Move it away; the next attempt then starts its answer again"

@@ -30,8 +30,8 @@ class Tally(Struct):
     """What the outcome of this process reports and the journal does not."""
 
     answered: int = 0  # calls answered from the record
-    recovered: int = 0  # characters of streamed answers that were not paid for again
-    noticed: list[str] = field(default_factory=list)  # what people have done to the files since it was opened, in words
+    recovered: int = 0  # recovered characters of streamed answers
+    noticed: list[str] = field(default_factory=list)  # people's edits since it was opened, in words
 
 
 class Agents:
@@ -39,8 +39,8 @@ class Agents:
 
     def __init__(self) -> None:
         self.running: dict[str, AgentContext] = {}  # by path
-        self.names: set[str] = set()  # theirs, and those of the ones that are about to begin
-        self.calls = 0  # of all of them, under way, that may commit
+        self.names: set[str] = set()  # their paths, and those of agents that are about to begin
+        self.calls = 0  # the running scopes of all agents that may commit
 
     def begin(self, root: AgentContext) -> None:
         """The root is entered, and no earlier agent runs."""
@@ -78,7 +78,7 @@ class Context:
         self.outputs = Outputs(workspace)
         self.threads = ThreadPoolExecutor(_THREADS, "satchel-step")
         self.agents, self.tally = Agents(), Tally()
-        self.make_run: Callable[[Any], Any]  # makes the face of a run that an agent sees (run/run.py)
+        self.make_run: Callable[[Any], Any]  # makes the `Run` for an agent (run/run.py)
         self.at_boundary: Callable[[], Any] = lambda: None  # called when a scope has ended
 
     def notice(self, kind: str, text: str) -> None:
@@ -107,10 +107,10 @@ class AgentContext:
     def __init__(self, context: Context, path: str, caller: Caller | None, *, pipelined: bool = False):
         self.context, self.path, self.caller, self.pipelined = context, path, caller, pipelined
         self.recorded = context.moment.agents[path]
-        self.run: Any = None  # the face of the run that this agent sees
+        self.run: Any = None  # the `Run` of this agent
         self.task: asyncio.Task[Any] | None = None  # a sub-agent's own
         self.is_closing = False
-        self.abandoned = False  # nobody waits for it any more
+        self.abandoned = False  # no caller waits for it any more
         self._depth = path.count("/") + 2 if path else 1
         self._under_way = 0
         self._is_cancelled = False

@@ -23,8 +23,8 @@ class Doubts:
         self._workspace, self._stopping = workspace, stopping
         self.rechecks = rechecks or Rechecks(workspace.moment)
         self.cut_off_by = cut_off_by
-        self.agents: list[str] = []  # sub-agents with effects of which an earlier process has not learnt how they ended
-        self._asks: set[str] = set()  # the questions that the agent has come to since it was entered
+        self.agents: list[str] = []  # sub-agents with effects that an earlier process left in doubt
+        self._asks: set[str] = set()  # the questions that the agent has reached since it was entered
 
     def begin(self) -> None:
         """The agent is entered."""

@@ -39,7 +39,7 @@ class Drain:
     """For one run. Used from its loop."""
 
     def __init__(self) -> None:
-        self.forced = False  # what is still at work is not waited for any more
+        self.forced = False  # running work is not waited for any more
         self.has_cancelled = False  # the agent was cancelled where it waited
         self._wanted = False
         self._main: asyncio.Task[Any] | None = None
@@ -128,5 +128,5 @@ class Drain:
             return
         if not self._told or time.monotonic() > self._told + _UNWINDING:
             self.has_cancelled = True
-            main.cancel()  # at a safe point: between two steps, or where it waits for nothing of ours
-        self._look_soon(1.0)  # it may have made something of its own of that
+            main.cancel()  # at a safe point: between two steps, or while it waits for something else
+        self._look_soon(1.0)  # it may have caught that

@@ -86,8 +86,9 @@ def _answered_others(call: Call) -> str:
 
 
 async def _unclaimed(call: Call) -> tuple[Key, ...]:
-    """Recorded calls that were not made again. Tasks beside this one may be about to: what is answered from the record
-    does not wait, so a few turns of the loop bring them there. One in doubt is verified as it was called then."""
+    """Recorded calls that were not made again. Concurrent tasks may be about to make them: recorded results come
+    without a wait, so a few turns of the loop bring the tasks there. One in doubt is verified with its earlier
+    arguments."""
     scope, name = call.scope, call.key[0]
     for _ in range(_TURNS):
         if not scope.claims.unclaimed(name):
@@ -110,7 +111,7 @@ def _earlier(call: Call, started: StepStarted) -> Call | None:
     try:
         arguments = effect.shape.decode(bytes(started.arguments))
     except UsageError:
-        return None  # of an earlier version of the effect
+        return None  # a record of an earlier version of the effect
     return Call(call.scope, effect, started.key, started.no, arguments, bytes(started.arguments))
 
 
@@ -240,7 +241,7 @@ async def recheck(call: Call, done: StepCompleted) -> None:
     finally:
         rechecks.seconds_left -= time.monotonic() - began
     rechecks.verified += 1
-    if is_asked:  # this takes the question back
+    if is_asked:  # this withdraws the question
         await recording.keep(call, blobs.fetch(context.store, done), how="verified")
 
 

@@ -34,7 +34,7 @@ def _references(calls: Mapping[object, tuple[object, ...]], mark: object) -> int
 
 
 _OURS = _references({0: (object(),)}, 0)
-"""References to a call that nobody else holds."""
+"""References to a call that only Satchel holds."""
 
 
 class Made:
@@ -44,8 +44,8 @@ class Made:
 
     def __init__(self) -> None:
         self._calls: dict[object, _Call] = {}
-        self._new: dict[object, FrameType] = {}  # those that were not looked at, with their makers
-        self._handed_on: set[object] = set()  # those that a task or coroutine has held
+        self._new: dict[object, FrameType] = {}  # unchecked calls, with their makers
+        self._handed_on: set[object] = set()  # calls that a task or coroutine has held
         self._is_to_look = False
 
     def add(self, mark: object, coroutine: Coroutine[Any, Any, Any], name: str) -> None:
@@ -88,7 +88,7 @@ class Made:
             gc.collect()  # what held it may be garbage: an exception and its frames
         lost = [self._calls[mark] for mark in waiting if mark not in self._handed_on or self._is_held(mark)]
         for mark in waiting:
-            self._calls[mark][0].close()  # told here, so that Python need not
+            self._calls[mark][0].close()  # reported here, so that Python does not
         if not lost:
             return
         (_, name, code, line), more = lost[0], len(lost) - 1

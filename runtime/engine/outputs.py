@@ -1,4 +1,4 @@
-"""The outputs that the agents of one run write, and the reports on outputs that somebody has changed."""
+"""The outputs that the agents of one run write, and the reports on outputs that others have changed."""
 
 from __future__ import annotations
 

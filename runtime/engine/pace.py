@@ -24,7 +24,7 @@ class Pace:
     def __init__(self, workspace: Workspace, failed: Callable[[SatchelError], None]):
         self._workspace, self._failed = workspace, failed
         self._journal, self._projector = workspace.journal, workspace.projector
-        self._alone_at = 0.0  # when the oldest record that is to travel goes alone, by the loop's clock; 0: none is
+        self._alone_at = 0.0  # when the oldest waiting record is written alone, by the loop's clock; 0: none waits
         self._is_timed = False
         self._flush_due = 0.0
         self._flush_is_planned = False
@@ -64,7 +64,7 @@ class Pace:
 
     def _go_alone(self, loop: asyncio.AbstractEventLoop) -> None:
         self._is_timed = False
-        if self._alone_at > loop.time():  # what the timer was for has found company, and this has come since
+        if self._alone_at > loop.time():  # the timer's record was written with others, and this one has come since
             self._is_timed = True
             loop.call_at(self._alone_at, self._go_alone, loop)
         elif self._alone_at:
@@ -76,7 +76,7 @@ class Pace:
         self._quietly(self._projector.look)
 
     def _catch_up(self) -> None:
-        self._quietly(self.flush_later)  # what waits for company, an item that has begun say, is to be seen
+        self._quietly(self.flush_later)  # records that wait, such as the beginning of an item, must be shown
         self._quietly(self._projector.catch_up)
 
     def _quietly(self, act: Callable[[], None]) -> None:

@@ -39,7 +39,7 @@ class RecordedError(Exception):
         return str(self.__dict__.get("said", ""))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RecordedError, self.args, self.__dict__  # its own class was made for it, and is nowhere to be found
+        return RecordedError, self.args, self.__dict__  # its own class was made dynamically and can't be found
 
 
 # Which call raised it
@@ -108,7 +108,7 @@ def again(failure: Failure) -> Exception:
     kinds = [kind for kind in map(_known, failure.types) if kind is not None]
     ways = [bind(_made, kind) for kind in kinds[:1] if _known(failure.types[0]) is kind]
     for way in [*ways, *(bind(_recorded, kind) for kind in kinds)]:
-        with suppress(Exception):  # what it raises is the class's own
+        with suppress(Exception):  # the class itself may raise anything
             return way(failure)
     error = RecordedError(failure.message)
     error.__dict__["said"] = failure.message

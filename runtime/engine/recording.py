@@ -46,7 +46,7 @@ def failed(call: Call, error: BaseException, attempt: int = 1, *, final: bool = 
     failure = raised.kept(error) if final and isinstance(error, Exception) else brief(error)
     if facts.get("cancelled"):
         scope.numbering.cancel(call.key)
-    # A failure that its function has handled before an error of its own would bring it to that error again.
+    # A handled failure before an error of the function's own would lead to that error again.
     inner = raised.calls_of(error, call.place) or [key for key in scope.recorded.failed if key[:2] in call.counts]
     scope.context.journal.add(
         StepFailed(

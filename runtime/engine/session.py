@@ -53,12 +53,12 @@ class Session(AgentContext):
         super().__init__(context, path, caller, pipelined=agent.durability == "pipelined")
         self.store, self.journal, self.projector = context.store, context.journal, context.projector
         self.agent = agent
-        self.scope: ScopeRun | None = None  # the one at work, besides the root
+        self.scope: ScopeRun | None = None  # the running one, besides the root
         self.root: ScopeRun  # of the calls outside it
         self._root = root
         self.live = LiveState(Codec(agent.state, f"the state of {path}" if path else "the state"))
         self.plan = self.recorded.plan.copy()
-        self._splices: list[Splice] = []  # what the scope at work has changed in the plan
+        self._splices: list[Splice] = []  # what the current scope has changed in the plan
         self._planned = ""  # what it has written as the plan, as a hash
 
     async def begin(self) -> None:
@@ -73,7 +73,7 @@ class Session(AgentContext):
                 self.journal.add(Migrated(agent=self.path, to=self.agent.version))
             self.journal.add(ScopeCommitted(agent=self.path, scope=ROOT, patch=whole))
             await self.root.durable()
-            if not self.path:  # something to go back to, before the first stop
+            if not self.path:  # a checkpoint to return to, before the first stop
                 self.context.workspace.checkpoint("start")
         self.rollback()
 
@@ -180,7 +180,7 @@ class Session(AgentContext):
         outline = self.plan.outline_after(splices)
         changed = PlanChanged(agent=self.path, plan=(*splices,), outline=outline, by="agent", why=why, planned=planned)
         if outline:
-            self.plan = Plan()  # of a large one the record is enough, until it is applied
+            self.plan = Plan()  # for a large one the record is enough, until it is applied
         try:
             self.journal.add(changed)
         finally:
@@ -212,7 +212,7 @@ class Session(AgentContext):
                 await self.wait_to_try_again(key, error)
                 found, follows = self.plan.task(key), False
                 if found is None or found.is_finished:
-                    break  # a person has taken it out meanwhile
+                    break  # a person has removed it meanwhile
                 task = found
         if watch:
             watch.item_ended(self.path, text, *self.plan.progress)
@@ -318,7 +318,7 @@ class Session(AgentContext):
             was_stopped = scope.was_stopped  # it has failed for that
             try:
                 await scope.work.quiet()
-            finally:  # cancelled once more, it is rolled back all the same
+            finally:  # even if it is cancelled again, it is rolled back
                 if failed is not None and not was_stopped and key in self.recorded.scopes:
                     self.journal.add(failed)
                     self.journal.flush()  # failures are counted, however many processes they end

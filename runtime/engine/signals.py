@@ -50,7 +50,7 @@ class Interruption:
                 os.kill(os.getpid(), number)
             self.come(signal.Signals(number).name)
 
-        # Not loop.add_signal_handler: an agent whose steps never wait would not hear of the signal.
+        # Not loop.add_signal_handler: it would not run in an agent whose steps never wait.
         before: dict[signal.Signals, Any] = {}
         with suppress(ValueError):  # only the main thread may
             for number in (signal.SIGINT, signal.SIGTERM):

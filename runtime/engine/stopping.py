@@ -40,7 +40,7 @@ class Suspension(Struct, frozen=True):
 
     status: Literal["waiting", "paused", "sleeping", "edited"]
     reason: str
-    until: str = ""  # of a sleeping one: UTC, ISO 8601
+    until: str = ""  # for a sleeping run: UTC, ISO 8601
     error: Failure | None = None
 
 

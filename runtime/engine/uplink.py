@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-_LIMIT = 4096  # what a pipe takes at once
+_LIMIT = 4096  # how much a pipe takes at once
 _EVERY = 2.0
 _BEAT = b"."
 
@@ -27,7 +27,7 @@ class Word(NamedTuple):
 
 
 class Heard(NamedTuple):
-    is_alive: bool  # its loop has turned since the last look
+    is_alive: bool  # its loop has run since the last look
     word: Word | None
 
 
@@ -97,7 +97,7 @@ class _Lossy(io.FileIO):
 def read(fd: int) -> Heard:
     """What came since the last call, at the other end, which does not block."""
     data = b""
-    with suppress(BlockingIOError):  # a program that it has left behind may hold its end
+    with suppress(BlockingIOError):  # a program that it has started may hold its end
         while more := os.read(fd, _LIMIT):
             data += more
     beats = len(data) - len(data.lstrip(_BEAT))

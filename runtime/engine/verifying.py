@@ -25,7 +25,7 @@ def idempotency_key(call: Call) -> str:
     identity = "\0".join((moment.run_nonce or moment.run_id, scope.key, *map(str, call.key)))
     if scope.agent.path:
         identity += f"\0{scope.agent.path}"
-    if again := scope.recorded.again.get(call.key):  # a person wants it done once more, and the receiver to do it
+    if again := scope.recorded.again.get(call.key):  # a person wants to repeat it, so the receiver must do it again
         identity += f"\0again {again}"
     return blake2b(identity.encode(), digest_size=16).hexdigest()
 

@@ -42,7 +42,7 @@ class Ended(Struct):
     result: Any = None
     error: BaseException | None = None
     skipped: int = 0  # items that were finished before
-    late: frozenset[str] = frozenset()  # what has come after the last looks
+    late: frozenset[str] = frozenset()  # tasks and edits after the last looks
 
 
 class Entering:
@@ -87,7 +87,7 @@ class Entering:
         ended.skipped = skipped
         self._close(ended)
         if self._was_cancelled:
-            raise asyncio.CancelledError  # whoever cancelled this task waits for that
+            raise asyncio.CancelledError  # the code that cancelled this task waits for that
         if ended.status == "completed":
             with suppress(SatchelError):  # it has completed, whatever the storage does now
                 ended.late = await self._edits.after_close()
@@ -138,7 +138,7 @@ class Entering:
         main = asyncio.create_task(self._call(session, begun), name=session.recorded.path or "agent")
         context.begin(session, main)
         begun.set()
-        context.pace.begin()  # behind the agent, which waits for none of that
+        context.pace.begin()  # after the agent, which does not wait for it
         self._clear_lifted()
         context.limits.start()
         self._obey()
@@ -238,7 +238,7 @@ class Entering:
     def _settle(self, ended: Ended) -> None:
         """For a pause: write everything that a resume needs and read it back, before anything is released."""
         context = self._context
-        context.journal.check()  # an agent may have caught it; nothing that depends on what was lost is put away
+        context.journal.check()  # an agent may have caught it; files that depend on lost records are not moved
         pause = context.moment.pause
         if ended.status in ("paused", "failed") and pause is not None and not pause.paused_at:
             pausing.settle(context.workspace, forced=context.stopping.drain.forced, error=self._failure(ended))

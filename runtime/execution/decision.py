@@ -23,14 +23,14 @@ from .start import Start
 class Leave(Struct, frozen=True):
     """The run stays as it is."""
 
-    refused: Report | None = None  # it waits for answers; why those that were given were not taken
+    refused: Report | None = None  # it waits for answers; why given answers were not taken
 
 
 class Stay(Struct, frozen=True):
     """The run is paused, or must be paused now; then the files are completed."""
 
     wanted: Wish
-    request: PauseRequested | None = None  # a wish that is not in the files
+    request: PauseRequested | None = None  # a request that is not in the files
 
 
 class Done(Struct, frozen=True):
@@ -105,7 +105,7 @@ def _is_done(start: Start, seen: Look) -> bool:
     if start.from_checkpoint or not moment.is_finished or moment.url != store.url or inbox.has_work(store, moment):
         return False
     if next(iter(store.list(DISPLACED)), None) is not None:
-        return False  # a save may lie there
+        return False  # there may be a save
     return not notice(store, moment, seen.definition, patience=BRIEF).is_anything and completeness.is_whole(store, seen)
 
 

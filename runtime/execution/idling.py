@@ -30,7 +30,7 @@ async def resumes(store: Store, interruption: Interruption, watch: Watch | None)
     while not interruption.count:
         try:
             seen = look(store)
-        except (InvalidFile, NewerFormat) as error:  # in workspace.yaml, and it is no start that goes by it yet
+        except (InvalidFile, NewerFormat) as error:  # in workspace.yaml, which no start uses yet
             if watch:
                 watch.noticed("paused", f"{error}; the run stays paused")
             return False
@@ -73,6 +73,6 @@ async def _change(store: Store, version: Version | None, until: str, interruptio
             try:
                 await asyncio.to_thread(store.refresh)
             except SatchelError:
-                continue  # it does not answer now; the start at the end tells if that lasts
+                continue  # it does not answer now; the start at the end reports it if that lasts
         if store.version(pause_file.PATH) != version:
             return

@@ -158,14 +158,14 @@ class EditWatch:
         if self._waits and self._is_quiet and self._context.stopping.suspension is None:
             try:
                 self.obey()
-            except Exception as error:  # not the agent's to see: what has committed has committed
+            except Exception as error:  # not for the agent: a commit can't be undone
                 self._fail(error)
 
     async def at_end(self) -> bool:
         """The agent has ended: take what was saved meanwhile. Returns whether an edit leaves something to do, also one
         that was taken after the agent's last look at its plan."""
         if (suspension := self._context.stopping.suspension) is not None and suspension.status == "edited":
-            self._context.stopping.suspension = None  # it has come to its end all the same
+            self._context.stopping.suspension = None  # it has ended anyway
         await self._refresh(at_once=True)
         began = time.monotonic()
         while True:
@@ -243,7 +243,7 @@ class EditWatch:
 
     def _notice(self, held: dict[str, Content]) -> Noticed | None:
         context = self._context
-        context.journal.flush()  # what they are merged with is what is on record
+        context.journal.flush()  # they are merged with the recorded state
         definition = context.workspace.definition
         if DEFINITION in held:
             try:

@@ -28,6 +28,6 @@ class Outcome(Struct):
     skipped: int = 0  # items that were finished before
     open_items: int = 0
     noticed: list[str] = field(default_factory=list)  # edits that came while it was running
-    until: str = ""  # when a sleeping run is to wake: UTC, ISO 8601
-    entered: bool = True  # the agent was called; if not, it had stopped before, and stays so
-    late: frozenset[str] = frozenset()  # what has come after the last looks of a run that has completed
+    until: str = ""  # when a sleeping run wakes: UTC, ISO 8601
+    entered: bool = True  # whether the agent was called; if not, the run stays as it was
+    late: frozenset[str] = frozenset()  # tasks and edits after the last looks of a completed run

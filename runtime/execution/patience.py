@@ -55,6 +55,6 @@ class Patience:
 
 
 def _listed(under_way: tuple[str, ...]) -> str:
-    """The first of what is at work."""
+    """The first items of the running work."""
     more = len(under_way) - _LISTED
     return ", ".join(under_way[:_LISTED]) + (f" and {more} more" if more > 0 else "")

@@ -32,7 +32,7 @@ class Found(Struct, frozen=True):
     rechecks: reverify.Rechecks
     offer: str = ""  # after an unclean stop: what it can go back to
     code: Code | None = None  # of the agent, if that was looked at
-    is_refused: bool = False  # it had completed, and is not to be gone on with if edits have given it new work
+    is_refused: bool = False  # it had completed, and must not continue if edits have given it new work
 
     @property
     def says(self) -> tuple[str, ...]:

@@ -82,10 +82,10 @@ async def _run(start: Start) -> Outcome:
         start = replace(start, wake=False, from_checkpoint=False, take_over=False, adopt=False)
         following: Outcome | None = None
         if outcome.late - known and not start.interruption.count:
-            known |= outcome.late  # once for each: a task may never be looked for, or never hold still
+            known |= outcome.late  # once for each: a task may never be taken, or never settle
             following = await _take_late(start, outcome)
         elif outcome.status == "paused" and await resumes(start.store, start.interruption, start.watch):
-            with suppress(Conflicting):  # else it stays paused until a person has settled that
+            with suppress(Conflicting):  # else it stays paused until a person has resolved that
                 following = await _run_once(start)
         if following is None:
             break

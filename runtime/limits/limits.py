@@ -52,10 +52,10 @@ class Limits:
 
     def __init__(self, workspace: Workspace, pause: Callable[[PauseRequested], None], announcer: Announcer):
         self._workspace, self._moment, self._pause, self._announcer = workspace, workspace.moment, pause, announcer
-        self._loop: asyncio.AbstractEventLoop | None = None  # while the agent is at work
+        self._loop: asyncio.AbstractEventLoop | None = None  # while the agent runs
         self._thread = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._due = 0.0  # when the clock is to be looked at, by time.monotonic
+        self._due = 0.0  # when to look at the clock, by time.monotonic
         self._steps = 0  # there are no more than so many: those recorded, and those begun since
         self._warned: set[str] = set()
         self._over: set[_Opening] = set()  # windows that were obeyed, or that a person has overruled
@@ -118,7 +118,7 @@ class Limits:
             self._look_at_clock()
         limit = self._workspace.definition.budget.steps
         if limit is not None:
-            if self._steps >= limit:  # of them some may have failed
+            if self._steps >= limit:  # some of them may have failed
                 self._steps = self._moment.usage.steps + under_way
             if self._steps >= limit:
                 self._ask(Share("steps", self._steps, limit))
@@ -140,7 +140,7 @@ class Limits:
         for share in self._shares(utc_now()):
             if share.is_nearly and share.kind not in self._warned:
                 self._warned.add(share.kind)
-                self._workspace.journal.flush()  # a crash would take back what people have been told
+                self._workspace.journal.flush()  # a crash would contradict what people were told
                 self._announcer.tell("budget", f"{share.words} used")
 
     def _ask(self, share: Share) -> None:

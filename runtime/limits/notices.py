@@ -142,7 +142,7 @@ def _listen() -> None:
 def _keep(record: logging.LogRecord) -> bool:
     sending: _Sending | None = getattr(_heard, "sending", None)
     if sending is None:
-        return True  # somebody else's
+        return True  # not ours
     if record.levelno >= logging.WARNING:
         sending.logged.append(record.getMessage())
     return False

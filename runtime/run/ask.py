@@ -53,7 +53,7 @@ class Asking(Struct, frozen=True):
 
 
 async def ask(scope: ScopeRun, asking: Asking) -> Answer:
-    """Return when an answer is on record. UsageError for a question that nobody could answer."""
+    """Return when an answer is on record. UsageError for a question that no person could answer."""
     check_outside_steps("run.ask() was called")
     choices, expires = _choices(asking), _expires(asking)
     context = Raw(encode(asking.context, "context")) if asking.context is not None else NOTHING

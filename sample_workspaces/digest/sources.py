@@ -27,7 +27,7 @@ class Listing:
 
     documents: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)  # name: the reason
-    not_read: int = 0  # files beyond the limit; nobody has looked into them
+    not_read: int = 0  # files beyond the limit, which were not read
 
 
 @dataclass(frozen=True)

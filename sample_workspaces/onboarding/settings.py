@@ -14,11 +14,11 @@ class Mail(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     host: Word = "127.0.0.1"
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 8025
     sender: Word = "welcome@example.org"
-    mailbox: str = ""  # a Maildir; empty if nobody can look into it
+    mailbox: str = ""  # a Maildir; empty if it can't be read
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The three without a default are the new colleague, so that a deleted line gives nobody an account."""
+    """The three without a default are the new colleague, so that a deleted line creates no account."""
 
     name: Word
     account: Word

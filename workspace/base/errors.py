@@ -1,18 +1,18 @@
-"""What can go wrong, as one tree. A leaf: it imports nothing of Satchel but the shape of a problem.
+"""All errors in one tree. This module imports nothing of Satchel except the form of a problem.
 
 SatchelError
-├── UsageError         a call or a command that can't mean anything
-├── InvalidFile        a file that is not what its format says; carries every problem found
-├── NewerFormat        written by a newer Satchel; not touched
-├── Refused            a readable file was changed by hand in a way that can't be honoured
-├── Conflicting        a readable file and the run contradict each other, and a person has to say what holds
+├── UsageError         a call or a command that is not valid
+├── InvalidFile        a file that does not fit its format; lists every problem
+├── NewerFormat        a newer Satchel has written it; not touched
+├── Refused            a person's change of a readable file can't be accepted
+├── Conflicting        a readable file conflicts with the run, and a person has to decide
 ├── Damaged            the journal or a checkpoint is broken where a crash can't have broken it
 ├── LeaseHeld          another process is running this workspace
-├── DoesNotFit         a record that contradicts what is on record already: nothing of it was kept
-├── StorageFailed      the disk refused a write or a sync; nothing after it counts as done
+├── DoesNotFit         a record contradicts earlier records; it was refused as a whole
+├── StorageFailed      a write or a sync failed; nothing after it counts as done
 ├── NotSerializable    an argument, a result or the state is not JSON
 ├── AgentError         the agent broke a rule of the API (state changed outside a scope, a nested scope, ...)
-└── NotDone            raised by users' effects and verifiers: it certainly has not happened
+└── NotDone            raised by users' effects and verifiers: the effect has certainly not happened
 """
 
 from __future__ import annotations

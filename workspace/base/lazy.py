@@ -1,4 +1,4 @@
-"""Lazy faces of rooms: a name is loaded from its module when somebody first asks for it."""
+"""Lazy faces of rooms: a name is loaded from its module when it is first used."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def lazily(room: str, homes: Mapping[str, Sequence[str]]) -> tuple[Callable[[str
         if name not in places:
             raise AttributeError(f"module {room!r} has no attribute {name!r}")
         home = f"{room}.{places[name]}"
-        __import__(home)  # `python -X importtime` sees this, and nothing of importlib.import_module
+        __import__(home)  # `python -X importtime` shows this import, but not one by importlib.import_module
         module = sys.modules[home]
         return module if home.rpartition(".")[2] == name else getattr(module, name)
 

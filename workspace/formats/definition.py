@@ -104,7 +104,7 @@ def restore(run_id: str, recorded: Mapping[str, Any]) -> Definition:
 
 
 def _of(value: Any, place: Callable[[Where], str], path: str) -> Definition:
-    # Before anything else: what an older Satchel calls an unknown key may be what the newer format is about.
+    # First: an unknown key may be a feature of a newer format.
     match value:
         case {"format": int(number)} if number > FORMAT and not isinstance(number, bool):
             raise NewerFormat(

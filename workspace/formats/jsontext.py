@@ -29,14 +29,14 @@ def load(text: str, path: str) -> Any:
     try:
         value = json.loads(text, object_pairs_hook=_once, parse_constant=_refuse, parse_float=_finite)
         if _is_shallow(text, value):
-            # A lone half can come in as itself or as an escape; either way it shows when the value is encoded.
+            # A half surrogate pair may be a character or an escape; encoding the value finds both.
             text.encode()
             if "\\u" in text:
                 json.dumps(value, ensure_ascii=False).encode()
             return value
     except (ValueError, RecursionError):
         pass
-    # The fast parser knows no places. This one does, and is asked only when something is wrong.
+    # The fast parser reports no places. The slow one does, and runs only after an error.
     _, problems = json_diagnostics.scan(text, DEPTH)
     raise InvalidFile(path, problems or [Problem("the file", "what is not JSON", "JSON", "Correct it")])
 

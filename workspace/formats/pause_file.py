@@ -35,7 +35,7 @@ class PauseFile(Struct, frozen=True):
     resume: Resume | None = None
     instructions: str = ""
     until: str = ""  # UTC, ISO 8601
-    requested_at: str = ""  # of the pause that it describes, as the runtime has filled it in
+    requested_at: str = ""  # of the pause that it describes, as Satchel has written it
 
     def is_of(self, lifted: str) -> bool:
         """Whether it is the file of this earlier request, the last pause that is over. Then it is no new request."""

@@ -52,4 +52,4 @@ def _has_moved(store: Store) -> bool:
     try:
         return moved_file.read(store) is not None
     except SatchelError:
-        return True  # something of a run is here, and whoever looks at it is told what is wrong
+        return True  # part of a run is here, and a look at it reports the error

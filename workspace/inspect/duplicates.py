@@ -35,7 +35,7 @@ def beside(folder: str, run_id: str) -> list[str]:
 def _says(folder: str, run_id: str) -> bool:
     store = DiskStore(folder)
     try:
-        # Parsing one costs a hundred times what reading it does, and there may be thousands.
+        # Parsing a file costs a hundred times as much as reading it, and there may be thousands.
         return run_id.encode() in store.read(DEFINITION).data and define(store).run_id == run_id
     except (FileNotFoundError, SatchelError):
         return False

@@ -48,9 +48,9 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     since: str
     url: str
-    ttl: float = 0.0  # in a bucket: seconds without a new beat after which another process may try
+    ttl: float = 0.0  # in a bucket: seconds without a heartbeat after which another process may try
     beat: int = 0
-    supervisor: Process | None = None  # would start it again if it crashed
+    supervisor: Process | None = None  # the supervisor, which restarts it after a crash
     is_brief: bool = False  # a command that does one thing and ends, no run
     is_left: bool = False  # after an error its process let go of the workspace without closing it, and may live on
 
@@ -95,7 +95,7 @@ def read(store: Store) -> Lease | None:
 
 
 def mine(store: Store, run_id: str, epoch: int, ttl: float = 0.0, *, is_brief: bool = False) -> Lease:
-    from ..journal.records import now  # with all kinds of record, which a look at a lease does not need
+    from ..journal.records import now  # imports all kinds of records, which a look at a lease does not need
 
     return Lease(
         run_id=run_id, host=socket.gethostname(), pid=os.getpid(), process_started=process_started(os.getpid()),

@@ -43,11 +43,11 @@ class Look(Struct):
     tail: Tail
     checkpoint: str  # its file; empty: none
     messages_at: dict[str, MessagesAt]  # by agent
-    complaints: list[str]  # what was not as it should be, and does not stop an opening
+    complaints: list[str]  # problems that do not stop an opening
     signature: Signature
     is_rebuilt: bool = False  # the journal is missing, and the readable files had to do
-    mistake: SatchelError | None = None  # in workspace.yaml, while a process runs by what it said before
-    definition_version: Version | None = None  # of what workspace.yaml said, if that is known
+    mistake: SatchelError | None = None  # a mistake in workspace.yaml, while a process runs with the earlier values
+    definition_version: Version | None = None  # the version of workspace.yaml that was read, if it is known
     listed: Listed = field(default_factory=dict)  # files that show the moment as long as they have these versions
 
 
@@ -61,7 +61,7 @@ def look(store: Store, *, described: Definition | None = None) -> Look:
     content of workspace.yaml."""
     having = _begin(partial(_have_definition, store)) if store.abilities.remote else None
     store.refresh()
-    if having is not None:  # of the others the listing has told the names
+    if having is not None:  # the listing has shown the names of the others
         having.join()
         having = _begin(partial(checkpoint.have_end, store)) if checkpoint.is_large(store) else None
         store.fetch(_needed(store))
@@ -75,7 +75,7 @@ def look(store: Store, *, described: Definition | None = None) -> Look:
             store.refresh()
             if signature(store) == before:
                 raise
-        # else its owner has gone on meanwhile: a checkpoint and what of the journal it needs were not of one moment
+        # else its owner has continued meanwhile: the checkpoint and its journal were not from the same moment
     return _look(store, signature(store), described)
 
 
@@ -170,7 +170,7 @@ def _look(
     tail = known or journal.read(store, after=moment.seq, before=moment.before)
     moment.apply(tail.lines)
     if not all(isinstance(line.record, Closed | Saved) for line in tail.lines):
-        listed = {}  # what the run has done since may be shown in these files, and may not
+        listed = {}  # these files may or may not show what the run has done since
     if tail.torn:
         complaints.append(f"the journal had a torn tail, as a crash leaves it: {tail.torn}; Satchel cuts it off")
     if tail.spoilt:

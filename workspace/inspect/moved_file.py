@@ -30,7 +30,7 @@ class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
     at: str
     by: str
     satchel: str
-    sha256: str = ""  # of the list of the files that went, see moving/inventory.py
+    sha256: str = ""  # of the list of moved files, see transfer/inventory.py
 
 
 _tombstone = decoder(Tombstone)

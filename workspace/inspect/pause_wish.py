@@ -24,8 +24,8 @@ def seen(store: Store) -> PauseFile | None:
 
 
 def request_of(file: PauseFile, by: str) -> PauseRequested:
-    """The request, by `by` unless the file names somebody else."""
-    from ..journal.records import PauseRequested  # with all kinds of record, which a look does not need
+    """The request, by `by` unless the file names another person."""
+    from ..journal.records import PauseRequested  # imports all kinds of records, which a look does not need
 
     return PauseRequested(
         reason=file.reason or "manual", by=file.by or by or "a person", mode=file.mode or "drain",

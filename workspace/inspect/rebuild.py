@@ -46,7 +46,7 @@ def rebuild(store: Store, run_id: str, known: Moment | None) -> Rebuilt | None:
             why=f"the newest checkpoint is at record {known.seq}, and the readable files at {at.seq}",
         )  # fmt: skip
     if known is not None and known.seq == at.seq and known.clean:
-        return Rebuilt(known, {})  # nothing has come after it, so nothing is lost
+        return Rebuilt(known, {})  # it is the newest, so nothing is lost
     agents = {"": agent, **{child.path: child for child in _below(store, run_id, "", at, state)}}
     for path, before in known.agents.items() if known is not None else ():
         if path in agents:
@@ -91,7 +91,7 @@ def _remember(agent: AgentMoment, before: AgentMoment) -> None:
     agent.past, agent.results, agent.outputs = before.past, before.results, before.outputs
     agent.highest_id = max(agent.highest_id, before.highest_id)
     agent.forgotten = list(dict.fromkeys([*agent.forgotten, *before.forgotten]))
-    for key, scope in before.scopes.items():  # it has gone on since, so they are not all
+    for key, scope in before.scopes.items():  # it has continued since, so these are not all
         effects = {call: step for call, step in scope.done.items() if step.effect}
         if effects and key != ROOT:
             agent.past[key] = Past(
@@ -117,22 +117,22 @@ def _read_agent(store: Store, run_id: str, path: str) -> tuple[Stamp, dict[str, 
         return None
     at = stamp.read_json(data).stamp
     if at is None and not path:
-        return None  # somebody's own; the opening says so
+        return None  # a person's own; the opening says so
     state = jsontext.load(jsontext.decode(data, name), name)
     if not isinstance(state, dict) or "data" not in state or at is None or state.get("run_id") != run_id:
         raise _not_enough(name, "it has no stamp, no data, or belongs to another run")
     agent = AgentMoment(path=path, data=state["data"], has_data=state["data"] is not None)
-    if type(version := state.get("data_version")) is int and version > 1:  # else they would be migrated once more
+    if type(version := state.get("data_version")) is int and version > 1:  # else they would be migrated again
         agent.data_version = version
     at_work = {_key_of(name) for name in names} if isinstance(names := state.get("open"), list) else set()
     has_begun = bool(at_work) or bool(isinstance(usage := state.get("usage"), dict) and usage.get("items"))
     _read_plan(store, run_id, agent, at, must_be_there=has_begun)
-    # An item with an id has been begun once, or may have been. Of those at work a person says what is to be done.
+    # An item with an id has begun once, or may have. A person decides about the open ones.
     agent.forgotten = [ROOT, *(task.id for task in agent.plan.tasks if task.id and task.id not in at_work)]
     if path and not agent.has_plan:
-        agent.forgotten.append(EVERY)  # whether it never had one can't be told
+        agent.forgotten.append(EVERY)  # it is unknown whether it ever had one
     if path and state.get("status") == "completed":
-        agent.result = Kept()  # of arguments that are not known, so no call is answered with it
+        agent.result = Kept()  # its arguments are unknown, so no call gets its result
     return at, state, agent
 
 

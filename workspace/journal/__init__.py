@@ -1,20 +1,20 @@
-"""The journal: what happened, in segments of records, written in groups that are durable before anyone is told.
+"""The journal: everything that happened, in segments of records. A group of records is durable before it is shown.
 
-    records/       what one line says, and how it is written and read
+    records/       the records, and how one is written as a line and read
     naming.py      the names of segments and checkpoints
-    reader.py      gives what there is behind a position, and mends
-    segment.py     finds what is good in a segment, cuts off a torn tail, refuses damage that no crash explains
-    chain.py       reads as many segments as are needed, and compares them where they meet
-    joints.py      looks at where all segments meet, as cheaply as it goes
-    histories.py   names the files that belong together where copies of a run were woven into one
-    writer.py      `Journal` collects records and writes all that wait as one group
-    append_log.py  where a group goes if files can grow: to the end of the segment
-    merging.py     what many short openings have left there, put into one
-    object_log.py  where it goes if they can't: into an object of its own, created exclusively
-    fencing.py     how the writer of such objects keeps every earlier one out
+    reader.py      reads the records after a position, and repairs the end
+    segment.py     reads one segment, cuts off a torn tail, refuses damage that no crash explains
+    chain.py       reads the needed segments, and compares them where they meet
+    joints.py      quickly checks where all segments meet
+    histories.py   names the files that belong together, if copies of a run were put into one folder
+    writer.py      `Journal` collects records and writes all waiting ones as one group
+    append_log.py  writes groups where files can grow: to the end of the segment
+    merging.py     merges the small segments of many short openings
+    object_log.py  writes groups where files can't grow: each as an object, created exclusively
+    fencing.py     excludes every earlier writer of such objects
 
-An invariant holds it together: when a segment exists, everything in those before it is durable. So only the last one
-can be torn, and only in its last group.
+Invariant: when a segment exists, everything in those before it is durable. So only the last one can be torn, and only
+in its last group.
 """
 
 from typing import TYPE_CHECKING

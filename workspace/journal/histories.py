@@ -28,11 +28,11 @@ Place = tuple[int, str]
 class History(Struct):
     """The history of one copy of the run, as far as its records exist."""
 
-    crcs: dict[int, str]  # of its records, by seq
-    files: list[str] = field(default_factory=list)  # that are of no other history
-    begins: int = 0  # where it is known to differ from another one; 0: nowhere
+    crcs: dict[int, str]  # the crc of its records, by seq
+    files: list[str] = field(default_factory=list)  # records of no other history
+    begins: int = 0  # the first known difference from another one; 0: none
     ends: int = 0
-    lacks: int = 0  # the last record that is needed to open it and is not there; 0: it can be opened
+    lacks: int = 0  # the last missing record that an opening needs; 0: it can be opened
     opened: str = ""  # where and when
 
     def __str__(self) -> str:
@@ -69,7 +69,7 @@ def explained(store: Store, error: Misfit) -> Damaged:
     """The error to raise instead of `error`: it names the files that belong together, if there are two histories."""
     try:
         return woven(store) or error
-    except (SatchelError, FileNotFoundError):  # a file went meanwhile: its owner has rolled it up, and it all changes
+    except (SatchelError, FileNotFoundError):  # a file has disappeared: its owner has rolled it up
         return error
 
 

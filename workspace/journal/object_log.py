@@ -38,11 +38,11 @@ class SegmentObjects:
         self._store = store
         self._head, self._version, self._rolled = fence, version, data  # the object that is rolled up into
         self._repeated = b""
-        self._is_unrolled = False  # there are segments that the newest does not repeat
-        self._is_first = True  # the next, since a roll-up: another may put the rest into it, so none repeats it
-        self._segments: list[tuple[str, bytes]] = []  # behind the head: path, and its own records
+        self._is_unrolled = False  # some segments are not repeated in the newest
+        self._is_first = True  # after a roll-up: a next one may include the rest, so no segment repeats it
+        self._segments: list[tuple[str, bytes]] = []  # after the head: path, and its own records
         self._left = ""  # the last of those that are rolled up
-        self._lock = threading.Lock()  # of what is above: groups come while others are rolled up
+        self._lock = threading.Lock()  # protects the fields above: groups come during a roll-up
         self._roller = ThreadPoolExecutor(1, "satchel-roll-up")
         self._rolling: Future[None] | None = None
         self._fenced = False
@@ -83,7 +83,7 @@ class SegmentObjects:
             self._repeated, self._is_unrolled = b"", False
             self._is_first = True
         added = b"".join(data for _, data in segments)
-        # If it can't be done now, nothing is lost but the saving: the segments are all there.
+        # A failure loses nothing: all segments are still there.
         with suppress(StorageFailed):
             try:
                 if len(self._rolled) + len(added) > ROLLED_BYTES and len(self._rolled) > len(added):
@@ -92,7 +92,7 @@ class SegmentObjects:
                     self._version = self._replace_head(self._rolled + added)
                     self._rolled += added
             except (FileChanged, FileNotFoundError):
-                self._fenced = True  # somebody else has it: the next commit will say so
+                self._fenced = True  # another process has it: the next commit will say so
                 return
             with self._lock:
                 del self._segments[: len(segments)]

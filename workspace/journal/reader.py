@@ -34,7 +34,7 @@ class Tail(Struct, frozen=True):
     last_segment: str | None = None
     good: bytes = b""  # the part of the last segment that was written whole
     torn: str | None = None  # what was cut off from it, for the report
-    spoilt: int = 0  # a broken record up to that position, if one was met: nothing depends on it
+    spoilt: int = 0  # a broken record up to that position, if one was found: nothing depends on it
 
 
 def read(store: Store, *, after: int, before: Before = FIRST) -> Tail:
@@ -97,7 +97,7 @@ def mend(store: Store, tail: Tail) -> None:
     written again. Where files are written whole or not at all, it can only be torn if it was copied torn.
     """
     if tail.last_segment is None or (tail.good and not tail.lines and not tail.torn):
-        return  # a checkpoint that covers all of it was written only when it was durable
+        return  # a checkpoint that covers all of it is only written when it is durable
     if not store.abilities.append and not tail.torn:
         return
     if tail.good:

@@ -87,7 +87,7 @@ class Journal:
         self._waiting: list[Line] = []
         self._encoded: list[bytes] = []
         self._flight: _Flight | None = None
-        self._wanted = False  # what waits is to be written once the group under way is
+        self._wanted = False  # write the waiting records once the current group is written
         self._sleepers: list[_Sleeper] = []
         self._failed: SatchelError | None = None
 
@@ -136,7 +136,7 @@ class Journal:
             self.bytes_added += len(data)
         except DoesNotFit:
             raise
-        except BaseException as error:  # an interrupt in the middle: what is in memory is not to be built on
+        except BaseException as error:  # an interrupt in the middle: the state in memory can't be trusted
             self._fail(error)
             raise
         return seq
@@ -144,7 +144,7 @@ class Journal:
     def flush(self) -> None:
         """Make all records so far durable, and wait for it."""
         while True:
-            while self._flight is not None:  # where one has landed, the next may have taken off
+            while self._flight is not None:  # when one has ended, the next may have begun
                 wait([self._flight.done])
                 self._land(self._flight)
             self.check()
@@ -170,7 +170,7 @@ class Journal:
             raise self._failed
         elif self._flight is not None:
             self._wanted = True
-            if self._flight.done.done():  # and the loop, which is blocked, has not come to it
+            if self._flight.done.done():  # and the blocked loop has not handled it
                 self._land(self._flight)
         elif self._waiting:
             self._take_off()
@@ -187,7 +187,7 @@ class Journal:
             return
         if not self._waiting and self._flight is None:
             return
-        import asyncio  # who only looks at a journal needs no loop
+        import asyncio  # code that only reads a journal needs no loop
 
         loop = asyncio.get_running_loop()
         sleeper = _Sleeper(self._next_seq - 1, loop.create_future())
@@ -240,14 +240,14 @@ class Journal:
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
-            return  # whoever has no loop waits for it in `flush`
+            return  # without a loop, `flush` waits for it
         flight.done.add_done_callback(lambda _: _tell(loop, self._land, flight))
         self._tell_taken()
 
     def _land(self, flight: _Flight) -> None:
         """It is written, or has failed. Its waiters continue, and the records that have come meanwhile are next."""
         if self._flight is not flight:
-            return  # somebody could not wait for the loop
+            return  # a caller could not wait for the loop
         self._flight = None
         try:
             flight.done.result()
@@ -262,7 +262,7 @@ class Journal:
 
     def _flush_for_all(self) -> None:
         if not self._sleepers:
-            return  # somebody who was alone flushed for all
+            return  # a caller that was alone has flushed for all
         if self._writer is not None:
             if self._waiting and self._flight is None:
                 self._take_off()

@@ -26,9 +26,9 @@ class Owned(Struct):
     seen: Look  # as it is now
     epoch: int  # of this owner
     opening: str  # its nonce
-    is_new: bool = False  # nobody had it before
+    is_new: bool = False  # no process had it before
     fence: Line | None = None  # what comes first in the journal from here on
-    segments: SegmentObjects | None = None  # where to write, if not to files that grow
+    segments: SegmentObjects | None = None  # the place for groups, if files can't grow
     heartbeat: Heartbeat | None = None
     lease: Lease | None = None  # that this owner has written to a disk, and not removed
 
@@ -78,7 +78,7 @@ class Owned(Struct):
         """An error has ended its work before `end`. The lease stays, since the next opening has to repair the
         workspace. But the process may live on, and must not count as the holder."""
         if self.lease is not None:
-            with suppress(SatchelError, OSError):  # the storage may be the error
+            with suppress(SatchelError, OSError):  # the storage itself may have failed
                 store.replace(lease.PATH, lease.encode(replace(self.lease, is_left=True)))
 
 
@@ -157,7 +157,7 @@ class _Again:
         """The epoch and the journal. `mine` is the fence that was written; None if its place was taken."""
         if mine is not None and _is_all_there_is_new(mine, self.seen.signature, signature(self._store)):
             return self.seen.moment.epoch, Tail([mine], mine.seq + 1, mine.crc, segment_path(mine.seq))
-        self.seen = look(self._store)  # of what others have written meanwhile, the moment must know too
+        self.seen = look(self._store)  # the moment must also include what others have written meanwhile
         return self.seen.moment.epoch, self.seen.tail
 
 

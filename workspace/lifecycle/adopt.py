@@ -27,14 +27,14 @@ class Adoption(NamedTuple):
     """The run may be opened."""
 
     says: str  # for the opening report; empty if it was not opened elsewhere before
-    home: str = ""  # what the journal goes on to name as its place, if that is not this one
+    home: str = ""  # the place that the journal continues to name, if it is not this one
 
 
 class _Old(NamedTuple):
     """What the old place is like."""
 
     kind: Literal["left", "moved here", "holds it", "unseen"]
-    state: str = ""  # of one that holds it, as far as that says more
+    state: str = ""  # details of the holder, if there are any
     url: str = ""
 
 
@@ -102,7 +102,7 @@ def _look_at(store: Store, moment: Moment, url: str, host: str, visible: tuple[s
             gone = moved_file.read(old)
             if gone is None or gone.run_id != moment.run_id:
                 return _living(old, moment)
-        except Exception:  # no network, no permission, whatever: it was asked only to be able to say more
+        except Exception:  # no network, no permission: it was only for a better message
             return _Old("unseen")
         if _is_same(gone.to, store.url):
             return _Old("moved here")

@@ -29,7 +29,7 @@ class Due(Struct):
     is_remote: bool
     size: int = 0  # of the last checkpoint, in bytes
     behind: int = 0  # bytes of the journal after it, from before this opening
-    age: float = 0.0  # seconds for which these have been there
+    age: float = 0.0  # the age of these records in seconds
     clock: Callable[[], float] = time.monotonic
     _written: int = 0  # what the journal's writer had written at the last one
     _at: float = 0.0

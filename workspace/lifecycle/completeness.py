@@ -25,7 +25,7 @@ def is_whole(store: Store, seen: Look) -> bool:
     moment = seen.moment
     if not moment.clean or seen.complaints or seen.is_rebuilt:
         return False
-    if store.version(lease.PATH) is not None:  # its owner removes the lease last of all
+    if store.version(lease.PATH) is not None:  # its owner removes the lease last
         return False
     if _is_behind(notice(store, moment, seen.definition, patience=BRIEF)):
         return False

@@ -25,10 +25,10 @@ from ..store import FileChanged, Store
 TTL_VARIABLE = "SATCHEL_LEASE_TTL"
 _TTL = 30.0
 _BEATS = 4  # in each time-to-live
-_MARGIN = 0.9  # of it; whoever watches has the whole
+_MARGIN = 0.9  # of it; a waiting process waits for the whole
 _LOOKS = 8
 _LAST_TRIES = 3  # to free the workspace
-_PATIENCE = 2.0  # seconds for a beat that is under way at the end
+_PATIENCE = 2.0  # seconds for a heartbeat that is being written at the end
 
 
 def ttl() -> float:
@@ -39,7 +39,7 @@ def ttl() -> float:
 def clock() -> float:
     """Seconds, including the time while the machine sleeps, where the system can count them."""
     if sys.platform == "darwin":
-        return time.clock_gettime(time.CLOCK_MONOTONIC_RAW)  # there it goes on, by its manual
+        return time.clock_gettime(time.CLOCK_MONOTONIC_RAW)  # on this system it counts sleep, by its manual
     if hasattr(time, "CLOCK_BOOTTIME"):
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()
@@ -54,7 +54,7 @@ class Heartbeat:
         self._beaten = -math.inf
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._beat_on, name="satchel-heartbeat", daemon=True)
-        self.lost: SatchelError | None = None  # somebody else has it, or it can't be told any more
+        self.lost: SatchelError | None = None  # another process has it, or it is unknown
 
     def begin(self) -> None:
         self._thread.start()
@@ -65,11 +65,11 @@ class Heartbeat:
         self._over.set()
         self._thread.join(_PATIENCE)
         if self._thread.is_alive() or self.lost is not None:
-            return  # the storage can't be reached: others have to watch it not change
+            return  # the storage can't be reached: others have to wait for the missing heartbeat
         for _ in range(_LAST_TRIES):
             if not self.is_in_time:
                 return
-            self._beat()  # conditional, as removing can't be everywhere
+            self._beat()  # a conditional write, because not every storage has conditional removal
             if isinstance(self.lost, LeaseHeld):
                 return
             if self.lost is None:
@@ -106,7 +106,7 @@ class Heartbeat:
         except SatchelError as error:
             if self._over.is_set() or not self.is_in_time:
                 self.lost = error
-        except Exception as error:  # a thread that ends without a word would let its owner wait for ever
+        except Exception as error:  # if the thread ended silently, its owner would wait for ever
             self.lost = StorageFailed("can't be written", path=PATH, why=f"{type(error).__name__}: {error}")
 
     def _look_who_has_it(self) -> None:

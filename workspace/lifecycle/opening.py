@@ -102,7 +102,7 @@ def _notice(
         store, seen.moment, seen.definition, choices, check_data, is_rebuilt=seen.is_rebuilt, listed=seen.listed
     )  # fmt: skip
     if noticed.refusals or noticed.questions:
-        mine.check_nobody_came(store)  # what contradicts the journal may be theirs
+        mine.check_nobody_came(store)  # a conflict with the journal may come from people's edits
     return noticed
 
 
@@ -123,7 +123,7 @@ def _turn_away(store: Store, seen: Look, noticed: Noticed, report: Report, *, se
 def _taken(store: Store, mine: Owned, report: Report, noticed: Noticed) -> Workspace:
     """The workspace of this owner, before anything is recorded."""
     seen = mine.seen
-    if seen.is_rebuilt:  # a crash in the next moments must find what the new journal begins after
+    if seen.is_rebuilt:  # after a crash the next opening must find the record before the new journal
         seen.checkpoint = checkpoint.write(store, seen.moment, seen.messages_at).path
     archive.put_away(store, seen.moment)
     workspace = Workspace(store, seen.definition, seen.moment, report)

@@ -30,7 +30,7 @@ class Wish(Struct, frozen=True):
 
     recorded: Pause | None = None
     file: PauseFile | None = None
-    by: str = ""  # who has saved the file
+    by: str = ""  # the person who has saved the file
     version: Version | None = None  # of the file
 
     @property
@@ -62,7 +62,7 @@ class Wish(Struct, frozen=True):
         """It has ended without a person's command."""
         if self.is_overruling:
             return True
-        if self.file == PauseFile():  # emptied, and an empty file is a wish to stop
+        if self.file == PauseFile():  # emptied, and an empty file is a request to stop
             return False
         reason = (self.file.reason if self.file else "") or (self.recorded.reason if self.recorded else "")
         is_over = bool(self.until) and datetime.fromisoformat(self.until) <= datetime.now(UTC)
@@ -100,7 +100,7 @@ def wish(store: Store, moment: Moment, patience: float = PATIENCE) -> Wish | Non
             error.remedy = "the run has completed and starts no new work; fix the file, or remove it"
         raise
     if moment.pause is None and file.is_of(moment.lifted):
-        return None  # a crash came between going on and removing it
+        return None  # a crash came between the resume and the removal
     return Wish(moment.pause, file, trace.by, content.version)
 
 
@@ -158,11 +158,11 @@ def settle(workspace: Workspace, *, forced: bool = False, error: Failure | None 
     if written_file.requested_at != moment.pause.requested_at:
         raise Damaged("does not contain what was written to it", path=pause_file.PATH, remedy="check the disk")
     is_plain = written_file == _as_written(moment.pause) and store.abilities.conditional_replace
-    workspace.pause_file = version if is_plain else ""  # else somebody's words are in it, or versions tell too little
+    workspace.pause_file = version if is_plain else ""  # else a person has written into it, or versions tell too little
 
 
 def _is_as_it_was_left(store: Store, pause: Pause) -> bool:
-    """Whether nobody has changed the file of a pause in force. Then nobody is saving it, and in a bucket it need not be
+    """Whether the file of a pause in force is unchanged. Then no program is saving it, and in a bucket it need not be
     fetched. On a disk two saves in one tick of the clock may have the same version."""
     if not pause.file or store.version(pause_file.PATH) != pause.file:
         return False
@@ -249,7 +249,7 @@ def _typed(file: PauseFile, pause: Pause) -> dict[str, Any]:
     said |= {"resume": file.resume, "expected_until": file.until}
     if is_announced:
         said["status"] = "resume" if file.status == "resume" else None
-    elif pause.reason == SIGNAL:  # the two came together, and the file is not over with the next start
+    elif pause.reason == SIGNAL:  # both came at once, and the file's pause does not end with the next start
         said["reason"] = file.reason or "manual"
     return {key: value for key, value in said.items() if value}
 
@@ -301,7 +301,7 @@ def clear(workspace: Workspace, wanted: Wish) -> None:
     workspace.pause_file = ""
     if file is not None and not file.is_of(workspace.moment.lifted):
         with suppress(FileNotFoundError):
-            if read_back(store, pause_file.PATH).version == wanted.version:  # else somebody wants another pause
+            if read_back(store, pause_file.PATH).version == wanted.version:  # else a person wants another pause
                 store.remove(pause_file.PATH)
 
 
@@ -314,7 +314,7 @@ def clear_lifted(workspace: Workspace) -> None:
 
 def _remove_lifted(store: Store, lifted: str) -> None:
     """Unless there is a request for another pause since."""
-    version = _left_over(store, lifted)  # a fresh look, so there is no need of another one
+    version = _left_over(store, lifted)  # just read, so it need not be read again
     if version is not None and store.version(pause_file.PATH) == version and not store.has_writer(pause_file.PATH):
         store.remove(pause_file.PATH)
 

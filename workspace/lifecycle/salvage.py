@@ -56,7 +56,7 @@ def promote(store: Store, leftover: Leftover, moment: Moment, by: str) -> Partia
         folder, _, name = leftover.path.rpartition("/")
         above, _, scope = folder.rpartition("/")
         text = leftover.text.encode()
-        kept = f"{name.removesuffix('.md')}-{zlib.crc32(text):08x}-damaged.md"  # beside those of earlier crashes
+        kept = f"{name.removesuffix('.md')}-{zlib.crc32(text):08x}-damaged.md"  # next to those of earlier crashes
         store.replace(f"{above.removesuffix(partial_files.PARTIALS)}{partial_files.RECOVERED}/{scope}/{kept}", text)
         return None
     agent = moment.agents[head.agent]

@@ -30,11 +30,11 @@ class Cut(Struct, frozen=True):
     """The plan of a cut. `segments` are those that change, with the part that stays."""
 
     seq: int
-    records: int  # that can be read, and are cut off
-    effects: tuple[str, ...]  # that were done, or begun, in what is cut off
-    tasks: tuple[TaskTaken, ...]  # of the inbox, that were taken in what is cut off
+    records: int  # readable records that are cut off
+    effects: tuple[str, ...]  # effects that were done, or begun, in the removed part
+    tasks: tuple[TaskTaken, ...]  # tasks of the inbox that were taken in the removed part
     segments: dict[str, bytes]
-    others: tuple[str, ...]  # checkpoints, and readable files, that are of a later moment
+    others: tuple[str, ...]  # checkpoints and readable files of a later moment
 
     @property
     def says(self) -> str:
@@ -71,7 +71,7 @@ def plan(store: Store, seq: int) -> Cut:
     moment = _moment_at(store, run_id, seq, kept)
     later = [path for path in checkpoint.paths(store) if checkpoint.position_of(path) > seq]
     others = (*later, *_ahead(store, seq))
-    if not segments and not others:  # a power failure may have taken back the removal of these only
+    if not segments and not others:  # a power failure may have undone the removal of these only
         raise UsageError(f"there is nothing after record {seq} of the journal", path=store.url)
     effects = (line.record for line in cut.values() if isinstance(line.record, StepStarted | StepCompleted))
     names = dict.fromkeys(f"{each.step}{each.call}" for each in effects if isinstance(each, StepStarted) or each.effect)

@@ -35,11 +35,11 @@ class Workspace:
         self.desk = Desk(store, moment)
         self.pause_file = moment.pause.file if moment.pause else ""  # its version, see pausing.py
         self.checkpointed = ""  # the last checkpoint that was written
-        self.has_edits = False  # this opening has recorded what people have changed
+        self.has_edits = False  # this opening has recorded people's edits
         self.was_finished = False  # it had completed, and nothing of its plan is left to do
         self._report_file = ReportDocument(report, store, self.behind)
         self.due = Due(store.abilities.remote)
-        self.definition_version: Version | None = None  # of what `definition` was read from
+        self.definition_version: Version | None = None  # the version of the file that `definition` comes from
         self.reaches_out = False  # see `opened`
         self.home = store.url  # where the run lives
 
@@ -115,7 +115,7 @@ class Workspace:
         """Stop normally: record it, write a checkpoint, and let every file show this moment. At a settled pause the
         checkpoint exists, and only the released resources come after it. A completed agent was `offered` these files of
         the inbox."""
-        self.behind.wait()  # what fails here is told before the stop is on record as a clean one
+        self.behind.wait()  # errors here come before the stop is recorded as clean
         archive.put_away(self.store, self.moment)
         is_settled = self.moment.pause is not None and bool(self.moment.pause.paused_at)
         untaken = inbox.untaken(self.store, self.moment, offered)

@@ -17,7 +17,7 @@ _READ_LIMIT = 1 << 32
 
 class Made(NamedTuple):
     output: Output
-    kept: str = ""  # where a version is that another program had put there
+    kept: str = ""  # the place of another program's version
 
 
 def write(store: Store, path: str, data: bytes, last: Output | None, check_owner: Callable[[], None]) -> Made:
@@ -40,7 +40,7 @@ def write(store: Store, path: str, data: bytes, last: Output | None, check_owner
             return Made(Output(sha256, len(data), version), kept)
         except (FileChanged, FileExistsError):
             there = read_if_there(store, path, limit=_READ_LIMIT)
-        check_owner()  # behind the look: what a later owner writes after it has another version
+        check_owner()  # after the look: a later owner's write has another version
         if there is None:
             known = ""
             continue

@@ -61,7 +61,7 @@ class AgentMoment(Struct, kw_only=True):
     path: str = ""
     data: Any = None
     has_data: bool = False  # its initial state is recorded
-    data_version: Count = 1  # of the state type that the data are of
+    data_version: Count = 1  # the version of the data's state type
     plan: Plan = field(default_factory=Plan)
     has_plan: bool = False
     adopted: str = ""  # SHA-256 of the plan that a person had written before the agent began
@@ -74,7 +74,7 @@ class AgentMoment(Struct, kw_only=True):
     edits: dict[str, str] = {}  # by file, the SHA-256 of the last edited one that was merged
     messages: Count = 0  # committed
     new_messages: Unkept[list[Line]] = []  # committed since the checkpoint this was read from, or since it was emptied
-    forgotten: list[str] = []  # the journal was lost, and with it what these scopes had done; see `forgets`
+    forgotten: list[str] = []  # the journal was lost with the work of these scopes; see `forgets`
     spawned_in: str = ROOT  # the scope of the agent above
     args: str = ""
     call: str = ""
@@ -115,7 +115,7 @@ class AgentMoment(Struct, kw_only=True):
             numbers={key: record.no for key, record in past.done.items()},
         )  # fmt: skip
 
-    # One method a record type
+    # One method per record type
 
     def began(self, record: AgentBegun) -> None:
         self.spawned_in, self.args, self.call = record.scope, record.args, record.call
@@ -177,7 +177,7 @@ class AgentMoment(Struct, kw_only=True):
         self._replan(record.plan)
         if record.scope not in self.scopes:
             self.scopes[record.scope] = self.scope(record.scope, record.title)
-        if record.scope.isdecimal() and len(record.scope) <= 15:  # a longer one is a word to the plan, too
+        if record.scope.isdecimal() and len(record.scope) <= 15:  # a longer one is text in the plan, too
             self.highest_id = max(self.highest_id, int(record.scope))
 
     def scope_failed(self, record: ScopeFailed) -> None:
@@ -193,7 +193,7 @@ class AgentMoment(Struct, kw_only=True):
         self._set_data(record.patch, data)
         self.planned = record.planned or self.planned
         fresh = [message for message in scope.messages if message.commit == line.commit]
-        self.messages += len(fresh)  # others are of a commit that was begun and given up
+        self.messages += len(fresh)  # others belong to a commit that was given up
         self.new_messages.extend(fresh)
         if record.scope == ROOT:
             scope.messages = []
@@ -242,7 +242,7 @@ class AgentMoment(Struct, kw_only=True):
             scope.answers[doubt.key] = answer_of(scope, doubt, record)
             return
         scope.started.pop(doubt.key, None)
-        scope.done.pop(doubt.key, None)  # an earlier answer that was of no use
+        scope.done.pop(doubt.key, None)  # an earlier answer that was not usable
         if record.outcome == "not_done":
             scope.settled.add(doubt.key)
         else:
@@ -339,7 +339,7 @@ class AgentMoment(Struct, kw_only=True):
                 when=scope.when, again=scope.again,
             )  # fmt: skip
         else:
-            self.past.pop(key, None)  # what it had begun with, a person has taken back
+            self.past.pop(key, None)  # a person has undone its beginning
 
     def _numbered(self, record: OfCall) -> Scope:
         scope = self.open_scope(record.scope)

@@ -36,7 +36,7 @@ from .scope_state import Scope
 FORMAT = 1
 KEPT = 5
 READ_LIMIT = 1 << 30
-_AFTER_FORCE = "_unclean.json"  # no name that is made of a person's words has a `_`
+_AFTER_FORCE = "_unclean.json"  # no name made from a person's words has a `_`
 _SHA = b',"sha256":"'
 _LARGE = 256 << 10
 _END = 64 << 10

@@ -76,7 +76,7 @@ class _Parts:
         self.starts = _starts(sizes, 1, len(text) - 1)
         """Where each part begins, from the beginning of the whole, and one more: where another would."""
         self.starts.append(len(text))
-        self.inner: dict[int, _Parts] = {}  # of those parts that were looked into, by their places
+        self.inner: dict[int, _Parts] = {}  # the known inner parts, by their places
 
     def span(self, whole: _Span, place: int) -> _Span:
         return _Span(whole.begin + self.starts[place], whole.begin + self.starts[place + 1] - 1)

@@ -33,7 +33,7 @@ class Pause(Struct, omit_defaults=True):
     until: str = ""
     paused_at: str = ""
     forced: bool = False
-    file: str = ""  # the version of pause.yaml as the runtime left it, if it says no more than this
+    file: str = ""  # the version of pause.yaml as Satchel left it, if it says no more than this
 
     @property
     def request(self) -> PauseRequested:

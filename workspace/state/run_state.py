@@ -69,32 +69,32 @@ class Moment(Questions, kw_only=True):
 
     run_id: str
     run_nonce: str = ""  # what the keys of effects are derived from; empty: from `run_id`
-    lost_nonce: bool = False  # it is another one than before: what may have been done then has other keys
-    seq: Annotated[int, Meta(ge=0, lt=10**12)] = 0  # it fits into a name
+    lost_nonce: bool = False  # it differs from an earlier one: earlier effects have other keys
+    seq: Annotated[int, Meta(ge=0, lt=10**12)] = 0  # short enough for a name
     epoch: Epoch = 0
-    crc: str = NO_CRC  # of record `seq`; of a moment that was rebuilt without a journal nobody knows it
+    crc: str = NO_CRC  # of record `seq`; unknown for a moment that was rebuilt without a journal
     opening: str = ""  # the nonce of the opening that wrote it
     attempt: Count = 0
     status: Status = "new"
     reason: str = ""
-    until: str = ""  # when a sleeping run is to wake
+    until: str = ""  # when a sleeping run wakes
     error: Failure | None = None
     clean: bool = True  # the last process to open it has closed it
-    definition: dict[str, Any] | None = None  # what workspace.yaml said when it was last opened
+    definition: dict[str, Any] | None = None  # the content of workspace.yaml at the last opening
     agents: dict[str, AgentMoment] = field(default_factory=lambda: {"": AgentMoment()})  # by path, parents first
     usage: Usage = field(default_factory=Usage)
-    pause: Pause | None = None  # asked for, or in force
+    pause: Pause | None = None  # requested, or in force
     lifted: str = ""  # `requested_at` of the last pause that is over
     instructions: str = ""  # a person's instructions when it was over
-    resumed_at: str = ""  # when it was over, as long as the run has not come to an orderly stop since
+    resumed_at: str = ""  # when it was over, until the run stops normally
     unclean: bool = False  # the last stop was forced, or an emergency, and nothing was checked since
     tasks: dict[str, TaskTaken] = field(default_factory=dict)  # taken from the inbox and not done
     tasks_taken: int = 0  # ever
     tasks_done: dict[str, TaskFile] = field(default_factory=dict)  # by id; for how long, `_task_taken` says
-    untaken: dict[str, str] = field(default_factory=dict)  # files that the agent last completed without: their SHA-256
+    untaken: dict[str, str] = field(default_factory=dict)  # files that the completed agent did not take: their SHA-256
     fired: dict[str, list[Fired]] = field(default_factory=dict)  # by schedule, the last ones that were taken
     config: dict[str, Any] = field(default_factory=dict)  # what it worked with when it was last run
-    url: str = ""  # where it lay when it was opened last
+    url: str = ""  # its place at the last opening
     host: str = ""  # by a process of this machine
     opened_at: str = ""  # by the process that has it, or had it last
     last_at: str = ""  # of the last record
@@ -172,7 +172,7 @@ class Moment(Questions, kw_only=True):
     def _opened(self, line: Line, record: Opened) -> None:
         if record.run_id != self.run_id:
             raise ValueError(f"it belongs to the run {record.run_id!r}, this is {self.run_id!r}")
-        if not self.clean:  # the process before it left no word of its end
+        if not self.clean:  # the earlier process has not recorded its end
             self.usage.seconds = self._seconds(self.last_at)
         self.clean, self.opened_at = False, line.at
         self.url, self.host = record.url, record.host
@@ -252,7 +252,7 @@ class Moment(Questions, kw_only=True):
         del self.approvals[record.id]
         self.remember(record, record.decision, line.at)
 
-    # Work that arrives from outside, and what everything costs
+    # The inbox, and costs
 
     def _task_taken(self, line: Line, record: TaskTaken) -> None:
         """A process that takes a task, or opens or closes the workspace, has put the files of finished tasks away. So

@@ -50,14 +50,14 @@ class Scope(Struct, omit_defaults=True):
     promoted: dict[Key, list[PartialPromoted]] = {}
     progress: dict[Key, Raw] = {}
     numbers: dict[Key, int] = {}  # `no` of every call ever recorded here
-    settled: set[Key] = set()  # effects that have not happened, or are a later call's, as a person says
-    answers: dict[Key, Answer] = {}  # by the call that was asked about, until that call is made
+    settled: set[Key] = set()  # effects that, by a person's word, have not happened or belong to a later call
+    answers: dict[Key, Answer] = {}  # by the call in question, until that call is made
     when: dict[Key, str] = {}  # of effects: when they were recorded as done
-    again: dict[Key, int] = {}  # how often a person has asked for an effect to be done once more
+    again: dict[Key, int] = {}  # how often a person has asked to repeat an effect
     last_number: int = 0
     failures: int = 0  # since it began, or since a person has changed something about it
     messages: Unkept[list[Line]] = []  # not yet committed: they count for nothing unless their scope commits with them
-    spent: dict[str, int] = {}  # how often what was spent outside its steps, as `Spent.kind` tells it
+    spent: dict[str, int] = {}  # how often each cost was recorded outside its steps, by `Spent.kind`
 
     def knows(self, key: Key) -> bool:
         """Whether there is a valid record of this call."""

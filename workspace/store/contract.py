@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from typing import Literal, NamedTuple, Protocol
 
 Version = str
-"""Opaque. Equal only as long as nobody has written the file, or, in a bucket, has written other bytes."""
+"""Opaque. Equal only while the file is unchanged; in a bucket, while its bytes are the same."""
 
 Sync = Literal["no", "data", "all"]
 """How much of a write is durable when it returns. `no`: nothing; after a power failure the file may be torn. `data`:
@@ -44,10 +44,10 @@ class Abilities(NamedTuple):
     """What a kind of storage can do, where kinds differ. `satchel check URL` prints it."""
 
     lock: bool  # `lock` keeps other processes out; otherwise the journal fences them (journal/fencing.py)
-    exclusive_create: bool  # of several that `create` one name at once, one wins and the others know
+    exclusive_create: bool  # if several `create` one name at once, exactly one succeeds
     conditional_replace: bool  # `replace(if_version=)` and `exchange` can't lose what is written at the same moment
-    append: bool  # a file can grow: the journal's segments do, and else each group of records is a file of its own
-    notice: bool  # `watch` is told of changes; otherwise whoever waits for them has to look
+    append: bool  # files can grow, as the journal's segments do; else each group of records is a file of its own
+    notice: bool  # `watch` reports changes; otherwise the waiting code has to look
     remote: bool  # every call is a request over a network
 
 

@@ -34,7 +34,7 @@ def check_conditional_puts(store: Store) -> None:
     try:
         _try(store, path)
     except SatchelError:
-        with suppress(SatchelError):  # the first of two is what is wrong
+        with suppress(SatchelError):  # the first of two is the cause
             store.remove(path)
         raise
     store.remove(path)

@@ -245,7 +245,7 @@ class Plan:
         heading = one_line(title) if title and title.strip() else None
         before, (first, *rest) = list(self._lines), words
         self._insert([insert.at_end(self._lines, [first], heading)], [first], None)
-        if rest:  # below an item at the end of a text: the parser is not asked, so that 100,000 are no matter
+        if rest:  # below an item at the end of a text the parser is not needed, so 100,000 are quick
             last = len(self) - 1
             self._insert(insert.beside(self._now(), last, rest), rest, last)
         return splice.between(before, self._lines)

@@ -103,7 +103,7 @@ def _ends_with_checkbox(line: str, at: int) -> bool:
 
 
 def head_of(line: str, column: int) -> Head:
-    """Take apart what stands before a checkbox that `has_checkbox` has found."""
+    """Take apart the part before a checkbox that `has_checkbox` has found."""
     found = _HEAD.fullmatch(line, 0, column - 1)
     assert found is not None, line
     return Head(*found.groups())
@@ -226,7 +226,7 @@ def lines_of(words: str) -> list[str]:
 
 
 def _cut_id(rest: str) -> tuple[str, str | None]:
-    """What stands behind a checkbox, without its id; and the id."""
+    """The part after a checkbox without its id; and the id."""
     before, caret, word = rest.rstrip().rpartition("^")
     if caret and before[-1:].isspace() and ID.fullmatch(word):
         return before, word

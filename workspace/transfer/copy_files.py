@@ -24,7 +24,7 @@ READ_LIMIT = 1 << 36
 """A file is held in memory as a whole, as everywhere; but no file that a run can have made is refused for its size."""
 
 _LOOKS = 5
-_AT_ONCE = 8  # requests that are under way where there is a network between
+_AT_ONCE = 8  # requests at the same time over a network
 _AGAIN = "run the same command again: it does not copy again what is there already"
 
 Phase = Literal["copying", "verifying", "clearing"]
@@ -66,7 +66,7 @@ def transfer(source: Store, to: Store, tell: Tell) -> dict[str, Sent]:
             remedy="find the program that writes there, stop it, and run the same command again",
         )  # fmt: skip
     _refuse_arrived(to)
-    for entry in inventory.walk(to):  # what an earlier attempt brought, and the source has no more
+    for entry in inventory.walk(to):  # files of an earlier attempt that the source no longer has
         if inventory.goes_along(entry.path) and entry.path not in sent and entry.path != DEFINITION:
             to.remove(entry.path)
     _verify(to, sent, tell)
@@ -130,7 +130,7 @@ def proves(store: Store, sent: Sent) -> bool:
     if store.abilities.remote:
         if version.strip('"') == sent.md5:
             return True
-        store.expect(sent.path, b"")  # it remembers what it was given to write, and that proves nothing
+        store.expect(sent.path, b"")  # its cache holds what was written, which proves nothing
     try:
         return hashes(store.read(sent.path, limit=READ_LIMIT).data)[0] == sent.sha256
     except FileNotFoundError:

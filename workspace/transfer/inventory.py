@@ -18,7 +18,7 @@ from ..store import DISPLACED, LOCK, PROBE, TEMPORARY, DiskStore, Entry, Store
 
 _SHOWN = 5
 _LONGEST_NAME = 255  # bytes, on a disk
-_LONGEST_KEY = 1024  # bytes, in a bucket, with what stands before the workspace
+_LONGEST_KEY = 1024  # bytes, in a bucket, with the prefix of the workspace
 _ODD_NAME = "its name is not valid on every system"
 _STAYING = frozenset((LOCK, lease.PATH, transfer_file.PATH, transfer_file.LEAVING))
 

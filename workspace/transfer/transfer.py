@@ -69,7 +69,7 @@ def copy(source: Store, to: Store, *, by: str, tell: Tell = lambda *_: None) -> 
 
 
 def move(source: Store, to: Store, *, by: str, tell: Tell = lambda *_: None) -> Journey:
-    """Move a run. A tombstone stays, and files that somebody has changed here meanwhile.
+    """Move a run. A tombstone stays, and files that people have changed here meanwhile.
 
     Errors as in `copy`.
     """
@@ -99,7 +99,7 @@ def move(source: Store, to: Store, *, by: str, tell: Tell = lambda *_: None) -> 
             _define(to, sent)
         journey.left = cleanup.clear(source, sent, tell)
     if source.abilities.lock:
-        source.remove(lease.PATH)  # of a process that was killed; nobody looks at it any more
+        source.remove(lease.PATH)  # of a process that was killed; it is no longer used
     return journey
 
 
@@ -157,7 +157,7 @@ def _refuse_faster(source: Store, newest: int, *, is_leaving: bool) -> None:
     already copied."""
     source.refresh()
     if (found := max(journal.segments(source), default=0)) > newest:
-        if is_leaving:  # by this call, or one that it goes on with
+        if is_leaving:  # by this call, or an earlier one that it continues
             source.remove(moved_file.PATH)
             source.remove(transfer_file.LEAVING)
         raise LeaseHeld(
@@ -189,7 +189,7 @@ def _look(source: Store, journey: Journey) -> None:
         return
     journey.is_clean = moment.clean
     if any(source.list(DISPLACED)):
-        displaced.put_back(source, moment)  # saves of people, which are told from others only where they were made
+        displaced.put_back(source, moment)  # people's saves, which are recognised only at their own place
     if not moment.clean:
         journey.notes.append("its last process did not close it; the next opening repairs that")
 
@@ -230,7 +230,7 @@ def _claim(to: Store, mine: Manifest, tell: Tell) -> bool:
         raise UsageError(f"holds {which}", path=to.url, remedy="name a place that is empty, or does not exist yet")
     old = moved_file.read(to)
     is_back = old is not None and old.run_id == mine.run_id
-    if is_back:  # it may not be through with leaving, and then still says how the run had come before
+    if is_back:  # a move away may be unfinished, and then it still says how the run had come before
         cleanup.clear(to, {}, tell)
     there = transfer_file.read(to)
     if there is None:

@@ -27,7 +27,7 @@ _KEPT_BYTES = 64 << 20
 class _Displaced(Struct, eq=False):
     path: str
     file: str  # where it is now
-    version: Version | None  # as it was when the run had written it, or had taken what was put back of it
+    version: Version | None  # its version when the run wrote it, or took what was put back
     at: float
     size: int  # about, in bytes
     back: tuple[Version, Version] | None = None  # put back, and not taken yet: its version at `file`, and at `path`
@@ -106,7 +106,7 @@ class Guard:
             look_again(self._store, path)
         if self._store.version(path) not in (None, known):
             self._leave(path)
-        elif not self._store.has_writer(path):  # else what is saved there yet is seen; the next opening removes it
+        elif not self._store.has_writer(path):  # else later saves there are still seen; the next opening removes it
             self.versions.pop(path, None)
             if known is not None:
                 self._store.remove(path)
@@ -157,7 +157,7 @@ class Guard:
             if there in (None, displaced.version):
                 continue
             if displaced.back and displaced.back[1] == self._store.version(displaced.path):
-                continue  # else another save has taken its place before anybody took it
+                continue  # else another save has replaced it before it was taken
             if self._settling.stage(displaced.file, there) == "settled":
                 self._put_back(displaced)
         while self._displaced and now - self._displaced[0].at > _KEPT_SECONDS:

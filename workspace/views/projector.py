@@ -45,7 +45,7 @@ class Projector:
         self._clock = clock
         self._behind = behind or AtOnce()
         self._behind.on_idle = self._landed
-        self._began = 0.0  # of the writing that is under way
+        self._began = 0.0  # of the current write
         self._due = 0.0
         self._dirty: dict[Document, None] = {}  # longest dirty first
         self._awaited = False

@@ -70,7 +70,7 @@ class Settling:
             self._seen[path] = version, since
         has_writer = self._store.has_writer(path)
         needed = _needed(self._store, path, has_writer)
-        is_known = now - since >= WAITS.look or has_writer is False  # a second look would tell nothing more
+        is_known = now - since >= WAITS.look or has_writer is False  # a second look would not tell more
         if now - since >= needed or (is_known and _is_older(self._store, path, needed)):
             return "settled"
         return "open" if has_writer and now - since >= WAITS.look else "changing"
@@ -177,7 +177,7 @@ def _needed(store: Store, path: str, has_writer: bool | None) -> float:
         return WAITS.remote if store.abilities.remote else WAITS.unknown if _is_ended(store, path) else WAITS.unended
     if has_writer:
         return WAITS.open_pause if path == pause_file.PATH else WAITS.open
-    return WAITS.look if path == pause_file.PATH else WAITS.closed  # who wants a pause wants it soon
+    return WAITS.look if path == pause_file.PATH else WAITS.closed  # a pause should begin soon
 
 
 def _is_ended(store: Store, path: str) -> bool:

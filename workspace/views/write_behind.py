@@ -47,7 +47,7 @@ class AtOnce:
     on_idle: Callable[[], None] | None = None
 
     def __init__(self) -> None:
-        self.group: Callable[[], Future[None] | None] = lambda: None  # there it is written before anybody can ask
+        self.group: Callable[[], Future[None] | None] = lambda: None  # there it is written at once
 
     def do(self, path: str, job: Job) -> None:
         job()
@@ -103,7 +103,7 @@ class InThreads:
             wait([before])  # begun already: threads take jobs in the order they came
         try:
             if group is not None:
-                group.result()  # if that has failed, nobody may see what would have come of it
+                group.result()  # if that has failed, its results must not be shown
             job()
         except BaseException as error:
             self._failed = self._failed or error

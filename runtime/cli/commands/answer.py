@@ -1,4 +1,4 @@
-"""`satchel answer`: answer a question of a run, whether somebody is running it or not."""
+"""`satchel answer`: answer a question of a run, whether or not a process runs it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -
     """A folder, then the questions of the workspace that was named or is the current folder, then their choices."""
     named = list(ctx.params.get("words") or ())
     if any(urls.is_remote(word) for word in (*named, incomplete)):
-        return []  # what a key press costs must not depend on a network
+        return []  # a key press must not wait for a network
     folder = named.pop(0) if named and os.path.isdir(named[0]) else None
     try:
         questions = find(folder).questions()

@@ -24,4 +24,4 @@ def command(ctx: click.Context, shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None and ctx.parent is not None
     completion = kind(ctx.parent.command, {}, "satchel", "_SATCHEL_COMPLETE")
-    click.echo(ShellComplete.source(completion))  # bash's own asks bash for its version, and may not be there
+    click.echo(ShellComplete.source(completion))  # click's own check starts bash, which may not be installed

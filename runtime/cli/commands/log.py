@@ -14,7 +14,7 @@ from ..render.output import columns
 from ..render.telling import tell
 from ..render.words import cut, visible_json
 
-_NARROW = 110  # columns below which the day stands in a line of its own
+_NARROW = 110  # columns below which the day has a line of its own
 
 _EXAMPLES = """\b
 Examples:

@@ -53,7 +53,7 @@ def command(root: str, at_most: int | None, once: bool, drain_timeout: float | N
     """
 
     def tell(event: Event) -> None:
-        with suppress(OSError):  # the runs go on, though the disk of its own log is full
+        with suppress(OSError):  # the runs continue, although the disk of its own log is full
             say(event)
 
     def say(event: Event) -> None:

@@ -55,7 +55,7 @@ def as_words(ended: Ended, place: Handle, *, for_programs: bool, quiet: bool, wi
     if ended.status == "waiting" and not ended.entered:
         for line in remarks(ended.report.remarks, columns(sys.stderr)):
             _aside(line)
-    for edit in ended.noticed if quiet else ():  # else they were told when they came
+    for edit in ended.noticed if quiet else ():  # else they were shown when they came
         _aside(f"{click.style('edited', fg='yellow')}  {one_line(edit)}")
     for line in remarks(ended.report.late, columns(sys.stderr)) if not quiet else ():
         _aside(line)

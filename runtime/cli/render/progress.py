@@ -97,13 +97,13 @@ class Moving(Lines):
         from rich.console import Console
         from rich.live import Live
 
-        # What the agent prints goes above the moving lines; but what goes into a file or a pipe stays out of here.
+        # The agent's prints appear above the moving lines; output to a file or a pipe does not.
         self._live = Live(
             console=Console(stderr=True), get_renderable=self._draw, refresh_per_second=8, transient=True,
             redirect_stdout=sys.stdout.isatty(), redirect_stderr=True,
         )  # fmt: skip
         self._live.start()
-        self._live.console.show_cursor(True)  # a kill must not leave a terminal without one
+        self._live.console.show_cursor(True)  # a kill must not leave the terminal without a cursor
 
     def item_begun(self, agent: str, text: str, finished: int, of: int) -> None:
         Quiet.item_begun(self, agent, text, finished, of)

@@ -1,12 +1,12 @@
 """A run's supervisor, and the process that it starts.
 
 signals.py      signals as bytes that a loop waits for
-pause_watch.py  what pause.yaml says, while signals are to be heard, and over a network
-lifeline.py     the child's end of the pipe by which it learns that its supervisor is gone
+pause_watch.py  watches pause.yaml while signals are handled, also over a network
+lifeline.py     the child's end of a pipe that tells it that its supervisor is gone
 child.py        starts one child and talks to it
-deadline.py     when a child must have stopped, whatever has asked for that
-supervisor.py   when a child is drained, killed, and started again
-aftermath.py    what is put right when a child was killed
+deadline.py     when a child must have stopped, whatever has requested it
+supervisor.py   drains, kills and restarts a child
+aftermath.py    repairs the workspace after a kill
 background.py   a supervisor that outlives the terminal
 """
 

@@ -27,7 +27,7 @@ class Left(NamedTuple):
 
     status: Status = "paused"
     was_closed: bool = False
-    error: SatchelError | OSError | None = None  # what prevented that it was put right
+    error: SatchelError | OSError | None = None  # what prevented the repair
 
 
 def after_kill(store: Store, request: PauseRequested, waited: float, since: datetime) -> Left:
@@ -108,7 +108,7 @@ def after_stop(store: Store) -> None:
     with suppress(SatchelError, OSError):
         seen = look(store)
         if seen.moment.is_new:
-            return  # it has never run, and the wish in the file is all there is to say
+            return  # it has never run, so the request in the file is enough
         with opened(store, "forced", Report(), seen=seen) as workspace:
             wanted = pausing.wish(store, workspace.moment)
             if workspace.was_finished or wanted is None:

@@ -18,7 +18,7 @@ from .child import interpreter
 
 LOG = ".satchel/run.log"
 _LOG_LIMIT = 8 << 20  # bytes of the log, and of what is kept of its past
-_PATIENCE = 60.0  # seconds; code that takes longer to import is none of ours
+_PATIENCE = 60.0  # seconds; only an agent's code takes longer to import
 _LOOK = 0.02
 _REMOTE_LOOK = 1.0
 _TOLD = 20  # lines
@@ -55,7 +55,7 @@ def detach(store: Store, words: list[str]) -> Background:
         if held and held.supervisor and held.supervisor.pid == process.pid:
             break
         time.sleep(_LOOK)
-    process.returncode = 0  # it is nobody's child any more once this process has ended; no warning is due
+    process.returncode = 0  # it has no parent any more once this process has ended; no warning is needed
     return Background(process.pid, log)
 
 
@@ -79,7 +79,7 @@ def open_log(store: Store) -> IO[bytes]:
             raise UsageError("can't write a log", path=os.path.dirname(path), why=error.strerror,
                              remedy="set XDG_STATE_HOME to a folder that you can write to") from error  # fmt: skip
     else:
-        store.append(LOG, b"")  # refuses what leads out of the workspace, and makes it for those whom it is for
+        store.append(LOG, b"")  # refuses links out of the workspace, and sets the right owner
     bound_log(store)
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     file = os.fdopen(fd, "ab")

@@ -54,7 +54,7 @@ class Child:
         self.pid = self._process.pid
         self.last_word: Word | None = None
         self._began = time.monotonic()
-        self._heard = 0.0  # when its loop has turned last; 0: not yet
+        self._heard = 0.0  # when its loop has last reported; 0: not yet
 
     @property
     def age(self) -> float:

@@ -91,7 +91,7 @@ class Deadline:
     def pause_has_changed(self, now: float) -> None:
         """The `Glance` has seen another version of pause.yaml."""
         file = self._pause.file
-        self._look_in_time(now)  # also if it is gone: the wish may be on record, and what the clock wants is due again
+        self._look_in_time(now)  # also if it is gone: the request may be on record, and the clock counts again
         if file is None or file.lets_go_on:
             self._asked_at, self._asked_for = None, ""
             return
@@ -139,7 +139,7 @@ class Deadline:
         try:
             self._definition = define(self._store)
         except SatchelError:
-            return  # the child says what is wrong with it, and goes on with what it said before
+            return  # the child reports the mistake, and continues with the earlier values
         if is_another or self._definition.windows or self._definition.budget.time is not None:
             self._look_in_time(now if self._asked_at is None else self._asked_at)  # it may be less patient than before
 

@@ -41,11 +41,11 @@ class Policy(Struct, frozen=True):
 
     first_delay: float = 1.0  # doubled after each early death
     longest_delay: float = 60.0
-    early: float = 10.0  # who lived longer did not die early
+    early: float = 10.0  # a longer life is no early death
     most_early: int = 5  # early deaths in a row, and no more starts
     grace: float = FORCE_AFTER  # beyond the drain timeout
     hard_after: float = 2.0  # after a second SIGINT
-    silent: float = 30.0  # who was not heard for so long is named
+    silent: float = 30.0  # a child that is silent for so long is reported
 
 
 class Order(Struct, frozen=True):
@@ -235,7 +235,7 @@ class Supervisor:
             from ...agent import download
 
             download.clear(child.pid)
-        child.kill_rest()  # as a shell's job or a service ends: nothing of it is left to the next one
+        child.kill_rest()  # like the end of a shell's job or a service: nothing of it is left to the next one
         word = child.last_word
         if word is not None and not (word.code == INTERRUPTED and self._phase == "draining"):
             self.error = word.text
@@ -263,7 +263,7 @@ class Supervisor:
         died = f"process {child.pid} died {how_it_died(code)} after {child.age:.1f} s"
         request = None
         with suppress(SatchelError, OSError):  # the next start looks at it again
-            self._pause.has_changed()  # from here on only a change counts
+            self._pause.has_changed()  # from now on only a change counts
             request = self._stop_wanted() if self._pause.is_stopped() else None
         if request is not None:
             self._request = request

@@ -1,7 +1,7 @@
 """The emergency stop.
 
-processes.py  tells processes apart for certain, and kills them
-stopping.py   writes the stop down, kills every process of a run, and looks that none is left
+processes.py  identifies processes for certain, and kills them
+stopping.py   writes the stop down, kills every process of a run, and checks that none is left
 """
 
 from typing import TYPE_CHECKING

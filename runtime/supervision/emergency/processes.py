@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 
 from ....workspace.inspect import lease
 
-_ROUNDS = 20  # of looking for what was forked while we killed
+_ROUNDS = 20  # rounds, because processes may be forked during the kill
 
 
 def is_alive(pid: int, started: str) -> bool:

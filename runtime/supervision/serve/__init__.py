@@ -1,10 +1,10 @@
 """`satchel serve`: many workspaces, a few at a time.
 
-judging.py   which workspaces may be started, as their files say
-roots.py     where workspaces are looked for
-schedule.py  the tasks of times that have come
-cores.py     how many processors there are
-server.py    starts what may be started
+judging.py   decides which workspaces may be started, by their files
+roots.py     finds workspaces below a folder or URL
+schedule.py  creates the tasks of schedules
+cores.py     the number of available cores
+server.py    starts the workspaces that may be started
 """
 
 from typing import TYPE_CHECKING

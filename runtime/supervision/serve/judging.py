@@ -25,8 +25,8 @@ class Verdict(Struct, frozen=True):
     starts: bool
     at: datetime | None = None
     why: str = ""  # for people
-    passing: bool = False  # it may be otherwise in a moment, though no file has changed
-    is_open: bool = False  # likewise, and until then nobody knows what it was when `serve` began
+    passing: bool = False  # this may change soon without a change of a file
+    is_open: bool = False  # likewise, and until then it is unknown what it was when `serve` began
     by_clock: bool = False  # its schedule says so, whatever came of the last start
     run_id: str = ""  # unless a process has it
     rested: datetime | None = None  # since when no process has had it
@@ -43,7 +43,7 @@ def judge(store: Store, now: datetime, *, tried: datetime | None = None, afresh:
     over, since a person who stops a run with a signal must not see it come back.
     """
     held = lease.holder(store)
-    if held is not None and held.host == socket.gethostname():  # elsewhere it may be left over: the lock decides
+    if held is not None and held.host == socket.gethostname():  # without a lock it may be left over
         return Verdict(False, passing=True, is_open=is_of_serve(held))
     seen = glance(store)
     rested = seen.moment.last_at or store.trace(DEFINITION).at

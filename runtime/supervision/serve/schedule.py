@@ -40,7 +40,7 @@ class Schedule:
             return []
         self._definition, self._next = version, now + _AGAIN
         try:
-            # Most have none, and on a disk a glance reads the journal
+            # Most have no schedule, and on a disk a glance reads the journal
             seen = glance(self._store) if self._store.abilities.remote else None
             if not (seen.definition if seen else define(self._store)).schedule:
                 self._handled, self._next, self.due = now, _NEVER, None
@@ -73,7 +73,7 @@ class Schedule:
         return []
 
     def _waits(self, start: Start, seen: Look) -> bool:
-        """Whether a task of this schedule waits in the inbox. It stands for later times, too."""
+        """Whether a task of this schedule waits in the inbox. It counts for later times, too."""
         files = map(firing.of_file, inbox.waiting(self._store, seen.moment))
         return any(each is not None and each.schedule == start.name for each in files)
 
@@ -94,7 +94,7 @@ class Schedule:
         if moment.is_new:
             saved = self._store.trace(DEFINITION).at
             return min(_time(saved) if saved else self._since, self._since, now)
-        rested = moment.last_at if moment.clean else moment.opened_at  # what runs, or was killed, rested until then
+        rested = moment.last_at if moment.clean else moment.opened_at  # a running or killed run was stopped until then
         if not rested:  # its journal is gone
             return min(self._since, now)
         return None if windows.lies_ahead(rested, now) else min(_time(rested), now)

@@ -61,7 +61,7 @@ class _Known(Struct, eq=False):
     afresh: bool  # it was due when `serve` began, or that is not known yet; and it has not been started since
     schedule: Schedule
     run_id: str = ""
-    told: dict[str, str] = field(default_factory=dict)  # what is wrong with it, by who has found that
+    told: dict[str, str] = field(default_factory=dict)  # its errors, by the code that has found them
     seen: datetime | None = None  # when it was last looked at
     tried: datetime | None = None  # when its last child has ended
     signature: Signature | None = None  # of what `verdict` was made of
@@ -71,7 +71,7 @@ class _Known(Struct, eq=False):
     in_vain: int = 0  # starts in a row after which it was due again as before
     taken: int = 0  # tasks that it had ever taken when its last child had ended
     settled: Signature | None = None  # not started again while it is as its last child has left it
-    may_be_held: bool = False  # it would be due, but for a lease of which nobody can tell yet whether it is left over
+    may_be_held: bool = False  # it would be due, but it is not known yet whether its lease is left over
     supervisor: Supervisor | None = None
 
     def has_come(self, now: datetime) -> bool:
@@ -166,10 +166,10 @@ class Server:
         try:
             self._root.refresh([known.folder for known in due])
         except (SatchelError, OSError):
-            return  # the next look at everything tells, and makes up for it
+            return  # the next look at everything reports it and corrects it
         for known in due:
             if known.store.version(DEFINITION) is None:
-                self._looked_at = float("-inf")  # it is gone, and only a look at everything lets go of it
+                self._looked_at = float("-inf")  # it is gone, and only a look at everything drops it
                 continue
             self._fire(known)
             if not known.supervisor:
@@ -253,7 +253,7 @@ class Server:
         known.may_be_held = is_held is None
         known.afresh = known.afresh and (is_due or verdict.is_open)
         if is_due and is_held is not False:
-            known.due_since = 0.0  # who has it may be at work elsewhere; what a lease is left over of is due again
+            known.due_since = 0.0  # its holder may run elsewhere; a run with a left-over lease is due again
         elif is_due and not known.due_since:
             known.due_since = _due_since(verdict, known.afresh)
         elif not is_due:
@@ -323,7 +323,7 @@ class Server:
         elif code == STORAGE:
             again = self._try_again(known)
         elif code in (3, 4) or (code == 0 and not _has_taken(known)):
-            self._try_again(known)  # if it is due again at once, something it needs is not there yet
+            self._try_again(known)  # if it is due again at once, something that it needs is missing
         else:
             known.in_vain, known.not_before = 0, 0.0
         kind = _OUTCOMES.get(code, "interrupted")

@@ -16,7 +16,7 @@ from ....schemas import Problem
 from ...base import lines, place
 
 _ENTRY = re.compile(r"(?P<lead>\s*(?:- +)*(?:[^\s'\"#&*!|>%@`\[\]{},:][^:#]*: +)?)(?P<value>\S.*?)\s*")
-_COLLECTION = re.compile(r"\[.*\]|\{(?!\{).*\}")  # the slip is somewhere inside it
+_COLLECTION = re.compile(r"\[.*\]|\{(?!\{).*\}")  # the mistake is somewhere inside it
 _HALF_QUOTED = re.compile(r"""^(['"])(.*?)\1?$""")
 _STARTS = {
     "*": "an alias in YAML",

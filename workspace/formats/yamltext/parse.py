@@ -214,7 +214,7 @@ class _Reader:
 
     def _tell(self, problem: Problem) -> None:
         self.problems.append(problem)
-        if len(self.problems) == PROBLEMS:  # each costs a look at the whole text, and a bomb has a hundred thousand
+        if len(self.problems) == PROBLEMS:  # each takes a look at the whole text, and a bomb has very many
             raise _Refused
 
     def _refuse(self, mark: Mark, found: str, remedy: str) -> NoReturn:

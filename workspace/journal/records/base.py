@@ -55,10 +55,10 @@ class Failure(Struct, frozen=True, omit_defaults=True):
 
     kind: str
     message: str
-    where: tuple[str, ...] = ()  # the lines of the agent's own code it came through, outermost first
+    where: tuple[str, ...] = ()  # the lines of the agent's own code that it came through, outermost first
     types: tuple[str, ...] = ()  # its class and those above it, as `module:name`
     args: Raw = NOTHING  # JSON array; absent if JSON can't hold them
-    attributes: Raw = NOTHING  # JSON object of those that JSON can hold
+    attributes: Raw = NOTHING  # JSON object of the attributes that JSON can hold
     members: Raw = NOTHING  # JSON array of the failures in a group
 
 

@@ -43,7 +43,7 @@ class StepFailed(OfCall, frozen=True, kw_only=True, tag="step.failed"):
     final: bool = False
     cancelled: bool = False
     ms: int = 0
-    calls: tuple[Key, ...] = ()  # those made in it whose exception ended it: they run again
+    calls: tuple[Key, ...] = ()  # inner calls whose exception ended it: they run again
 
 
 class StepProgress(OfCall, frozen=True, kw_only=True, tag="step.progress"):

@@ -30,10 +30,10 @@ class Edited(Record, frozen=True, kw_only=True, tag="edited"):
     sha: str
     saved: str = ""
     base: int | None = None
-    patch: Patch = field(default_factory=list)  # of the agent's data, or of what workspace.yaml says
+    patch: Patch = field(default_factory=list)  # of the agent's data, or of workspace.yaml
     plan: tuple[Splice, ...] = ()
     outline: list[Row] = field(default_factory=list)
-    redone: tuple[str, ...] = ()  # scopes to be done again: their steps anew, their effects kept
+    redone: tuple[str, ...] = ()  # scopes to do again: their steps run again, their effects are kept
     dropped: tuple[str, ...] = ()  # scopes that had begun and won't be entered any more
     step: StepEdit | None = None
     says: tuple[str, ...] = ()  # the same in words

@@ -45,5 +45,5 @@ class Resumed(Record, frozen=True, kw_only=True, tag="resumed"):
     instructions: str = ""
     seconds: float = 0.0  # how long the pause was
     checkpoint_age: float = 0.0  # seconds
-    restart: bool = False  # what was cut off begins anew, without what it had come to
+    restart: bool = False  # what was cut off starts from its beginning, without its progress
     says: tuple[str, ...] = ()

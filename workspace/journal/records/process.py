@@ -23,10 +23,10 @@ class Opened(Record, frozen=True, kw_only=True, tag="opened"):
     python: str
     host: str
     pid: int
-    url: str = ""  # where the workspace lay; see moving
+    url: str = ""  # the place of the workspace; see lifecycle/adopt.py
     why: Literal["run", "recover", "merge", "pause", "forced", "answer"]
-    found: Literal["new", "clean", "crash", "files"]  # files: the journal was gone, and the readable files had to do
-    definition: dict[str, object] | None = None  # what workspace.yaml says, at the first opening; later see `edited`
+    found: Literal["new", "clean", "crash", "files"]  # files: the journal was lost, and the readable files were used
+    definition: dict[str, object] | None = None  # of workspace.yaml, at the first opening; later see `edited`
     checkpoint: str = ""  # the file that was loaded; empty: the journal was read from its beginning
 
 
@@ -44,10 +44,10 @@ class Closed(Record, frozen=True, kw_only=True, tag="closed"):
     status: EndStatus | None = None
     reason: str = ""
     error: Failure | None = None
-    until: str = ""  # when a sleeping run is to wake: UTC, ISO 8601
-    pause_file: str = ""  # the version of pause.yaml, if it says of the pause in force what the journal says
+    until: str = ""  # when a sleeping run wakes: UTC, ISO 8601
+    pause_file: str = ""  # the version of pause.yaml, if it agrees with the journal about the pause in force
     untaken: dict[str, str] = field(default_factory=dict)  # see `inbox.untaken`
-    checkpoint: str = ""  # that of this stop: written right after this record; at a pause, right before it
+    checkpoint: str = ""  # the checkpoint of this stop: written right after this record; at a pause, right before it
 
 
 Occasion = Literal["start", "growth", "time", "item", "milestone", "edit", "stop"]

@@ -21,7 +21,7 @@ class ScopeFailed(Record, frozen=True, kw_only=True, tag="scope.failed"):
 
     scope: str
     error: Failure
-    calls: tuple[Key, ...] = ()  # they run again: their exceptions ended it, or another after them did
+    calls: tuple[Key, ...] = ()  # they run again: their exceptions ended it, or a later one did
     uncounted: bool = False  # it is none of the failures that make a run stuck
 
 

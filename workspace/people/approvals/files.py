@@ -48,8 +48,8 @@ class Desk:
 
     def __init__(self, store: Store, moment: Moment):
         self._store, self._moment = store, moment
-        self._seen: dict[str, Version] = {}  # by id: what there is nothing to say of
-        self._closed: dict[str, Version] = {}  # by id: files that show that their question is closed
+        self._seen: dict[str, Version] = {}  # by id: files that need no change
+        self._closed: dict[str, Version] = {}  # by id: files whose question is closed
         self._settling = Settling(store)
         self._numbers = {"a": 0, "d": 0}  # the last ones given away
 
@@ -67,7 +67,7 @@ class Desk:
     def lay_out(self) -> None:
         """Write a file for every open question, durably; files of the others say that they are closed."""
         for question in open_questions(self._moment):
-            with suppress(InvalidFile):  # something else is in its place, and `look` has told
+            with suppress(InvalidFile):  # something else is in its place, and `look` has reported it
                 self.put(question)
         for id in self._moment.answered:
             with suppress(InvalidFile):
@@ -80,7 +80,7 @@ class Desk:
         if there is not None and not self._is_emptied(question.path, there):
             return
         data = render.blank(question, self._moment.run_id)
-        with suppress(FileChanged, FileExistsError):  # somebody was faster
+        with suppress(FileChanged, FileExistsError):  # a person was faster
             if there is None:
                 self._store.create(question.path, data)
             else:
@@ -178,7 +178,7 @@ class Desk:
             reply = read(question, self._moment.run_id, there.data)
         except InvalidFile as error:
             if self._store.has_writer(question.path):
-                return None  # it is judged when it is closed, since nothing can be said in it before
+                return None  # it is checked when it is closed, since no remark can be written into it before
             self._seen[question.id] = there.version
             shown = render.refused(there.data, error.problems)
             if shown is not None:
@@ -225,8 +225,8 @@ def answer_text(decision: Raw) -> str:
 
 
 def nothing_has_come(store: Store, moment: Moment, at: datetime) -> list[str] | None:
-    """Whether nobody has answered anything since the run stopped to wait: then why not, if something was refused.
-    Changes nothing. None if there is something to do: an answer, an expired question, a missing file."""
+    """Whether no answer has come since the run stopped to wait: then why not, if something was refused. Changes
+    nothing. None if there is something to do: an answer, an expired question, a missing file."""
     refused: list[str] = []
     for question in open_questions(moment):
         try:
@@ -253,7 +253,7 @@ def filled_in(store: Store, moment: Moment) -> list[str]:
         try:
             has_come = read(question, moment.run_id, data) is not None
         except InvalidFile as error:
-            has_come = render.refused(data, error.problems) is not None  # else no start could say so in the file
+            has_come = render.refused(data, error.problems) is not None  # else no start could write that into the file
         found += [question.id] * has_come
     return found
 

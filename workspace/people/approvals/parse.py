@@ -67,7 +67,7 @@ def _written(text: str, document: Document, key: str) -> str:
 def _check_question(question: Question, run_id: str, said: dict[str, Any], document: Document) -> None:
     """It must still be the question that was asked: an answer to another one does not count."""
     asked: dict[str, Any] = {"run_id": run_id, "id": question.id, "asked_at": question.asked_at}
-    if not question.is_doubt:  # those are in Satchel's own words, and another version may have others
+    if not question.is_doubt:  # these are Satchel's own text, which may differ in another version
         asked |= {
             "question": question.text, "choices": list(question.choices) or None, "answer_schema": question.schema,
             "context": question.facts.get("context"),

@@ -24,7 +24,7 @@ class Question(Struct, frozen=True):
     choices: tuple[str, ...] = ()
     schema: dict[str, Any] | bool | None = None
     agent: str = ""
-    item: str = ""  # the title of the scope it came up in
+    item: str = ""  # the title of its scope
     asked_at: str = ""  # UTC, ISO 8601
     expires: str = ""
     facts: dict[str, Any] = field(default_factory=dict)  # `context` and `default`, if there are

@@ -1,7 +1,7 @@
 """approvals/ID.yaml: the form that a person fills in, and Satchel's remarks in it. Pure.
 
-Satchel's own text is comments of its own kinds (`# not accepted: `, `# answered: `, `# withdrawn: `), which are removed
-before new ones are added, and the last line, which shows that nobody has changed the file.
+Satchel's own text is comments of its own kinds (`# not taken: `, `# answered: `, `# withdrawn: `), which are removed
+before new ones are added, and the last line, which shows that the file is unchanged.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def sign(text: str) -> bytes:
 
 
 def is_signed(data: bytes) -> bool:
-    """Whether nobody has changed the file since Satchel wrote it."""
+    """Whether the file is unchanged since Satchel wrote it."""
     text = data.decode(errors="replace")
     match = _STAMP.search(text)
     return match is not None and _sha(text[: match.start()].encode()) == match[1].encode()
@@ -125,7 +125,7 @@ def refused(data: bytes, problems: Sequence[Problem]) -> bytes | None:
     beside = _with_remarks(inside, by_line)
     if _value(beside) is not _UNREADABLE and _value(beside) == _value(inside):
         return _signed_like(data, beside)
-    count = len(problems)  # at the top, where a comment can't become a part of anything
+    count = len(problems)  # at the top, where a comment can't become part of a value
     places = [_LINE.sub(lambda match: f"line {int(match[1]) + count}", problem.place) for problem in problems]
     told = [_reason(problem, place) for problem, place in zip(problems, places, strict=True)]
     return _signed_like(data, _with_remarks(inside, {0: told}))

@@ -52,7 +52,7 @@ def notice(
         looking.refuse(DEFINITION, error)
     _check_steps(looking)
     _reach(looking)
-    # Parents first: of a group that a crash cuts short, a sub-agent's new work must not be left without its way there.
+    # Parents first: if a crash cuts the group short, a sub-agent's new work must still be reachable.
     place = {path: number for number, path in enumerate(moment.agents)}
     looking.noticed.edits.sort(key=lambda edit: place[edit.record.agent])
     return looking.noticed
@@ -95,7 +95,7 @@ def _expected(store: Store, moment: Moment) -> Iterator[str]:
 
 
 def untaken(store: Store, moment: Moment) -> Iterator[str]:
-    """The readable files that somebody has saved since the run last wrote them. Costs a read of each, or in a bucket of
+    """The readable files that a person has saved since the run last wrote them. Costs a read of each, or in a bucket of
     those that have changed."""
     store.fetch(_expected(store, moment))
     for agent in moment.agents.values():

@@ -28,8 +28,8 @@ class Edit(Struct, frozen=True):
     """One file's edit, as it will be recorded."""
 
     record: Edited
-    after: Plan | None = None  # the plan it leads to
-    doubts: tuple[Doubt, ...] = ()  # without ids: effects of which nobody knows, in items that won't be entered again
+    after: Plan | None = None  # the resulting plan
+    doubts: tuple[Doubt, ...] = ()  # without ids: unknown effects, in items that won't be entered again
 
 
 class Refusal(Struct, frozen=True):
@@ -67,7 +67,7 @@ class Finding(NamedTuple):
     path: str
     text: str
     is_lag: bool = False  # it is of an earlier moment, as after every crash
-    settles: bool = False  # a person has made it say what the run says
+    settles: bool = False  # a person has made it equal to the run's version
 
     def __str__(self) -> str:
         return f"{self.path} {self.text}"
@@ -79,14 +79,14 @@ class Noticed(Struct):
     versions: dict[str, Version] = field(default_factory=dict)  # of every file that was looked at
     shown: dict[str, dict[str, OfCall]] = field(default_factory=dict)  # by agent: step files that are as they should be
     leftovers: list[str] = field(default_factory=list)  # step files of scopes that are no longer open
-    findings: list[Finding] = field(default_factory=list)  # what was put right, or will be, without asking
+    findings: list[Finding] = field(default_factory=list)  # repairs that need no question
     edits: list[Edit] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
     questions: list[Question] = field(default_factory=list)
     overruled: list[Refusal] = field(default_factory=list)  # files that a person has settled in favour of the run
-    kept: dict[str, bytes] = field(default_factory=dict)  # by path: what people wrote, of conflicts not settled yet
+    kept: dict[str, bytes] = field(default_factory=dict)  # by path: people's versions in unresolved conflicts
     plans: dict[str, str] = field(default_factory=dict)  # by agent: a plan that a person wrote where there was none
-    definition: dict[str, object] | None = None  # what workspace.yaml says, if the journal doesn't know yet
+    definition: dict[str, object] | None = None  # the content of workspace.yaml, if the journal doesn't have it yet
     being_saved: list[str] = field(default_factory=list)  # files that have not settled: they are left alone
 
     @property
@@ -129,8 +129,8 @@ class Looking(Struct):
     noticed: Noticed
     choices: Mapping[str, Side]
     check_data: CheckData | None
-    is_rebuilt: bool = False  # the moment was made of these files, edits and all
-    held: Mapping[str, Content] | None = None  # of a run that is running: the files that have settled
+    is_rebuilt: bool = False  # the moment was made from these files, with their edits
+    held: Mapping[str, Content] | None = None  # of an active run: the files that have settled
     patience: float = PATIENCE  # seconds that one file is waited for, otherwise
     listed: Listed = field(default_factory=dict)  # files that show the moment, if these are still their versions
 

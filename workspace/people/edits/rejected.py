@@ -56,7 +56,7 @@ def _names(path: str) -> Iterator[tuple[str, str]]:
     """Where a version of the file may be kept, and the reasons."""
     folder, slash, name = path.rpartition("/")
     stem, dot, extension = name.rpartition(".") if "." in name[1:] else (name, "", "")
-    reasons = "reasons.txt" if extension == "txt" else "txt"  # of a text, which has that name itself
+    reasons = "reasons.txt" if extension == "txt" else "txt"  # the reasons of a text file would have its own name
     for number in count(1):
         kept = f"{folder}{slash}{stem}.rejected" if number == 1 else f"{folder}{slash}{stem}.rejected-{number}"
         yield f"{kept}{dot}{extension}", f"{kept}.{reasons}"

@@ -70,7 +70,7 @@ def edited(looking: Looking, agent: AgentMoment, path: str, data: bytes) -> None
     if base_moment and base_agent:
         was.append(_state_file(base_moment, base_agent, path))
     _check_owner(moment, agent, path, found.get("$schema", was[0]["$schema"]))
-    if not looking.is_rebuilt:  # then this file is all that is known of the rest
+    if not looking.is_rebuilt:  # then the rest is known only from this file
         _check_the_rest(path, found, was)
     if "data" not in found:
         looking.find(path, "had lost its `data`; it is restored")
@@ -85,7 +85,7 @@ def edited(looking: Looking, agent: AgentMoment, path: str, data: bytes) -> None
         noticed.questions.append(Question(path, tuple(map(str, merged.conflicts)), base_file, ours, data))
         return
     change = json_patch.diff(agent.data, merged.value)
-    if looking.is_rebuilt:  # the data that the run would go on with are this file's
+    if looking.is_rebuilt:  # the run would continue with the data of this file
         _validate(looking, agent, path, found, text)
     if choice == "ours":
         noticed.overruled.append(Refusal(path, Refused("the run's version was chosen", path=path), data))

@@ -24,7 +24,7 @@ def look(looking: Looking, agent: AgentMoment) -> None:
     expected = {file.path: file.record for file in projection.step_files(agent, projection.steps_shown(store))}
     for folder in store.folders(agent.folder + projection.STEPS):
         for entry in store.list(folder):
-            if projection.is_step_file(entry.path):  # others are a desktop's or an editor's
+            if projection.is_step_file(entry.path):  # others belong to a desktop or an editor
                 with suppress(StillMoving):
                     _look(looking, agent, entry.path, expected.get(entry.path))
 

@@ -36,7 +36,7 @@ def put_away(store: Store, moment: Moment) -> None:
     for id, task in moment.tasks_done.items():
         _use_up(store, task.file, id)
         if store.version(task.file) is None:
-            for folder in (_aside(task), f"{FOLDER}/{task.to}", FOLDER):  # in this order: it must not be in none
+            for folder in (_aside(task), f"{FOLDER}/{task.to}", FOLDER):  # in this order: a file is always in one
                 store.settle(folder)
             continue
         if sha_of(store, task.file) != task.sha256:

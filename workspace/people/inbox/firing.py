@@ -35,7 +35,7 @@ def firing_at(schedule: str, due: datetime) -> Firing:
 
 
 def of_file(path: str) -> Firing | None:
-    """The time of a schedule that a file stands for, by its name."""
+    """The time of a schedule in the name of a file."""
     match = _FILE.fullmatch(path)
     try:
         return firing_at(match[1], datetime.fromisoformat(match[2])) if match else None

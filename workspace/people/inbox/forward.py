@@ -119,7 +119,7 @@ def _show(target: Store, path: str) -> None:
         if target.version(_hidden(path)) is not None:
             target.rename(_hidden(path), path)
         else:
-            target.settle(path.rpartition("/")[0])  # it may have got its name a moment before a kill
+            target.settle(path.rpartition("/")[0])  # it may have got its name just before a kill
     except (SatchelError, FileNotFoundError) as error:
         raise _TargetFailed(str(error)) from error
 

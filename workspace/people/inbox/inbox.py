@@ -147,7 +147,7 @@ def _kind(store: Store, path: str) -> Kind | None:
 
 
 def _is_as_sent(store: Store, path: str) -> bool:
-    """Whether nobody has saved a file, or is about to, since it was sent: it was complete from the first."""
+    """Whether a file is unchanged since it was sent, and no program is saving it: it was complete from the first."""
     match = _SENT.match(path)
     if match is None or store.has_writer(path) or not (saved := store.trace(path).at):
         return False

@@ -1,7 +1,7 @@
 """Permissions of the files that Satchel makes in a folder of a disk, and what to tell a user without permission.
 
 Files are private to the folder's owner, or shared with its group if the folder is. Files of root belong to the owner of
-the folder, so that a single run as root locks nobody out.
+the folder, so that a single run as root does not lock that user out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Access(NamedTuple):
 
     file: int
     folder: int
-    owner: tuple[int, int] | None  # user (-1: whoever makes them), group
+    owner: tuple[int, int] | None  # user (-1: the one who makes them), group
 
 
 def access_in(folder: os.stat_result) -> Access:

@@ -40,7 +40,7 @@ class DiskStore:
         self._os = syscalls or Syscalls()
         self._root = self._os.resolve(os.fspath(root))
         self._access: Access | None = None
-        self._folders: dict[str, bool] = {}  # those that exist and don't lead out; is the name durable?
+        self._folders: dict[str, bool] = {}  # folders that exist and don't lead out; whether their name is durable
 
     @property
     def url(self) -> str:
@@ -97,7 +97,7 @@ class DiskStore:
             return Trace("", "")
         try:
             saved = datetime.fromtimestamp(status.st_mtime, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-        except (ValueError, OverflowError, OSError):  # no calendar has that day
+        except (ValueError, OverflowError, OSError):  # a time outside the calendar
             saved = ""
         return Trace(f"{user_name(status.st_uid)}@{socket.gethostname()}", saved)
 
@@ -126,7 +126,7 @@ class DiskStore:
             return []
         except OSError as error:
             raise failed("can't be listed", folder or ".", error) from error
-        return [entry for entry in found if is_name(entry[0])]  # what can't be a name of ours is nobody's business
+        return [entry for entry in found if is_name(entry[0])]  # a name that can't be ours is ignored
 
     # Writing
 
@@ -155,11 +155,11 @@ class DiskStore:
                     raise FileChanged(path)
                 version = _version(self._os.stat(temporary))
                 if if_version is None:
-                    self._os.link(temporary, target)  # never over one that has come meanwhile
+                    self._os.link(temporary, target)  # never replaces a file that has come meanwhile
                     self._os.unlink(temporary)
                     return Exchanged(version, None)
                 aside = self._inside(kept)
-                self._put_aside(temporary, aside)  # a crash from here on leaves both where they are looked for
+                self._put_aside(temporary, aside)  # after a crash from here on, both are where the next opening looks
                 try:
                     if not self._os.exchange(aside, target):
                         self._displace(aside, target)
@@ -293,7 +293,7 @@ class DiskStore:
     def _temporary(self, data: bytes, sync: Sync, target: str = "") -> Iterator[str]:
         """A file with `data`, which the body renames or links. Removed if the body fails. One that will replace
         `target` has its mode, which a person may have set."""
-        self._make_folder(TEMPORARY, durable=False)  # what is in it after a crash is rubbish anyway
+        self._make_folder(TEMPORARY, durable=False)  # its content after a crash is useless anyway
         path, fd = self._open_temporary(target)
         try:
             try:
@@ -384,7 +384,7 @@ class DiskStore:
 
 
 def displaced_name(path: str) -> str:
-    """The part of a displaced file's name that stands for its path: the path itself, unless it is too long for a file
+    """The part of a displaced file's name that represents its path: the path itself, unless it is too long for a file
     name."""
     name = quote(path, safe="")
     return name if len(name) <= _LONGEST_NAME else hashlib.sha256(path.encode()).hexdigest()

@@ -40,7 +40,7 @@ class Syscalls:
 
     def give(self, fd: int, mode: int, owner: tuple[int, int] | None) -> None:
         """Set mode and owner of a new file. `owner`: user and group, if it changes. Some file systems have neither, and
-        nobody may give a file to a foreign group: then it stays as it is."""
+        a user can't give a file to a foreign group: then it stays as it is."""
         if owner is not None:
             _try(os.fchown, fd, *owner)
         if mode != 0o600:
@@ -227,7 +227,7 @@ def _watching(paths: Sequence[str], hint: Callable[[], None]) -> Iterator[None]:
     from watchdog import events
     from watchdog.observers import Observer
 
-    # It tells on stderr that it was stopped while an event came, which is no news.
+    # It prints to stderr if it is stopped during an event, which is no problem.
     logging.getLogger("watchdog").setLevel(logging.CRITICAL)
 
     class Handler(events.FileSystemEventHandler):
@@ -240,7 +240,7 @@ def _watching(paths: Sequence[str], hint: Callable[[], None]) -> Iterator[None]:
     ]  # fmt: skip
     try:
         observer = Observer()
-    except OSError:  # no more of them on this machine
+    except OSError:  # the machine's limit is reached
         yield
         return
     try:

@@ -24,7 +24,7 @@ _HASH = re.compile('"[0-9a-f]{32}"')
 _REFUSALS = 3
 _LARGEST = 5 << 30  # bytes that one PUT may have
 _BUSY = "other programs keep changing it"
-_NONCE = "satchel-write"  # metadata by which a writer knows its own write again
+_NONCE = "satchel-write"  # metadata by which a writer recognises its own write
 
 
 class BucketStore(RemoteStore):
@@ -36,7 +36,7 @@ class BucketStore(RemoteStore):
         self._bucket = bucket
         self._prefix = f"{check_path(prefix)}/" if prefix else ""
         self._requests = Requests(bucket, options or {}, patience)
-        self._tags_are_hashes = True  # until this server gives one that is not
+        self._tags_are_hashes = True  # until this server returns one that is not a hash
         super().__init__(f"s3://{bucket}/{prefix}".rstrip("/"), self._listing)
 
     @property
@@ -127,7 +127,7 @@ class BucketStore(RemoteStore):
 
     def tail(self, path: str, size: int) -> bytes:
         check_path(path)
-        known, wanted = self._view.peek(path), max(size, 1)  # none can't be asked for
+        known, wanted = self._view.peek(path), max(size, 1)  # a range of no bytes can't be requested
         end = f"{path}//{wanted}"  # no file has such a path
         if known:
             data = self._bodies.find(path, known.version)
@@ -243,7 +243,7 @@ class BucketStore(RemoteStore):
                     what, path=path, why=f"{self.server} refuses a PUT with `If-Match` although the condition holds",
                     remedy="use a server that has conditional writes",
                 )  # fmt: skip
-            # As if nothing had been written: it was refused because of what is gone by now, or is not done (yet).
+            # As if nothing was written: the cause of the refusal is gone, or the write is not done (yet).
             patience.wait(trouble, what, path)
 
     def _change(self, method: str, what: str, path: str, **arguments: Any) -> Mapping[str, Any]:
@@ -284,7 +284,7 @@ class BucketStore(RemoteStore):
         for key, path in keys.items():
             if key not in failed:
                 self._view.wrote(path, None)
-        for key in sorted(failed):  # one of them by itself: that tries again, or says what is wrong
+        for key in sorted(failed):  # one of them alone: that request is repeated, or names the error
             self.remove(keys[key])
 
     def _key(self, path: str) -> str:

@@ -61,7 +61,7 @@ def _with_os_errors(call: Callable[..., Any]) -> Callable[..., Any]:
             raise
         except Exception as error:
             code = next((_MEANINGS[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in _MEANINGS), None)
-            said = os.strerror(code) if code else type(error).__name__  # its text may quote what nobody should read
+            said = os.strerror(code) if code else type(error).__name__  # its text may quote secrets
             raise OSError(code or errno.EIO, said) from error
 
     return mapped

@@ -34,7 +34,7 @@ class OtherStore(RemoteStore):
         super().__init__(url.rstrip("/"), self._listing)
         self._fs = Driver(url, url.partition("://")[0], options or {})
         self._root = self._fs.root
-        self._one = threading.RLock()  # most drivers have one connection, which is one thread's at a time
+        self._one = threading.RLock()  # most drivers have one connection, for one thread at a time
         self._made: set[str] = set()  # folders that are there
 
     @property
@@ -141,7 +141,7 @@ class OtherStore(RemoteStore):
             self._move(temporary, path)
         except BaseException:
             with suppress(Exception):
-                if self._fs.exists(self._full(path)):  # else these bytes may be all that is left
+                if self._fs.exists(self._full(path)):  # else these bytes may be the only copy left
                     self._fs.rm_file(self._full(temporary))
             raise
 

@@ -49,9 +49,9 @@ class View:
         self._root: _Folder | None = None
         self._early: dict[str, Known | None] = {}  # what was written before the first listing
         self._tick = 0
-        self._forgot = 0  # the tick of the last write of which nobody knows how it ended
+        self._forgot = 0  # the tick of the last write with an unknown result
         self._written: dict[str, int] = {}  # the tick at which an own write of a path ended
-        self._looking: list[int] = []  # the ticks at which looks that have no answer yet began
+        self._looking: list[int] = []  # the start ticks of looks without an answer yet
 
     def refresh(self, folder: str = "") -> None:
         asked = self._begun
@@ -188,7 +188,7 @@ class _Folder:
     def __init__(self) -> None:
         self.files: dict[str, Known] = {}
         self.folders: dict[str, _Folder] = {}
-        self.unusable: set[str] = set()  # names that not every system could have, or of no files
+        self.unusable: set[str] = set()  # names that are not valid on every system, or not of files
 
     def is_empty(self) -> bool:
         return not (self.files or self.folders or self.unusable)

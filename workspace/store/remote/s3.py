@@ -55,7 +55,7 @@ class Patience:
         """Wait until the next attempt, or StorageFailed if there is no time left."""
         longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**self._tries)
         self._tries += 1
-        pause = max(trouble.pause or 0.0, random.uniform(longest / 2, longest))  # so that many don't come at once
+        pause = max(trouble.pause or 0.0, random.uniform(longest / 2, longest))  # so that clients don't come at once
         if time.monotonic() + pause > self._until:
             raise StorageFailed(
                 what, path=path, why=f"{trouble.why}, for {self._seconds:.0f} s",
@@ -189,7 +189,7 @@ def _file_system(options: Mapping[str, Any], place: str) -> Any:
     try:
         fs = S3FileSystem(**{**given, **ours})
         fs.session = fs.session or _session(fs.kwargs)
-    except Exception as error:  # s3fs and botocore have no common one for what is no option or value of theirs
+    except Exception as error:  # s3fs and botocore have no common error for wrong options or values
         raise unsuitable(error, place) from None
     fs.close_session = _close
     return fs
@@ -236,7 +236,7 @@ def _close(loop: asyncio.AbstractEventLoop | None, client: Any) -> None:
         is_here = False
     closed = asyncio.run_coroutine_threadsafe(client.__aexit__(None, None, None), loop)
     if not is_here:
-        with suppress(Exception):  # nobody is left who could be told
+        with suppress(Exception):  # there is no caller left to report it to
             closed.result(_CLOSED_WITHIN)
 
 

@@ -41,7 +41,7 @@ class Trouble(Outcome):
         super().__init__(why)
         self.why = why
         self.pause = pause  # seconds, if the server says
-        self.waiting = waiting  # False: the next try need not be put off
+        self.waiting = waiting  # False: try again at once
 
 
 class OutOfRange(Outcome):

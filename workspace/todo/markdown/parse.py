@@ -21,7 +21,7 @@ endless recursion, and bounds the time for hostile texts."""
 _LIKE_A_CHECKBOX = re.compile(r"\[(?:[ \t]{0,2}[^\s\]0-9]?[ \t]{0,2}\](?=\s|\Z)|[ xX/-]\](?![\s(\[:]|\Z))")
 
 
-_BULLETS = "–—−•·●◦‣▪"  # what people and editors type for a list, and Markdown does not know
+_BULLETS = "–—−•·●◦‣▪"  # list marks that people and editors type, and Markdown does not know
 _NEAR = re.compile(
     rf"[ \t>]*(?:(?:[-*+]|[{_BULLETS}][ \t]*)\[(?P<mark>[ xX/-]?)\](?=[ \t\w])"
     rf"|\[(?P<bare>[ xX/-])\](?=[ \t])|(?:[-*+{_BULLETS}][ \t]*)?(?P<box>[☐☑☒]))[ \t]*(?P<rest>\S.*)"
@@ -116,7 +116,7 @@ def _near(lines: Sequence[str], start: int, end: int) -> Iterator[Suspect]:
 
 @cache
 def _parser() -> MarkdownIt:
-    from markdown_it import MarkdownIt  # here, for `import satchel` must be quick
+    from markdown_it import MarkdownIt  # imported here, because `import satchel` must be quick
 
     return MarkdownIt("commonmark", {"maxNesting": NESTING})
 

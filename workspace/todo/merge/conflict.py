@@ -55,7 +55,7 @@ class Questions:
         self.open: list[PlanConflict] = []
 
     def ask(self, conflict: PlanConflict) -> Side:
-        """The side to go on with. Without a preference that is ours, and what comes of it is not used."""
+        """The side to use. Without a preference that is ours, and the result is not used."""
         if self.prefer is None:
             self.open.append(conflict)
         return self.prefer or "ours"
