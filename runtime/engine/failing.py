@@ -1,4 +1,4 @@
-"""The end of a scope by an exception: what is recorded of it, and whether it is entered again at once."""
+"""The end of a scope by an exception: its record, and whether the scope is entered again at once."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ T = TypeVar("T")
 
 
 class Replayed(Exception):
-    """What has ended a scope was only raised from the record, which has forgotten it now."""
+    """The exception that ended a scope was only raised from the record, which has forgotten it now."""
 
 
 async def until_fresh(enter: Callable[[], Awaitable[T]]) -> T:
-    """Enter a scope; again, as long as it only ends by what the record says."""
+    """Enter a scope; again, as long as it only ends by recorded exceptions."""
     while True:
         with suppress(Replayed):
             return await enter()
 
 
 def record_of(scope: OpenScope, error: BaseException) -> ScopeFailed | None:
-    """What is to be recorded of a scope that `error` has ended. None: nothing, since the run is to stop, or the disk
-    fails. To be asked before the scope is abandoned."""
+    """The record of a scope that `error` has ended. None: no record, since the run must stop, or the disk fails. Call
+    it before the scope is abandoned."""
     found = raised.calls_of(error, scope.place)
     is_replayed = raised.is_replayed(found)
     # A call that the agent has cancelled runs again unless the agent has made another one since.
@@ -45,7 +45,7 @@ def record_of(scope: OpenScope, error: BaseException) -> ScopeFailed | None:
 
 def _untold(scope: OpenScope) -> tuple[Key, ...]:
     """Calls whose failures the agent has handled before an error of its own. They run again: raised from the record,
-    they would bring it to that error at every start. Not those it may have acted on: an effect, an agent, a plan or
+    they would lead to that error at every start. Not those that it may have acted on: an effect, an agent, a plan or
     another scope came after."""
     recorded, agent = scope.recorded, scope.agent.recorded
     if scope.is_stopping or (scope.key == ROOT and (agent.has_plan or agent.results or len(agent.scopes) > 1)):

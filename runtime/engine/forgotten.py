@@ -1,6 +1,7 @@
-"""Finds calls of steps and effects that were made and never awaited: nothing of them has been done.
+"""Find calls of steps and effects that were made and never awaited: nothing of them has been done.
 
-One is no mistake if the task or coroutine that was to await it has come to its end before: it was cancelled, say.
+It is no mistake if the task or coroutine that was to await the call has ended before, for example because it was
+cancelled.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from ...workspace.base import AgentError
 from ..agent import place
 
 _CALLER = 3
-"""The frame of the agent's code: above this module's, the scope's and the step's."""
+"""The frame of the agent's code: above those of this module, the scope and the step."""
 
 _COMPREHENSIONS = frozenset(("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"))
-"""Functions of Python's own making (up to 3.11): the one around is the caller."""
+"""Functions that Python makes itself (up to 3.11): the one around is the caller."""
 
 _Call = tuple[Coroutine[Any, Any, Any], str, CodeType, int]
-"""With the name of its step and the line it is made in. A plain tuple: every call of a run makes one."""
+"""With the name of its step and its line. A plain tuple, because every call of a run makes one."""
 
 _TURNS = 5
 
@@ -49,7 +50,7 @@ class Made:
         self._is_to_look = False
 
     def add(self, mark: object, coroutine: Coroutine[Any, Any, Any], name: str) -> None:
-        """`mark` is for `begun` to tell which one it is."""
+        """`mark` tells `begun` which call it is."""
         frame = sys._getframe(_CALLER)
         while frame.f_code.co_name in _COMPREHENSIONS and frame.f_back is not None:
             frame = frame.f_back
@@ -67,20 +68,20 @@ class Made:
         self._new.pop(mark, None)
 
     def take(self, other: Made) -> None:
-        """Those of another place are this one's now."""
+        """Take over the calls of another place."""
         other._look()
         self._calls |= other._calls
         self._handed_on |= other._handed_on
 
     async def settle(self) -> None:
-        """Let tasks that were handed a call begin with it, or come to their end if they are cancelled."""
+        """Let tasks that have a call begin with it, or end if they are cancelled."""
         for _ in range(_TURNS):
             if not self._waiting():
                 break
             await asyncio.sleep(0)
 
     def check(self, where: str, root: str) -> None:
-        """AgentError if one was never awaited. `where` has come to its end; `root` is the workspace."""
+        """AgentError if a call was never awaited. `where` has ended; `root` is the workspace."""
         if not self._calls or not (waiting := self._waiting()):
             return
         self._look()
@@ -100,7 +101,7 @@ class Made:
         )
 
     def _waiting(self) -> list[object]:
-        """Those that were neither begun nor cancelled before that."""
+        """Calls that were neither begun nor cancelled before that."""
         created = inspect.CORO_CREATED
         return [mark for mark, call in self._calls.items() if inspect.getcoroutinestate(call[0]) == created]
 
@@ -108,7 +109,8 @@ class Made:
         return _references(self._calls, mark) > _OURS
 
     def _look(self) -> None:
-        """Note which of the new calls something holds besides the variables of the function that has made them."""
+        """Note which of the new calls are held by something other than the variables of the function that has made
+        them."""
         self._is_to_look = False
         new, self._new = self._new, {}
         # Counted first: to read a frame's variables may copy them.
@@ -124,7 +126,7 @@ class Made:
 
 
 def _variables(frame: FrameType) -> Iterator[object]:
-    """What they hold, and what lists and the like in them do."""
+    """Their values, and the contents of lists and the like."""
     for value in [*frame.f_locals.values()]:
         yield value
         if isinstance(value, dict):

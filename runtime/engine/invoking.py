@@ -1,4 +1,4 @@
-"""Runs the function of a call."""
+"""Run the function of a call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One attempt at a scope: its calls, what is under way in it, and what its commit will hold."""
+"""One attempt at a scope: its calls, its running work, and the content of its commit."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ class Call(Struct, eq=False):
 
 
 class Work:
-    """What is under way in one attempt at a scope: calls and their threads. `made` are the calls that were made outside
-    all others and have not begun."""
+    """The running work of one attempt at a scope: calls and their threads. `made` are the calls outside all others that
+    have not begun."""
 
     def __init__(self, agent: AgentContext):
         self.made = Made()
@@ -133,7 +133,7 @@ class Work:
 
 
 class OpenScope:
-    """One attempt at a scope: what it is recorded as, what is under way in it, and what its commit will hold."""
+    """One attempt at a scope: its identity in records, its running work, and the content of its commit."""
 
     def __init__(self, agent: AgentContext, key: str, title: str, recorded: Scope):
         self.agent, self.context, self.key, self.title = agent, agent.context, key, title

@@ -1,4 +1,4 @@
-"""Puts on record what came of a call."""
+"""Record the outcome of a call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which lines of two texts are the same ones."""
+"""Find the equal lines of two texts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Pair = tuple[int, int]
 def align(one: Sequence[Hashable], other: Sequence[Hashable]) -> list[Pair]:
     """Places of equal keys, rising on both sides.
 
-    Keys that occur once on each side are tied first (patience diff): difflib alone would take minutes for a long
+    Keys that occur once on each side are matched first (patience diff): difflib alone would take minutes for a long
     text full of equal lines.
     """
     single, its_single = _once(one), _once(other)
@@ -28,7 +28,7 @@ def align(one: Sequence[Hashable], other: Sequence[Hashable]) -> list[Pair]:
 
 
 def increasing(pairs: Sequence[Pair]) -> list[Pair]:
-    """The longest selection of pairs that rises on both sides; on the first they rise already."""
+    """The longest selection of pairs that rises on both sides; on the first they already rise."""
     lasts: list[int] = []
     ends: list[int] = []
     before: list[int] = []
@@ -49,7 +49,7 @@ def increasing(pairs: Sequence[Pair]) -> list[Pair]:
 
 
 def embed(one: Sequence[Hashable], other: Sequence[Hashable]) -> list[Pair]:
-    """As `align`, but if one side has all of the other, in order, all of it is found."""
+    """Like `align`, but if one side contains all of the other, in order, it finds all of it."""
     if (found := _subsequence(other, one)) is not None:
         return [(place, index) for index, place in enumerate(found)]
     if (found := _subsequence(one, other)) is not None:
@@ -79,7 +79,7 @@ def _between(one: Sequence[Hashable], other: Sequence[Hashable], mine: Pair, its
 
 
 def _subsequence(part: Sequence[Hashable], whole: Sequence[Hashable]) -> list[int] | None:
-    """Where the keys of `part` stand in `whole`, in order; None unless all of them do."""
+    """The places of the keys of `part` in `whole`, in order; None unless all of them are there."""
     places: list[int] = []
     at = 0
     for key in part:

@@ -1,4 +1,4 @@
-"""One plan with the items and the prose of two, checked with the parser."""
+"""One plan with the items and the text of two, checked with the parser."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .weave import weave
 
 
 class Joined(NamedTuple):
-    """A plan with the structure of both sides. Marks and ids are as either has them."""
+    """A plan with the structure of both sides. Marks and ids are as in either side."""
 
     plan: Plan
     versions: Versions
@@ -23,7 +23,7 @@ class Joined(NamedTuple):
 
 
 def join(versions: Versions, put_back: Collection[int], questions: Questions) -> Joined:
-    """`put_back` are items that theirs lacks and that are to be there all the same."""
+    """`put_back` are items that theirs lacks and that stay anyway."""
     base, ours, theirs = versions
     if not put_back and ours.plan.text == base.plan.text:
         return Joined(theirs.plan.copy(), versions, theirs.numbers)
@@ -43,10 +43,10 @@ def join(versions: Versions, put_back: Collection[int], questions: Questions) ->
 
 
 def _reworded(base: Sheet, ours: Sheet, theirs: Sheet) -> list[int]:
-    """The numbers of theirs, with those of new items that stand where as many others stood.
+    """The numbers of theirs, with those of new items in places where as many others were.
 
-    They are the others in other words, if ours has changed no more than marks and ids there. It matters for those
-    that the run has begun meanwhile: their ids are not in the file yet.
+    They are the same items in other words, if ours has only changed marks and ids there. It matters for items that the
+    run has begun meanwhile: their ids are not in the file yet.
     """
     numbers = list(theirs.numbers)
     start, its_start = 0, 0
@@ -69,7 +69,7 @@ def _says_the_same(number: int, base: Sheet, ours: Sheet) -> bool:
 
 
 def _misread(joined: Joined) -> PlanConflict | None:
-    """The first item that a parser doesn't find where it is meant to be."""
+    """The first item that a parser doesn't find at its intended place."""
     plan, versions, numbers = joined
     there = set(numbers)
     for place, number in enumerate(numbers):
@@ -83,7 +83,7 @@ def _misread(joined: Joined) -> PlanConflict | None:
 
 
 def _texts(number: int, versions: Versions) -> list[str]:
-    """What an item may say: as theirs has it if it changed that, or as ours."""
+    """The possible texts of an item: that of theirs if it changed it, or that of ours."""
     was, mine, its = (version.tasks[number].text if number in version.tasks else None for version in versions)
     if mine is not None and its is not None and was in (mine, its):
         return [its if mine == was else mine]
@@ -91,7 +91,7 @@ def _texts(number: int, versions: Versions) -> list[str]:
 
 
 def _parent(number: int, versions: Versions, there: Container[int]) -> int | None:
-    """The item that another one is meant to be below: as theirs has it if it changed that, else as ours."""
+    """The intended parent of an item: that of theirs if it changed it, else that of ours."""
     base, ours, theirs = versions
     if number not in theirs.tasks:
         return _above(number, ours, there)
@@ -102,7 +102,7 @@ def _parent(number: int, versions: Versions, there: Container[int]) -> int | Non
 
 
 def _above(number: int, version: Version, there: Container[int]) -> int | None:
-    """The nearest item above one that is in the joined plan too."""
+    """The nearest item above one that is also in the joined plan."""
     above = version.parent(number)
     while above is not None and above not in there:
         above = version.parent(above)

@@ -1,4 +1,4 @@
-"""What a person's new marks mean for the items above and below them."""
+"""The effect of a person's new marks on the items above and below them."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from .match import match
 
 
 def settle(before: Plan, plan: Plan, *, newly: Container[int] = ()) -> list[Splice]:
-    """Bring the marks of parents and of what is below them into line, where `plan` differs from `before`.
+    """Make the marks of parents and children consistent, where `plan` differs from `before`.
 
     A parent that is no longer finished, though all below it still is, means: do this again. Its done leaves are
-    reopened; what is cancelled stays so. A parent whose last unfinished leaf was settled gets the mark that `tick`
-    would give it. New work below a parent that was finished already reopens the parent. A parent that is finished
-    only now stays so, and what is open below it is skipped.
+    reopened; cancelled ones stay cancelled. A parent whose last unfinished leaf was settled gets the mark that `tick`
+    would give it. New work below a finished parent reopens the parent. A parent that is finished only now stays so, and
+    open items below it are skipped.
 
-    `newly` are indexes in `plan` of items that are to be taken for finished, or no longer finished, only now.
+    `newly` are indexes in `plan` of items that count as finished, or no longer finished, only now.
     """
     return _Settling(before, plan, newly).run()
 
 
 def unsettled(plan: Plan) -> list[bool]:
-    """For each task whether it has work left: its own if it is a leaf, else that of the tasks below it."""
+    """For each task whether it has work left: its own for a leaf, else that of the tasks below it."""
     left = [task.is_leaf and not task.is_finished for task in plan.tasks]
     for task in reversed(plan.tasks):
         if task.is_finished:
@@ -72,7 +72,7 @@ class _Settling:
         return old is not None and old.is_finished
 
     def _had_work(self, task: Task) -> bool:
-        """Whether it is for this edit to conclude an item: it is new, or had work left before."""
+        """Whether this edit may conclude an item: it is new, or had work left before."""
         old = self._old(task)
         return old is None or self.left[old.index]
 
@@ -81,7 +81,7 @@ class _Settling:
         return old is None or old.index not in self.skipped
 
     def _is_dropped(self, task: Task) -> bool:
-        """Whether an item above was finished by this very edit."""
+        """Whether this very edit has finished an item above."""
         return any(parent.is_finished and self._is_newly_marked(parent) for parent in self._above(task))
 
     def _is_newly_marked(self, task: Task) -> bool:
@@ -89,8 +89,8 @@ class _Settling:
         return old is None or old.mark != task.mark or task.index in self.newly
 
     def _to_do_again(self, task: Task) -> Iterator[Task]:
-        """The leaves that are done, and were so below this item before, and are below nothing cancelled or finished
-        by this edit."""
+        """The done leaves that were also done below this item before, and have no cancelled or newly finished
+        parent."""
         top = self._old(task)
         waiting = list(reversed(task.children))
         while waiting:
@@ -103,7 +103,7 @@ class _Settling:
             waiting += reversed(each.children)
 
     def _above(self, task: Task) -> Iterator[Task]:
-        """As they are now."""
+        """The items above as they are now."""
         while task.parent is not None:
             task = self.plan.at(task.parent)
             yield task

@@ -1,4 +1,4 @@
-"""Which task of one plan is which of another: by sticky id, and by text where there is none."""
+"""Match the tasks of two plans: by id, and by text where there is none."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ..task import Task
 def match(old: Plan, new: Plan, known: Mapping[int, int] | None = None) -> dict[int, int]:
     """For the index of each task of `new` that is in `old` too, its index there.
 
-    Ids count first, then what is `known` already, then texts; two tasks of different ids are never the same. Tasks
-    that read the same are taken in order if there are as many of them on both sides; else those that lie under the
-    same parent and have the same mark come first.
+    Ids count first, then what is `known` already, then texts; two tasks with different ids are never the same. Tasks
+    with the same text are matched in order if both sides have as many of them; else those with the same parent and the
+    same mark come first.
     """
     found: dict[int, int] = {}
     taken: set[int] = set()
@@ -50,7 +50,7 @@ def match(old: Plan, new: Plan, known: Mapping[int, int] | None = None) -> dict[
 def _pairs(
     before: Sequence[Task], now: Sequence[Task], old: Sequence[Task], new: Sequence[Task]
 ) -> Iterator[tuple[Task, Task]]:
-    """Pairs of tasks that all read the same."""
+    """Pairs of tasks that all have the same text."""
     if len(before) == len(now) and all(
         one.id is None or other.id is None for one, other in zip(before, now, strict=True)
     ):
@@ -84,11 +84,11 @@ _KEYS: tuple[Callable[[Task, Sequence[Task]], Hashable], ...] = (
     lambda task, tasks: task.mark,
     lambda task, tasks: None,
 )
-"""What two tasks that read the same may have in common besides, most telling first."""
+"""What two tasks with the same text may also have in common, most significant first."""
 
 
 class Version(NamedTuple):
-    """A plan, and for each of its tasks a number that the same item has in the other versions too."""
+    """A plan with a number for each task, which is the same for the same item in the other versions."""
 
     plan: Plan
     numbers: list[int]
@@ -105,7 +105,7 @@ class Version(NamedTuple):
 
 
 class Versions(NamedTuple):
-    """What a file was made from, what the run has made of that since, and what a person has."""
+    """The base of a file, the run's version, and the person's version."""
 
     base: Version
     ours: Version
@@ -113,7 +113,8 @@ class Versions(NamedTuple):
 
 
 def versions(base: Plan, ours: Plan, theirs: Plan) -> Versions:
-    """Tell the items of three plans apart. Theirs is matched with ours by way of the base: it was made from that."""
+    """Identify the items of three plans. Theirs is matched with ours through the base, because it was made from
+    that."""
     to_ours, to_theirs = match(ours, base), match(theirs, base)
     known = {to_theirs[index]: to_ours[index] for index in to_theirs if index in to_ours}
     found = match(ours, theirs, known)

@@ -16,23 +16,23 @@ from .match import Version, Versions, versions
 
 
 class MergedPlan(Struct, frozen=True):
-    """A plan of its own, and what could not be joined in it. With conflicts it is a copy of ours."""
+    """A plan of its own, and its conflicts. With conflicts it is a copy of ours."""
 
     plan: Plan
     conflicts: tuple[PlanConflict, ...]
 
 
 def merge_plans(base: Plan | None, ours: Plan, theirs: Plan, *, prefer: Side | None = None) -> MergedPlan:
-    """What is said by `theirs`, a file that was made from `base`, joined with what the run has made of it since.
+    """Join the edits in `theirs`, a file made from `base`, with what the run has changed since.
 
-    An item is the same by its id, or by its text if one of the two has none; an id that is missing in theirs is given
-    back. Lines, words and marks are merged each by itself, then marks of parents are settled (`settle`).
+    An item is the same by its id, or by its text if one of the two has none; an id that is missing in theirs is
+    restored. Lines, words and marks are merged separately, then marks of parents are made consistent (`settle`).
 
-    Without a base theirs is taken, its prose as it is, but for what may only be old or forgotten: an item that ours
-    has finished and theirs has not is a conflict, and so is one that theirs lacks. Not taken for an untick: a begun
-    item that is open in theirs, and a parent all of whose leaves are settled there, or that has new work.
+    Without a base theirs is taken, with its text, except for what may only be old or forgotten: an item that ours has
+    finished and theirs has not is a conflict, and so is one that theirs lacks. Not taken for an untick: a begun item
+    that is open in theirs, and a parent whose leaves are all settled there, or that has new work.
 
-    `prefer` settles conflicts, so that there are none. Items put back by it bring their notes along.
+    `prefer` resolves all conflicts. Items that it puts back come with their notes.
     """
     if theirs.text == ours.text or (base is not None and theirs.text == base.text):
         return MergedPlan(ours.copy(), ())
@@ -47,7 +47,7 @@ def merge_plans(base: Plan | None, ours: Plan, theirs: Plan, *, prefer: Side | N
 
 
 def _changed_by_both(joined: Joined) -> set[int]:
-    """What theirs has finished, or is no longer finished in theirs, though the run has done the same meanwhile."""
+    """What theirs has finished, or reopened, though the run has done the same meanwhile."""
     found: set[int] = set()
     for place, number in enumerate(joined.numbers):
         if all(number in version.tasks for version in joined.versions):
@@ -59,7 +59,7 @@ def _changed_by_both(joined: Joined) -> set[int]:
 
 
 def _put_back(versions: Versions, has_base: bool, questions: Questions) -> set[int]:
-    """The items that theirs lacks but that are not taken for removed."""
+    """The items that theirs lacks but that do not count as removed."""
     base, ours, theirs = versions
     removed = [number for number in ours.tasks if number not in theirs.tasks and number in base.tasks]
     if removed and not theirs.tasks:
@@ -71,7 +71,7 @@ def _put_back(versions: Versions, has_base: bool, questions: Questions) -> set[i
 
 
 def _mark(joined: Joined, marks: _Marks) -> None:
-    """Give the items that both sides have the mark that comes of both, and their id."""
+    """Give the items of both sides the merged mark, and their id."""
     ours, theirs = joined.versions[1:]
     lines, changes, doubtful = joined.plan.lines, list[Splice](), list[Splice]()
     for number, (at, column, *_) in zip(joined.numbers, joined.plan.outline(), strict=True):
@@ -90,7 +90,8 @@ def _mark(joined: Joined, marks: _Marks) -> None:
 
 
 def _identified(line: str, column: int, id: str) -> str:
-    """A task's line with this id. The one that a person has given meanwhile comes too late: the run works under it."""
+    """A task's line with this id. An id that a person has added meanwhile comes too late: the run already uses
+    another."""
     word = read_id(line, column)
     if word is None:
         return with_id(line, id)
@@ -101,7 +102,7 @@ def _identified(line: str, column: int, id: str) -> str:
 
 
 class _Marks:
-    """Which mark an item gets that both sides have."""
+    """The mark of an item that both sides have."""
 
     def __init__(self, versions: Versions, has_base: bool, questions: Questions):
         self.base, self.ours, self.theirs = versions
@@ -137,18 +138,17 @@ class _Marks:
         return its.mark
 
     def _yields(self, was: Mark, its: Task) -> bool:
-        """Whether theirs has only begun an item; or a parent is begun or not, which says nothing of its own."""
+        """Whether theirs has only begun an item; or a parent is begun or not, which has no meaning of its own."""
         return (was, its.mark) == ("open", "begun") or not (its.is_leaf or its.is_finished or was in FINISHED)
 
     def is_doubtful(self, number: int) -> bool:
         """Whether a parent may be finished in theirs only because it once was: before this very edit was merged, and
-        the parent reopened for the new work that the edit brings. Then nothing else in the two plans differs.
-        """
+        the parent was reopened for the new work in the edit. Then nothing else in the two plans differs."""
         mine, its = self.ours.tasks[number], self.theirs.tasks[number]
         return not self.has_base and its.is_finished and not mine.is_finished and number in self.holding
 
     def _is_only_late(self, its: Task) -> bool:
-        """Whether a parent would be finished, had it been marked as what is below it says."""
+        """Whether a parent would be finished if its mark followed the items below it."""
         return not its.is_leaf and not self.left[its.index]
 
     def _ask(self, conflict: PlanConflict) -> Mark:
@@ -158,7 +158,7 @@ class _Marks:
 
 
 def _with_work(version: Version, known: Container[int] = ()) -> set[int]:
-    """The items that have one below them that is not finished, and not `known`."""
+    """The items with an unfinished one below them that is not `known`."""
     found: set[int] = set()
     for number, task in reversed(version.tasks.items()):
         parent = version.parent(number)

@@ -1,4 +1,4 @@
-"""A plan as what can be compared line by line with another version of it."""
+"""A plan in a form that can be compared line by line with another version."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .match import Version
 class Sheet:
     """The lines of a plan that are not blank, in order: its *entries*. Blank lines belong to the entry below them.
 
-    An item's line is compared by its number only, so that mark, id and words may differ; any other line is compared
-    as it is. Items in `without` are left out, each with its own prose.
+    An item's line is compared by its number only, so mark, id and words may differ; any other line is compared as it
+    is. Items in `without` are left out, each with its own text.
     """
 
     def __init__(self, version: Version, without: Collection[int] = ()):
@@ -72,7 +72,7 @@ class Sheet:
         return self.rows_at[entry] >= 0 or self.holders[entry] >= 0
 
     def is_continuation(self, entry: int) -> bool:
-        """Whether it is among an item's own words, below their first line."""
+        """Whether it is part of an item's own words, below their first line."""
         return self.rows_at[entry] < 0 <= self.holders[entry] and self.at[entry] <= self.rows[self.holders[entry]].last
 
     def entry_from(self, line: int) -> int:
@@ -80,7 +80,7 @@ class Sheet:
         return bisect_left(self.at, line)
 
     def below_notes(self, entry: int) -> int:
-        """The first entry that is not among an item's own words or the prose right below them."""
+        """The first entry that is not part of an item's own words or the text right below them."""
         row = self.rows_at[entry]
         place = self.entry_from(self.rows[row].last + 1)
         while place < len(self) and self.rows_at[place] < 0 and self.holders[place] == row:
@@ -88,30 +88,30 @@ class Sheet:
         return place
 
     def around(self, entry: int) -> Iterator[int]:
-        """The items it is in, by index, innermost first."""
+        """The items that contain it, by index, innermost first."""
         row = self.holders[entry]
         while row >= 0:
             yield row
             row = self.rows[row].parent
 
     def head(self, entry: int) -> str:
-        """What is before an item's mark."""
+        """The part before an item's mark."""
         row = self.rows[self.rows_at[entry]]
         return self.lines[row.line][: row.column]
 
     def rest(self, entry: int) -> str:
-        """What is behind an item's mark, without the line's ending."""
+        """The part after an item's mark, without the line's ending."""
         row = self.rows[self.rows_at[entry]]
         return body(self.lines[row.line])[row.column + 1 :]
 
     def words(self, entry: int) -> str:
-        """As `rest`, without the id and blanks at the end."""
+        """Like `rest`, without the id and blanks at the end."""
         row = self.rows[self.rows_at[entry]]
         rest = self.rest(entry).rstrip()
         word = read_id(self.lines[row.line], row.column)
         return rest if word is None else rest[: -len(word) - 1].rstrip()
 
     def said(self, entry: int) -> str:
-        """What it says, for a message."""
+        """Its text, for a message."""
         row = self.rows_at[entry]
         return self.plan.at(row).text if row >= 0 else body(self.lines[self.at[entry]]).strip()

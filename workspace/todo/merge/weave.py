@@ -1,4 +1,4 @@
-"""The lines of a person's file with those put in that the run has added since, and those left out that it removed."""
+"""The lines of a person's file, with the run's additions put in and its removals left out."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Woven(NamedTuple):
 
 
 def weave(base: Sheet, ours: Sheet, theirs: Sheet, questions: Questions) -> Woven:
-    """Join the lines of two versions. Marks and ids are left as either side has them.
+    """Join the lines of two versions. Marks and ids stay as either side has them.
 
-    Theirs is the frame: its order, its blank lines and its endings stay. Where both added at the same place, ours
-    comes second, but within the item it was added to, wherever that is now.
+    Theirs is the frame: its order, its blank lines and its endings stay. Where both added at the same place, ours comes
+    second, but within the item to which it was added, wherever that is now.
     """
     return _Weaving(base, ours, theirs, questions).run()
 
@@ -52,7 +52,8 @@ class _Weaving:
         return self._write(self._places())
 
     def _aligned(self) -> Iterator[Pair]:
-        """The base with ours: first what theirs has kept, so that ours is read alike before and after a merge."""
+        """The base with ours: first what theirs has kept, so that ours is read in the same way before and after a
+        merge."""
         base, ours = self.base.keys, self.ours.keys
         kept = sorted(self.to_theirs)
         pairs = [(kept[place], entry) for place, entry in align([base[entry] for entry in kept], ours)]
@@ -83,7 +84,7 @@ class _Weaving:
                 self.dropped.add(its)
 
     def _is_reworded(self, number: int, mine: int) -> bool:
-        """Whether an item that theirs removed is put back, since ours says something else than was removed."""
+        """Whether an item that theirs removed is put back, since ours has other words than were removed."""
         said = self.ours.said(mine)
         if said == self.base.version.tasks[number].text:
             return False
@@ -109,7 +110,7 @@ class _Weaving:
             self._compare_gap(*gap)
 
     def _gaps(self) -> Iterator[tuple[range, range, range]]:
-        """What lies between the entries that are in all three."""
+        """What is between the entries that all three have."""
         start, my_start, its_start = 0, 0, 0
         all_three = sorted(before for before in self.to_ours if before in self.to_theirs)
         ends = [(before, self.to_ours[before], self.to_theirs[before]) for before in all_three]
@@ -142,7 +143,7 @@ class _Weaving:
                 self._leave_out(entry)
 
     def _leave_out(self, mine: int) -> None:
-        """Don't add it. An item that ours has moved stays where theirs has it."""
+        """Don't add it. An item that ours has moved stays at its place in theirs."""
         self.added.discard(mine)
         number = self.ours.number(mine)
         if number is not None and (its := self.theirs.where.get(number)) is not None:
@@ -150,7 +151,7 @@ class _Weaving:
             self.shared[its] = mine
 
     def _is_lost(self, before: int) -> bool:
-        """Whether neither side has it any more."""
+        """Whether neither side still has it."""
         number = self.base.number(before)
         if number is None:
             return before not in self.to_ours and before not in self.to_theirs
@@ -161,7 +162,7 @@ class _Weaving:
         return number is not None and number not in self.base.where and number not in self.ours.where
 
     def _bring_parents(self) -> None:
-        """An addition goes where the item is that it was added to. A note of an item that is gone goes with it."""
+        """An addition follows the item to which it was added. A note of a removed item is removed too."""
         ours = self.ours
         for entry in sorted(self.added):
             missing = [row for row in ours.around(entry) if not self._is_there(row)]
@@ -183,7 +184,7 @@ class _Weaving:
     # Where
 
     def _places(self) -> dict[int, list[int]]:
-        """Additions in order, by the entry of theirs that they come before."""
+        """Additions in order, by the entry of theirs before which they come."""
         staying = sorted((mine, its) for its, mine in self.shared.items() if its not in self.dropped)
         fixed = increasing(staying)
         places: dict[int, int] = {}
@@ -206,9 +207,9 @@ class _Weaving:
         return before
 
     def _between(self, above: int, following: int, is_item: bool) -> int:
-        """Where ours goes between two entries: below what theirs put there, or in place of what is left out.
+        """The place of ours between two entries: below what theirs put there, or in place of what is left out.
 
-        Items stay in the list above them: below a paragraph or a heading they would be something else's.
+        Items stay in the list above them: below a paragraph or a heading they would belong to something else.
         """
         between = range(above + 1, following)
         gone = next((entry for entry in between if entry in self.dropped), None)
@@ -262,7 +263,7 @@ class _Weaving:
         return Woven(out.end(), numbers)
 
     def _put(self, entry: int, out: _Output) -> None:
-        """An addition; or an item that ours has moved, which ends as it does in theirs."""
+        """An addition; or an item that ours has moved, with its ending from theirs."""
         ours, theirs = self.ours, self.theirs
         line, end = body(ours.lines[ours.at[entry]]), ""
         if (number := ours.number(entry)) is not None:
@@ -271,14 +272,14 @@ class _Weaving:
         out.add(ours.blanks[entry], self._fitted(entry, line), end)
 
     def _blanks(self, its: int) -> int:
-        """How many blank lines are to be above it."""
+        """How many blank lines come above it."""
         mine, before = self.shared.get(its), self.from_theirs.get(its)
         if mine is None or before is None or self.theirs.blanks[its] != self.base.blanks[before]:
             return self.theirs.blanks[its]
         return self.ours.blanks[mine]
 
     def _task_line(self, number: int, entry: int, *, moved: bool) -> str:
-        """The line of an item, its mark and id as one side has them. `entry` is that of ours if it was moved by it."""
+        """The line of an item, with mark and id of one side. `entry` is that of ours if ours has moved it."""
         ours, theirs = self.ours, self.theirs
         mine, its, before = (sheet.where.get(number) for sheet in (ours, theirs, self.base))
         if mine is None or its is None:
@@ -290,7 +291,7 @@ class _Weaving:
         return self._head(number) + mark + (ours.rest(mine) if by_ours else theirs.rest(its))
 
     def _head(self, number: int) -> str:
-        """What will stand before the mark of an item: the side that moved it has also given it its depth."""
+        """The part before the mark of an item: the side that moved it has also given it its depth."""
         mine, its, before = (sheet.where.get(number) for sheet in (self.ours, self.theirs, self.base))
         if its is None or (mine is not None and its in self.dropped):
             return "" if mine is None else self.ours.head(mine)
@@ -309,7 +310,7 @@ class _Weaving:
         return self.questions.ask(PlanConflict(self.theirs.at[its] + 1, its_now[1], "text")) == "ours"
 
     def _fitted(self, entry: int, line: str) -> str:
-        """A line of ours as deep as the item is now that it was added to."""
+        """A line of ours, with the current depth of the item to which it was added."""
         ours, theirs = self.ours, self.theirs
         for row in ours.around(entry):
             number = ours.numbers[row]
@@ -320,7 +321,7 @@ class _Weaving:
 
 
 class _Output:
-    """Lines in the making, ended as those of theirs are."""
+    """The new lines, with the endings of theirs."""
 
     def __init__(self, theirs: Sheet):
         self.theirs = theirs
@@ -329,13 +330,13 @@ class _Output:
         self.has_bom = theirs.lines[:1] != () and theirs.lines[0].startswith(BOM)
 
     def add(self, blanks: int, line: str, end: str) -> None:
-        """A line of ours. It ends as the one above it does, unless `end` says how."""
+        """A line of ours. It has the ending of the line above, unless `end` is given."""
         end = end or (ending(self.lines[-1]) if self.lines else "") or self.style or "\n"
         self._close()
         self.lines += [end] * blanks + [line.removeprefix(BOM) + end]
 
     def copy(self, its: int, blanks: int, line: str) -> None:
-        """An entry of theirs with its blank lines, as long as they are to be as many."""
+        """An entry of theirs with its blank lines, if their number does not change."""
         theirs, at = self.theirs, self.theirs.at[its]
         self._close()
         own = list(theirs.lines[at - theirs.blanks[its] : at])
