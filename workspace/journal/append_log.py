@@ -30,7 +30,7 @@ class AppendedSegments:
     def write(self, lines: Sequence[Line], data: bytes) -> None:
         """One write, one sync."""
         try:
-            if self.is_full:
+            if self._log is None or self.is_full:
                 self.close()
                 self._log, self._log_bytes = self._store.create_log(segment_path(lines[0].seq), data), 0
             else:
