@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import msgspec
 
+from ....schemas import short
 from ...base import Refused, Stamped, decoder
+from ...formats import jsontext
 from ...state import Moment
 
 
@@ -28,6 +31,17 @@ def is_of_run(data: bytes, run_id: str) -> bool:
         return bool(_of_run.decode(data).run_id == run_id)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return False
+
+
+def object_of_run(data: bytes, path: str, run_id: str, remedy: str) -> dict[str, Any]:
+    """The object that a JSON file of this run holds. InvalidFile if it is not JSON, Refused if it holds something else
+    or is another run's. `remedy` says what may be edited in it."""
+    found = jsontext.load(jsontext.decode(data, path), path)
+    if not isinstance(found, dict):
+        raise Refused("is no longer an object", path=path, remedy=remedy)
+    if found.get("run_id", run_id) != run_id:
+        raise foreign(path, f"it says it belongs to the run {short(found['run_id'])}")
+    return found
 
 
 def is_blank(data: bytes) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from .... import schemas
 from ....schemas import short
@@ -12,7 +12,7 @@ from ...journal.records import Edited, Patch
 from ...state import ABSENT, AgentMoment, Moment, json_patch, merge
 from ...views import projection
 from .findings import Edit, Looking, Question, Refusal
-from .origin import ahead, foreign, is_blank, is_of_run, sha
+from .origin import ahead, foreign, is_blank, is_of_run, object_of_run, sha
 
 _TOLD = 5
 
@@ -56,35 +56,24 @@ def look(looking: Looking, agent: AgentMoment) -> None:
 
 def edited(looking: Looking, agent: AgentMoment, path: str, data: bytes) -> None:
     """The finding about a file that differs from what the run wrote: an edit, a question, or nothing new."""
-    moment, noticed, stamped = looking.moment, looking.noticed, stamp.read_json(data).stamp
+    noticed, stamped = looking.noticed, stamp.read_json(data).stamp
     seq = stamped.seq if stamped else None
-    text = jsontext.decode(data, path)
-    found = jsontext.load(text, path)
-    if not isinstance(found, dict):
-        raise Refused("is no longer an object", path=path, remedy="edit what is inside `data` only")
-    if found.get("run_id", moment.run_id) != moment.run_id:
-        raise foreign(path, f"it says it belongs to the run {short(found['run_id'])}")
-    base_moment = looking.history.at(seq) if seq is not None else None
-    base_agent = base_moment.agents.get(agent.path) if base_moment else None
-    was = [_state_file(moment, agent, path)]
-    if base_moment and base_agent:
-        was.append(_state_file(base_moment, base_agent, path))
-    _check_owner(moment, agent, path, found.get("$schema", was[0]["$schema"]))
-    if not looking.is_rebuilt:  # then the rest is known only from this file
-        _check_the_rest(path, found, was)
+    found = object_of_run(data, path, looking.moment.run_id, "edit what is inside `data` only")
+    base = _base(looking, agent, seq)
+    _check_beside_data(looking, agent, path, found, base)
     if "data" not in found:
         looking.find(path, "had lost its `data`; it is restored")
         return
     choice = looking.choice(path)
-    base: Any = agent.data if choice == "edited" else base_agent.data if base_agent else ABSENT
-    prefer = choice if choice in ("ours", "theirs") else None
-    merged = merge(base, agent.data, found["data"], prefer=prefer)
+    was = agent.data if choice == "edited" else base.agent.data if base else ABSENT
+    merged = merge(was, agent.data, found["data"], prefer=choice if choice in ("ours", "theirs") else None)
     if merged.conflicts:
-        base_file = projection.state_file(base_moment, base_agent) if base_moment and base_agent else None
-        ours = projection.state_file(moment, agent)
+        base_file = projection.state_file(base.moment, base.agent) if base else None
+        ours = projection.state_file(looking.moment, agent)
         noticed.questions.append(Question(path, tuple(map(str, merged.conflicts)), base_file, ours, data))
         return
     change = json_patch.diff(agent.data, merged.value)
+    text = jsontext.decode(data, path)
     if looking.is_rebuilt:  # the run would continue with the data of this file
         _validate(looking, agent, path, found, text)
     if choice == "ours":
@@ -101,6 +90,32 @@ def edited(looking: Looking, agent: AgentMoment, path: str, data: bytes) -> None
         says=tuple(_say(change)),
     )  # fmt: skip
     noticed.edits.append(Edit(record))
+
+
+class _Base(NamedTuple):
+    """What the file was made from."""
+
+    moment: Moment
+    agent: AgentMoment
+
+
+def _base(looking: Looking, agent: AgentMoment, seq: int | None) -> _Base | None:
+    """None if the file doesn't say, or the journal doesn't reach back to it."""
+    moment = looking.history.at(seq) if seq is not None else None
+    was = moment.agents.get(agent.path) if moment else None
+    return _Base(moment, was) if moment and was else None
+
+
+def _check_beside_data(
+    looking: Looking, agent: AgentMoment, path: str, found: dict[str, Any], base: _Base | None
+) -> None:  # fmt: skip
+    """Refused if the file is another agent's, or if anything but `data` was changed."""
+    was = [_state_file(looking.moment, agent, path)]
+    if base is not None:
+        was.append(_state_file(base.moment, base.agent, path))
+    _check_owner(looking.moment, agent, path, found.get("$schema", was[0]["$schema"]))
+    if not looking.is_rebuilt:  # then the rest is known only from this file
+        _check_the_rest(path, found, was)
 
 
 def _state_file(moment: Moment, agent: AgentMoment, path: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from ...journal.records import NOTHING, Edited, OfCall, StepCompleted, StepEdit,
 from ...state import AgentMoment, json_patch
 from ...views import projection
 from .findings import Edit, Looking, StillMoving
-from .origin import ahead, foreign, is_blank, is_of_run, sha
+from .origin import ahead, foreign, is_blank, is_of_run, object_of_run, sha
 
 
 def look(looking: Looking, agent: AgentMoment) -> None:
@@ -78,11 +78,7 @@ def _let_go(looking: Looking, agent: AgentMoment, path: str, record: OfCall | No
 
 def _edited(looking: Looking, agent: AgentMoment, path: str, data: bytes, record: OfCall | None) -> None:
     moment, noticed = looking.moment, looking.noticed
-    found = jsontext.load(jsontext.decode(data, path), path)
-    if not isinstance(found, dict):
-        raise Refused("is no longer an object", path=path, remedy="edit `result` only, or add `redo`: true")
-    if found.get("run_id", moment.run_id) != moment.run_id:
-        raise foreign(path, f"it says it belongs to the run {short(found['run_id'])}")
+    found = object_of_run(data, path, moment.run_id, "edit `result` only, or add `redo`: true")
     if isinstance(found.get("agent", ""), str) and found.get("agent", "") != agent.path:
         raise foreign(path, f"it says it belongs to the agent {short(found.get('agent', ''))}")
     if record is None:
@@ -91,13 +87,7 @@ def _edited(looking: Looking, agent: AgentMoment, path: str, data: bytes, record
             remedy="to have the item done again, untick it in todo.md",
         )  # fmt: skip
     was: dict[str, Any] = jsontext.load(projection.step_file(moment, record).decode(), path)
-    for key, value in found.items():
-        if key not in ("at", "result", "redo", "$schema") and not (key in was and json_patch.same(was[key], value)):
-            raise Refused(
-                f"`{key}` can't be changed here", path=path,
-                why=f"it says {short(value)}, which is not what happened",
-                remedy="edit `result`, or add `redo`: true to have the step done again",
-            )  # fmt: skip
+    _check_the_rest(path, found, was)
     redo = found.get("redo", False)
     if not isinstance(redo, bool):
         raise Refused("`redo` must be true or false", path=path, why=f"it says {short(redo)}", remedy="write `true`")
@@ -105,17 +95,7 @@ def _edited(looking: Looking, agent: AgentMoment, path: str, data: bytes, record
     if not redo and not is_new:
         looking.find(path, "was changed but has the same content; Satchel writes the file again")
         return
-    if redo and is_new:
-        raise Refused(
-            "has both a changed `result` and `redo`: true", path=path,
-            why="a step can be done again or get a result, not both",
-            remedy="remove one of the two",
-        )  # fmt: skip
-    if not redo and isinstance(record, StepCompleted) and record.how == "answered":
-        raise Refused(
-            "a recorded answer can't be changed", path=path, why="the agent already used it",
-            remedy="add `redo`: true to have the question asked again",
-        )  # fmt: skip
+    _check_wish(path, record, redo=redo, is_new=is_new)
     result = NOTHING if redo else Raw(jsontext.dump(found["result"]).encode())
     trace = looking.store.trace(path)
     noticed.edits.append(
@@ -127,6 +107,32 @@ def _edited(looking: Looking, agent: AgentMoment, path: str, data: bytes, record
             )
         )
     )  # fmt: skip
+
+
+def _check_the_rest(path: str, found: dict[str, Any], was: dict[str, Any]) -> None:
+    """Everything else in the file must say what happened."""
+    for key, value in found.items():
+        if key not in ("at", "result", "redo", "$schema") and not (key in was and json_patch.same(was[key], value)):
+            raise Refused(
+                f"`{key}` can't be changed here", path=path,
+                why=f"it says {short(value)}, which is not what happened",
+                remedy="edit `result`, or add `redo`: true to have the step done again",
+            )  # fmt: skip
+
+
+def _check_wish(path: str, record: OfCall, *, redo: bool, is_new: bool) -> None:
+    """Refused for a step that is to be done again and has another result, and for a recorded answer."""
+    if redo and is_new:
+        raise Refused(
+            "has both a changed `result` and `redo`: true", path=path,
+            why="a step can be done again or get a result, not both",
+            remedy="remove one of the two",
+        )  # fmt: skip
+    if not redo and isinstance(record, StepCompleted) and record.how == "answered":
+        raise Refused(
+            "a recorded answer can't be changed", path=path, why="the agent already used it",
+            remedy="add `redo`: true to have the question asked again",
+        )  # fmt: skip
 
 
 def _say(agent: AgentMoment, record: OfCall, redo: bool, found: dict[str, Any]) -> str:
