@@ -201,50 +201,70 @@ def stand(store: Store, *, with_edits: bool = False) -> Standing:
         seen = glance(store, (report.PATH,) if with_edits else ())
     except SatchelError as error:
         standing.problem = error
+    _read_holder(store, standing)
+    if seen is None:
+        _read_definition(store, standing)
+        return standing
+    moment = seen.moment
+    _complain(store, standing, seen)
+    standing.definition, standing.mistake, standing.moment = seen.definition, seen.mistake, moment
+    standing.at = moment.last_at
+    standing.state = _state(standing, moment, _is_stopped(standing, store, moment))
+    if standing.holder is not None:
+        standing.waiting_edits = tuple(untaken(store, moment))
+    _read_what_people_left(store, standing, moment)
+    if standing.state not in ("running", "draining") and with_edits:  # else the files change meanwhile
+        _notice_edits(store, standing, seen)
+    if moment.root.has_plan:
+        standing.plan = moment.root.plan
+    else:
+        _read_plan(store, standing)
+    return standing
+
+
+def _read_holder(store: Store, standing: Standing) -> None:
+    """The process that has it, and the last one that had it."""
     try:
         standing.last = lease.read(store)
         standing.holder = lease.holder(store)
         standing.heard = store.trace(lease.PATH).at if standing.holder and standing.holder.ttl else ""
     except (SatchelError, OverflowError):  # a number that can't be a process
         standing.holder = None
-    if seen is None:
-        _read_definition(store, standing)
-        return standing
-    standing.definition, standing.mistake = seen.definition, seen.mistake
-    standing.moment, standing.complaints = seen.moment, [*seen.complaints]
+
+
+def _complain(store: Store, standing: Standing, seen: Look) -> None:
+    """What is wrong and does not keep the run from being looked at."""
+    standing.complaints = [*seen.complaints]
     if seen.mistake:
         standing.complaints.append(in_force(seen.mistake))
     for name in store.unusable(archive.FOLDER):
         standing.complaints.append(f"inbox/{name} is ignored: the name is not valid on every system. Rename the file")
     standing.complaints += map(str, sync_copies(store, (agent.folder for agent in seen.moment.agents.values())))
-    standing.at = seen.moment.last_at
-    standing.state = _state(standing, seen.moment, _is_stopped(standing, store, seen.moment))
-    if standing.holder is not None:
-        standing.waiting_edits = tuple(untaken(store, seen.moment))
+
+
+def _read_what_people_left(store: Store, standing: Standing, moment: Moment) -> None:
+    """Files that wait for the run, and files that wait for a person."""
     try:
         standing.being_saved = tuple(being_saved(store, with_inbox=True))
-        standing.waiting = len(inbox.waiting(store, seen.moment))
-        standing.refused = _refused(store, seen.moment)
-        standing.has_conflict = bool(not_settled(store, seen.moment))
-        standing.has_tasks = standing.state == "completed" and inbox.has_work(store, seen.moment)
+        standing.waiting = len(inbox.waiting(store, moment))
+        standing.refused = _refused(store, moment)
+        standing.has_conflict = bool(not_settled(store, moment))
+        standing.has_tasks = standing.state == "completed" and inbox.has_work(store, moment)
     except SatchelError as error:
         standing.problem = error
-    if standing.state not in ("running", "draining") and with_edits:  # else the files change meanwhile
-        try:
-            standing.noticed = notice(
-                store, seen.moment, seen.definition, is_rebuilt=seen.is_rebuilt, patience=BRIEF,
-                listed=seen.listed,
-            )  # fmt: skip
-            standing.has_conflict |= bool(standing.noticed.questions)
-        except SatchelError as error:
-            standing.problem = error
-        if seen.is_rebuilt:
-            standing.begun = begun(seen.moment)
-    if seen.moment.root.has_plan:
-        standing.plan = seen.moment.root.plan
-    else:
-        _read_plan(store, standing)
-    return standing
+
+
+def _notice_edits(store: Store, standing: Standing, seen: Look) -> None:
+    """The edits that the next opening would take."""
+    try:
+        standing.noticed = notice(
+            store, seen.moment, seen.definition, is_rebuilt=seen.is_rebuilt, patience=BRIEF, listed=seen.listed
+        )
+        standing.has_conflict |= bool(standing.noticed.questions)
+    except SatchelError as error:
+        standing.problem = error
+    if seen.is_rebuilt:
+        standing.begun = begun(seen.moment)
 
 
 def _refused(store: Store, moment: Moment) -> list[str]:
