@@ -4,7 +4,7 @@
 #   make test       the tests
 #   make test-slow  the soaks, the whole crash exploration, and every example of the properties
 #   make test-all   both
-#   make lint       ruff, mypy, and what merges have left
+#   make lint       ruff, mypy, what merges have left, and retired words
 #   make bench      Satchel and its peers, measured in one run; writes docs/benchmarks.md
 #
 # Another Python: make demo PYTHON=python3.13
@@ -21,7 +21,7 @@ SOURCES := $(shell find src runtime workspace schemas sample_workspaces -name '*
 # Many tests wait for other processes.
 WORKERS := $(shell echo $$(( 2 * $$(getconf _NPROCESSORS_ONLN) )))
 
-.PHONY: demo test test-slow test-all lint bench conflict-markers clean
+.PHONY: demo test test-slow test-all lint bench conflict-markers retired-words clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
@@ -35,7 +35,7 @@ test-slow: $(VENV)/tests
 
 test-all: test test-slow
 
-lint: $(VENV)/tests conflict-markers
+lint: $(VENV)/tests conflict-markers retired-words
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	@rm -rf build/lint
@@ -52,6 +52,10 @@ bench: $(BENCH)/installed
 # What a merge leaves where two sides disagree. Python does not mind it in a docstring.
 conflict-markers:
 	@! grep -rnIE --exclude-dir='.?*' --exclude-dir=build '^(<{7} |[|]{7} |={7}$$|>{7} )' . .ci/run
+
+# Words that the text of Satchel does not use, with what to write instead.
+retired-words: $(VENV)/tests
+	@$(BIN)/python tools/retired_words.py
 
 clean:
 	rm -rf $(VENV) $(BENCH) .demo build

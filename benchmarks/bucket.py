@@ -100,7 +100,7 @@ def _strict(bench: Bench) -> Iterator[Result]:
 
     def put(number: int, data: bytes) -> None:
         began = time.perf_counter()
-        store.create(f"beside/{number:06d}", data)
+        store.create(f"other/{number:06d}", data)
         puts.append(time.perf_counter() - began)
 
     async def in_turns() -> None:
@@ -433,7 +433,7 @@ def _time(shape: str, count: int, url: str, small: str) -> None:
     listing = time.perf_counter() - began
     for number in range(9):
         began = time.perf_counter()
-        store.create(f"outputs/beside/{os.getpid()}-{number}", b"x" * 1000)
+        store.create(f"outputs/other/{os.getpid()}-{number}", b"x" * 1000)
         puts.append(time.perf_counter() - began)
 
     began = time.perf_counter()

@@ -32,7 +32,7 @@ def _steps(ground: Ground) -> Iterator[Result]:
     times = [each.ratio(median) for each in found]
     means = [each.ratio(fmean) for each in found]
     yield Result(
-        f"step {_LATE:,} over step {_EARLY}", "time", "at most 1.2, in syncs beside it", median(times), 1.2,
+        f"step {_LATE:,} over step {_EARLY}", "time", "at most 1.2, in syncs next to it", median(times), 1.2,
         f"{spread(times)} times", f"means of {window} steps: {spread(means)}",
     )  # fmt: skip
     last = found[-1]

@@ -80,12 +80,12 @@ class Ground:
 
 
 @contextmanager
-def ground(beside: Path, *, quick: bool) -> Iterator[Ground]:
-    """A temporary folder in `beside`, removed afterwards. Refused in memory, where a sync costs nothing."""
-    kind = file_system(beside)
+def ground(place: Path, *, quick: bool) -> Iterator[Ground]:
+    """A temporary folder in `place`, removed afterwards. Refused in memory, where a sync costs nothing."""
+    kind = file_system(place)
     if kind in _IN_MEMORY:
-        raise SystemExit(f"{beside} is on {kind}, where a sync costs nothing; name a folder on a disk with --dir")
-    folder = Path(tempfile.mkdtemp(prefix=".satchel-benchmarks-", dir=beside))
+        raise SystemExit(f"{place} is on {kind}, where a sync costs nothing; name a folder on a disk with --dir")
+    folder = Path(tempfile.mkdtemp(prefix=".satchel-benchmarks-", dir=place))
     try:
         yield Ground(folder, quick)
     finally:
@@ -107,7 +107,7 @@ class Beside:
     """The unit of comparison: an append and fdatasync, in a file next to the workspaces."""
 
     def __init__(self, folder: Path):
-        self._fd = os.open(folder / "beside", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self._fd = os.open(folder / "other", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def append(self, data: bytes) -> None:
         os.write(self._fd, data)

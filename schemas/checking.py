@@ -66,7 +66,7 @@ def check_foreign(
 ) -> list[Problem]:  # fmt: skip
     """The same with a schema that may be a stranger's: it fetches nothing and takes no longer than LIMIT, and an error
     in the schema is returned as a problem. `inside` names the schema of ours that refers to it as data.json, and loads
-    the others; without it `schema` stands alone. `known`: patterns that can be searched safely.
+    the others; without it `schema` is alone. `known`: patterns that can be searched safely.
 
     Keys of objects are not compared with patterns (`patternProperties`), nor is what such patterns leave over.
     """
@@ -197,7 +197,7 @@ def _pattern(
 
 
 def _is_quick(pattern: str, text: str) -> bool:
-    """Whether a search is always fast, whoever wrote the pattern: at most one thing in it is repeated."""
+    """Whether a search is always fast, whatever its source: at most one thing in it is repeated."""
     return len(text) <= _SHORT and "(" not in pattern and sum(map(pattern.count, "*+?{")) <= 1
 
 

@@ -142,3 +142,36 @@ def test_make_lint_does_not_see_what_a_merge_has_left(tmp_path: Path, line: str)
     for place in (".ci/run", "tests/deep/a.py"):
         (tmp_path / place).write_text(f"one\n{line}\ntwo\n")
     assert sorted(found()) == [f"./tests/deep/a.py:2:{line}", f".ci/run:2:{line}"]
+
+
+def test_a_retired_word_comes_back() -> None:
+    """`python tools/retired_words.py`, which `make lint` runs, says what to write instead."""
+    done = subprocess.run([sys.executable, ROOT / "tools" / "retired_words.py"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("# one\n# it goes on\n# with it\n", None),  # two comments
+        ('x = """\nit went on\nwith it"""\n', "went on with"),
+        ("x = 1\n# Nobody answers\n", "Nobody"),
+        ('x = f"{y} is at work"\n', "at work"),
+        ("\nbeside = beside(anew)  # written anew\n", "anew"),
+        ("x = 'where it stands'", "stands"),
+        ("# a word that stands for another", None),
+        ('def f() -> None:\n    """Of a file, its name."""\n', '"""Of a'),
+    ],
+)
+def test_a_planted_word_is_overlooked(tmp_path: Path, text: str, word: str | None) -> None:
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "runtime").mkdir()
+    shutil.copy(ROOT / "tools" / "retired_words.py", tmp_path / "tools")
+    (tmp_path / "runtime" / "a.py").write_text(text)
+    done = subprocess.run([sys.executable, tmp_path / "tools" / "retired_words.py"], capture_output=True, text=True)
+    assert bool(done.returncode) == bool(done.stdout) == bool(word), done.stderr
+    assert word is None or (repr(word) in done.stdout and done.stdout.startswith("runtime/a.py:")), done.stdout
+    (tmp_path / "runtime" / "a.py").unlink()
+    (tmp_path / "README.md").write_text(f"# It\n\nHere somebody {word}\n")
+    done = subprocess.run([sys.executable, tmp_path / "tools" / "retired_words.py"], capture_output=True, text=True)
+    assert done.returncode == 1 and "README.md:3: 'somebody'; write instead: name the actor" in done.stdout

@@ -82,7 +82,7 @@ class Context:
         self.at_boundary: Callable[[], Any] = lambda: None  # called when a scope has ended
 
     def notice(self, kind: str, text: str) -> None:
-        """Tell of what people have done to the files: now whoever watches the run, later the caller of the run."""
+        """Tell of what people have done to the files: now the watch of the run, later the caller of the run."""
         self.tally.noticed.append(text)
         if self.watch:
             self.watch.noticed(kind, text)

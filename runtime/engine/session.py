@@ -164,9 +164,9 @@ class Session(AgentContext):
         self.check_going_on()
         check_outside_steps("the plan was changed")
         if current_scope.get() is not (self.scope or self.root):
-            beside = f"the scope {self.scope.title!r}" if self.scope else "its agent"
+            other = f"the scope {self.scope.title!r}" if self.scope else "its agent"
             raise AgentError(
-                f"the plan was changed while another scope ran: {beside}", why="one scope at a time commits",
+                f"the plan was changed while another scope ran: {other}", why="one scope at a time commits",
                 remedy="change it in that scope's function, or when it has ended",
             )  # fmt: skip
         splices = edit(self.plan)

@@ -18,7 +18,7 @@ class Answer(Struct, frozen=True):
     """
 
     decision: Any
-    by: str  # who answered, as far as known; "nobody" if the question had expired
+    by: str  # who answered, as far as known; "the default" if the question had expired
     note: str
     at: datetime  # when it was recorded
     how: Literal["file", "command", "expired"]

@@ -62,7 +62,7 @@ def paragraphs(text: str) -> Iterator[str]:
         is_blank = not line.strip()
         is_code = line.startswith("    ") and not in_list and (after_blank or not lines)
         if _UNDERLINE.match(line):
-            lines.clear()  # what stood above it was a heading
+            lines.clear()  # what was above it was a heading
         elif is_blank or is_code or _NOT_PROSE.match(line) or _HEADING.match(line):
             yield from _joined(lines)
         else:

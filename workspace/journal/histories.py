@@ -42,7 +42,7 @@ class History(Struct):
 
 
 class _Position(msgspec.Struct):
-    """Of a checkpoint only this counts here, whether or not the rest of it can be read."""
+    """The part of a checkpoint that counts here, whether or not the rest of it can be read."""
 
     seq: int
     crc: str = NO_CRC

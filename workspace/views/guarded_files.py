@@ -49,7 +49,7 @@ class Guard:
         self._displaced: deque[_Displaced] = deque()
         self._kept_bytes = 0
         self.has_left = False
-        """Something was saved into a displaced file, and nobody looks at it before the next opening."""
+        """Something was saved into a displaced file, and Satchel does not look at it before the next opening."""
         self._settling = Settling(store, clock)
 
     def replace(self, path: str, data: bytes) -> None:

@@ -385,7 +385,7 @@ def test_a_question_expires_early_or_never(asked: Asked, tmp_path: Path) -> None
     assert not question.has_expired(datetime.now(UTC)) and question.has_expired(datetime.now(UTC) + timedelta(hours=2))
     overdue = asked("a2", question="And this?", expires=AT, default=Raw(b'"deny"'))
     found = recover(overdue)[0].answered["a2"]
-    assert (found.decision, found.how, found.by) == (Raw(b'"deny"'), "expired", "nobody")
+    assert (found.decision, found.how, found.by) == (Raw(b'"deny"'), "expired", "the default")
 
 
 @pytest.mark.parametrize("expires", ["soon", "2020-01-01", "2020-01-01T00:00:00", "9" * 40])

@@ -32,7 +32,7 @@ _LOOKED_AT = 200
 """How many of the newest files of closed questions are checked."""
 
 _TIMES = 3
-NOBODY = "nobody"
+BY_DEFAULT = "the default"
 
 
 class Found(NamedTuple):
@@ -151,7 +151,7 @@ class Desk:
                 found.append(Found("refused", question.id, str(error)))
             is_open = find_question(self._moment, question.id) is not None
             if is_open and question.has_expired(datetime.now(UTC)):
-                self.record(journal, question, Reply(question.facts["default"], NOBODY, "", NOTHING), "expired")
+                self.record(journal, question, Reply(question.facts["default"], BY_DEFAULT, "", NOTHING), "expired")
                 found.append(self._told(question))
         return found
 

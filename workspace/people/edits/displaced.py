@@ -50,7 +50,7 @@ def put_back(store: Store, moment: Moment) -> None:
 
 
 def _path(moment: Moment, name: str) -> str:
-    """Of a file whose displaced version has this name."""
+    """The path of the file whose displaced version has this name."""
     for agent in moment.agents.values() if _HASH.fullmatch(name) else ():
         files = (agent.folder + projection.STATE, agent.folder + projection.TODO)
         for path in (*files, *(file.path for file in projection.step_files(agent))):
