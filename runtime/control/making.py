@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -44,7 +43,7 @@ def new(
         raise UsageError("a template must be on this machine", path=typed,
                          remedy="copy its definition, code and documents into a folder")  # fmt: skip
     found = template.find(typed)
-    run_id = f"{slug(found.name) or 'run'}-{secrets.token_hex(2)}"
+    run_id = f"{slug(found.name) or 'run'}-{os.urandom(2).hex()}"
     text = yamltext.set_value(found.definition(), ("run_id",), run_id)
     text = template.with_settings(text, chosen)
     files = [*found.files(), File(DEFINITION, text.encode(), None)]

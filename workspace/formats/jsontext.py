@@ -11,7 +11,6 @@ import msgspec
 
 from ...schemas import Problem, Where, dotted
 from ..base import InvalidFile, NotSerializable, decode
-from . import json_diagnostics
 
 __all__ = ["DEPTH", "decode", "dump", "load", "place_of"]
 
@@ -37,6 +36,8 @@ def load(text: str, path: str) -> Any:
     except (ValueError, RecursionError):
         pass
     # The fast parser reports no places. The slow one does, and runs only after an error.
+    from . import json_diagnostics
+
     _, problems = json_diagnostics.scan(text, DEPTH)
     raise InvalidFile(path, problems or [Problem("the file", "what is not JSON", "JSON", "Correct it")])
 
@@ -65,6 +66,8 @@ def place_of(text: str) -> Callable[[Where], str]:
 
     def place(path: Where) -> str:
         if not lines:
+            from . import json_diagnostics  # slow to import, and only errors need it
+
             lines.update(json_diagnostics.scan(text, DEPTH)[0])
         nearest = path
         while nearest and nearest not in lines:

@@ -6,8 +6,8 @@ checkpoint of the state after record 17.
 
 from __future__ import annotations
 
+import os
 import re
-import secrets
 
 from ..store import Store
 
@@ -19,7 +19,7 @@ _CHECKPOINT = re.compile(r"checkpoints/([0-9]{12})(-[a-z0-9_-]+)?\.json")
 
 def new_opening() -> str:
     """A unique nonce for an opening."""
-    return secrets.token_hex(8)
+    return os.urandom(8).hex()
 
 
 def segment_path(first_seq: int) -> str:

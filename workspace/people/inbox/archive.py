@@ -7,7 +7,7 @@ be taken and is kept as rejected.
 
 from __future__ import annotations
 
-import secrets
+import os
 from contextlib import suppress
 
 from ...base import InvalidFile
@@ -102,7 +102,7 @@ def _place(store: Store, path: str, folder: str, sha256: str = "", mark: str = "
     name = path.rpartition("/")[2]
     while store.version(to := f"{folder}/{name}") is not None and not (sha256 and sha_of(store, to) == sha256):
         stem, _, extension = name.rpartition(".")
-        name, mark = f"{stem}.{mark or secrets.token_hex(3)}.{extension}", ""
+        name, mark = f"{stem}.{mark or os.urandom(3).hex()}.{extension}", ""
     return to
 
 

@@ -7,8 +7,8 @@ power failure is not.
 
 from __future__ import annotations
 
+import os
 import re
-import secrets
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -342,7 +342,7 @@ def send(store: Store, data: bytes, extension: Literal["md", "yaml"], words: str
     while True:
         at = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")
         said = f"-{slug(words)}" if slug(words) else ""
-        path = f"{FOLDER}/{at}Z-{secrets.token_hex(3)}{said}.{extension}"
+        path = f"{FOLDER}/{at}Z-{os.urandom(3).hex()}{said}.{extension}"
         with suppress(FileExistsError):
             store.create(path, data)
             return path
