@@ -120,7 +120,7 @@ def _told(said: Saying, moment: Moment, place: Place, *, is_recorded: bool) -> A
         holder = lease.holder(place.store)
         waits_for = holder.process if holder else "the process that runs it"
     known = moment.answered.get(said.id)
-    answer = known and Given(value_of(known.decision), known.by, known.note, at=known.at, how=known.how)
+    answer = Given(value_of(known.decision), known.by, known.note, at=known.at, how=known.how) if known else None
     return Answering(said.id, path_of(said.id), is_recorded, answer, left, waits_for=waits_for)
 
 
