@@ -40,10 +40,12 @@ class Book:
     settled: set[str] = field(default_factory=set)
     same: dict[Key, Key] = field(default_factory=dict)  # of calls that were asked about: the earlier call, as answered
     steps: int = 0
+    at: str = ""  # of the last record: a line leaves out the time of the line before it
     _pending: dict[str, list[Any]] = field(default_factory=dict)
 
     def add(self, line: bytes, record: dict[str, Any]) -> None:
         self.lines.append(line)
+        self.at = record.get("at", self.at)
         kind = record["type"]
         self.kinds.append(kind)
         if kind not in ("opened", "resolved", "approval.answered") and record.get("agent", "") != self.agent:
@@ -145,8 +147,8 @@ class Book:
 
     def _answer(self, record: dict[str, Any]) -> None:
         asked = self.approvals.pop(record["id"])
-        result = {each: record.get(each, "") for each in ("decision", "by", "note", "at")}
-        result["how"] = record.get("how", "file")
+        result = {each: record.get(each, "") for each in ("decision", "by", "note")}
+        result |= {"at": self.at, "how": record.get("how", "file")}
         key = asked["scope"], asked["step"], asked["args"], asked["n"]
         self.done[key] = asked | {"effect": True, "result": result}
 
