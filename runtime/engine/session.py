@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial as bind
 from typing import Any, Protocol
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from ...workspace.base import AgentError, SatchelError, UsageError
@@ -42,6 +42,17 @@ class ItemFace(Protocol):
     """What this module needs of an item (run/plan.py)."""
 
     skipped: str | None
+
+
+class Body(Struct, frozen=True):
+    """What a scope runs, and how its commit ends it."""
+
+    key: str
+    title: str
+    function: Callable[[], Any]
+    finish: Callable[[], tuple[list[Splice], str | None]]  # changes the plan, and says why the item was cancelled
+    codec: Codec = ANY  # of the result
+    tasks: Sequence[str] = ()  # of the inbox, that the commit ends
 
 
 class Session(AgentContext):
@@ -224,7 +235,7 @@ class Session(AgentContext):
         """Try once to do a task of the inbox. The commit ends the task, and says why it was `dropped` if it was."""
         self._check_may_begin(title)
         key = scope_of_task(id)
-        await self._run_scope(key, title, [], work, (self.run, task), lambda: ([], dropped), tasks=(id,))
+        await self._run_scope(Body(key, title, lambda: work(self.run, task), lambda: ([], dropped), tasks=(id,)))
 
     async def wait_to_try_again(self, key: str, error: Exception, way_out: str = "") -> None:
         """Called after an item or a task has failed. After too many failures the run is paused, and the reason ends
@@ -247,7 +258,7 @@ class Session(AgentContext):
             edit = self.plan.tick if item.skipped is None else self.plan.cancel
             return edit(found), item.skipped
 
-        await self._run_scope(key, text, splices, work, (self.run, item), finish)
+        await self._run_scope(Body(key, text, lambda: work(self.run, item), finish), splices)
 
     # Scopes
 
@@ -263,7 +274,7 @@ class Session(AgentContext):
             self.context.tally.answered += 1
             return codec.decode(blobs.fetch(self.store, self.recorded.results[key]))
         self._check_may_begin(name)
-        answer = await self._run_scope(key, name, [], function, args, lambda: ([], None), codec)
+        answer = await self._run_scope(Body(key, name, lambda: function(*args), lambda: ([], None), codec))
         self.live.handed_over()
         return answer
 
@@ -285,32 +296,26 @@ class Session(AgentContext):
         if not follows:
             self.live.check_unchanged(f"when {title!r} began")
 
-    async def _run_scope(
-        self, key: str, title: str, splices: Sequence[Splice], function: Callable[..., Any], args: tuple[Any, ...],
-        finish: Callable[[], tuple[list[Splice], str | None]], codec: Codec = ANY, tasks: Sequence[str] = (),
-    ) -> Any:  # fmt: skip
-        if key not in self.recorded.scopes or splices:
-            self.journal.add(ScopeBegun(agent=self.path, scope=key, title=title, plan=tuple(splices)))
+    async def _run_scope(self, body: Body, splices: Sequence[Splice] = ()) -> Any:
+        """`splices` change the plan when the scope begins."""
+        if body.key not in self.recorded.scopes or splices:
+            self.journal.add(ScopeBegun(agent=self.path, scope=body.key, title=body.title, plan=tuple(splices)))
             self.projector.want(self.files.todo)
             self.projector.want(self.files.state)
             self.context.pace.flush_later()
-        attempt = bind(self._try_scope, key, title, function, args, finish, codec, tasks)
-        return await failing.until_fresh(attempt)
+        return await failing.until_fresh(lambda: self._try_scope(body))
 
-    async def _try_scope(
-        self, key: str, title: str, function: Callable[..., Any], args: tuple[Any, ...],
-        finish: Callable[[], tuple[list[Splice], str | None]], codec: Codec, tasks: Sequence[str],
-    ) -> Any:  # fmt: skip
-        scope = self.scope = ScopeRun(self, key, title, self.recorded.scope(key, title))
-        scope.tasks += tasks
+    async def _try_scope(self, body: Body) -> Any:
+        scope = self.scope = ScopeRun(self, body.key, body.title, self.recorded.scope(body.key, body.title))
+        scope.tasks += body.tasks
         token = current_scope.set(scope)
         try:
-            result = function(*args)
+            result = body.function()
             if inspect.isawaitable(result):
                 result = await result
             await scope.work.quiet()
-            scope.work.made.check(repr(title), self.store.url)
-            answer = self._commit(scope, result, finish, codec)
+            scope.work.made.check(repr(body.title), self.store.url)
+            answer = self._commit(scope, body, result)
         except BaseException as error:
             failed = failing.record_of(scope, error)
             scope.abandon()
@@ -319,7 +324,7 @@ class Session(AgentContext):
             try:
                 await scope.work.quiet()
             finally:  # even if it is cancelled again, it is rolled back
-                if failed is not None and not was_stopped and key in self.recorded.scopes:
+                if failed is not None and not was_stopped and body.key in self.recorded.scopes:
                     self.journal.add(failed)
                     self.journal.flush()  # failures are counted, however many processes they end
                 self.rollback()
@@ -339,18 +344,15 @@ class Session(AgentContext):
             current_scope.reset(token)
             self.context.at_boundary()
 
-    def _commit(
-        self, scope: ScopeRun, result: Any, finish: Callable[[], tuple[list[Splice], str | None]],
-        codec: Codec,
-    ) -> Any:  # fmt: skip
+    def _commit(self, scope: ScopeRun, body: Body, result: Any) -> Any:
         """The end of a scope, as one record. Returns its result in the form of a recorded one. When this returns, the
         scope has committed, whatever happens next; if it raises, nothing has."""
         self.check_may_commit()
         unresolved.ask_about(self, scope)
         data = encode(result, f"the result of {scope.title!r}")
-        answer = codec.decode(data)  # refused here, not at every start after it has committed
+        answer = body.codec.decode(data)  # refused here, not at every start after it has committed
         change = self.live.change()
-        splices, cancelled = finish()
+        splices, cancelled = body.finish()
         kept = blobs.keep(self.store, data, self.journal.epoch) if data != b"null" else Kept()
         left = [] if self.path else inbox.released(self.context.moment, scope.key, scope.tasks)
         for message in scope.messages:
