@@ -129,6 +129,6 @@ def test_the_old_name_of_a_run_that_was_moved_is_no_workspace_to_a_stop(make: Ma
     handle = satchel.open(make())
     handle.run()
     journey = handle.move(tmp_path / "new")
-    with pytest.raises(UsageError, match="lives elsewhere now") as raised:
+    with pytest.raises(UsageError, match="is at another place now") as raised:
         handle.stop()
     assert journey.to in str(raised.value)
