@@ -9,6 +9,7 @@ import inspect
 import typing
 from collections.abc import Awaitable, Callable, Container, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
+from functools import cached_property
 from typing import Any, Generic, NewType, Protocol, TypeVar, overload
 
 import msgspec
@@ -83,14 +84,11 @@ class Step(Generic[R]):
         self.code = getattr(inspect.unwrap(declared.function_of(function)), "__code__", function)
         self.__wrapped__, self.__doc__, self.__name__ = function, function.__doc__, self.name
         self.__module__ = function.__module__
-        self._shape: _Shape | None = None
 
-    @property
+    @cached_property
     def shape(self) -> _Shape:
         """The signature. Read at the first call, when all names in annotations are defined."""
-        if self._shape is None:
-            self._shape = _Shape(self)
-        return self._shape
+        return _Shape(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, R]:
         # A coroutine, and not any awaitable, so that type checkers name a call without `await`.
