@@ -202,7 +202,7 @@ def _reply(said: Saying, question: Question) -> Reply:
     if decision is None:
         raise UsageError(f"an answer to {said.id} can't be empty", why="null means that there is no answer yet")
     if said.result is not None and not question.has_happened(decision):
-        raise UsageError("--result needs an effect that has happened", remedy=f"use it only with `d1 {DONE}`")
+        raise UsageError("a result needs an effect that has happened", remedy=f"give one only with the answer {DONE!r}")
     result = NOTHING if said.result is None else _result(said.result, said.is_typed)
     return Reply(decision, said.by, said.note.strip(), result)
 
@@ -219,11 +219,11 @@ def _result(value: Any, is_typed: bool) -> msgspec.Raw:
     """JSON on one line, as in the journal. Typed text that is not JSON is a text."""
     if is_typed:
         with suppress(InvalidFile):
-            value = jsontext.load(value, "--result")
+            value = jsontext.load(value, "result")
     try:
         return msgspec.Raw(msgspec.json.encode(value))
     except (msgspec.MsgspecError, UnicodeEncodeError, OverflowError, TypeError) as error:
-        raise UsageError("the result can't be kept", path="--result", why=str(error)) from None
+        raise UsageError("the result can't be kept", path="result", why=str(error)) from None
 
 
 def _only_one(moment: Moment, place: Place) -> str:

@@ -71,7 +71,9 @@ def _seen(question: Question, moment: Moment, place: Place) -> OpenQuestion:
         return OpenQuestion(question, command)
     except SatchelError as error:
         return OpenQuestion(question, command, mistake=error)
-    return OpenQuestion(question, command, said and Given(said.decision, said.by, said.note, value_of(said.result)))
+    return OpenQuestion(
+        question, command, Given(said.decision, said.by, said.note, value_of(said.result)) if said else None
+    )
 
 
 def value_of(data: Raw) -> Any:

@@ -21,8 +21,8 @@ def use(place: str, storage_options: Mapping[str, Any] | None) -> None:
     if not options:
         return
     if not urls.is_remote(place):
-        raise UsageError("--storage-option is only for URLs", path=place, why="this is a local folder",
-                         remedy="remove the option")  # fmt: skip
+        raise UsageError("storage options are only for URLs", path=place, why="this is a local folder",
+                         remedy="leave them out")  # fmt: skip
     scheme = urls.protocol(place)
     _put("s3" if scheme == "s3a" else scheme, options)
 

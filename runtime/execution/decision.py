@@ -124,5 +124,5 @@ def _point(store: Store, seen: Look) -> Point:
     if point is None or seen.moment.is_finished:
         why = "it has completed" if seen.moment.is_finished else "there is no earlier valid checkpoint"
         raise Refused("can't go back to a known-good checkpoint", path=store.url, why=why,
-                      remedy="remove --from-checkpoint")  # fmt: skip
+                      remedy="resume without `--from-checkpoint` (`from_checkpoint` in Python)")  # fmt: skip
     return point

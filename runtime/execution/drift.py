@@ -72,7 +72,8 @@ def refuse(found: Sequence[str]) -> None:
     """Raise the error of `on_drift: refuse`."""
     raise Refused(
         "not resuming: `on_drift: refuse` is set and these have changed:\n  " + "\n  ".join(found) + "\n ",
-        path="workspace.yaml", remedy="undo the changes, or accept them: `satchel resume --accept-drift`",
+        path="workspace.yaml", remedy="undo the changes, or accept them: `satchel resume --accept-drift` "
+        "(`resume(accept_drift=True)` in Python)",
     )  # fmt: skip
 
 

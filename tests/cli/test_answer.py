@@ -63,7 +63,7 @@ def test_redo_does_not_do_it(asking: Path, cli: Cli) -> None:
     [
         (["d7", "redo"], "there is no open question 'd7': open: d1 (send("),
         (["d1"], "give an answer: open: d1 (send("),
-        (["d1", "redo", "--result", "3"], "--result needs an effect that has happened"),
+        (["d1", "redo", "--result", "3"], "a result needs an effect that has happened"),
         (["d1", "rredo"], "Did you mean redo?"),
         (["d1", "doen"], "Did you mean done?"),
         (["d1", ""], "expected one of: done, redo"),

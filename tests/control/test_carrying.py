@@ -46,7 +46,7 @@ def test_what_can_not_be_moved_changes_something(make: Make, tmp_path: Path) -> 
     before = contents(tmp_path)
     with pytest.raises(UsageError):
         handle.move(tmp_path / "full")
-    with pytest.raises(UsageError, match="is only for URLs"):
+    with pytest.raises(UsageError, match="are only for URLs"):
         handle.move(tmp_path / "there", storage_options={"key": "x"})
     with lease.held(DiskStore(handle.url)), pytest.raises(LeaseHeld):
         handle.move(tmp_path / "there")

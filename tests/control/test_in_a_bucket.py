@@ -60,6 +60,6 @@ def test_storage_options_are_shown_or_do_not_count(
     put(seaweedfs, f"{url}/workspace.yaml", "format: 1\nrun_id: demo-1a2b\nagent: agent.py:main\n")
     assert satchel.open(url, storage_options=options).questions() == []
     assert SECRET in os.environ["FSSPEC_S3"]
-    with pytest.raises(SatchelError, match="is only for URLs") as raised:
+    with pytest.raises(SatchelError, match="are only for URLs") as raised:
         satchel.open(Path(), storage_options=options)
     assert SECRET not in str(raised.value)

@@ -51,7 +51,7 @@ def checked(place: str) -> str:
     if ":" in netloc.rpartition("@")[0]:
         raise UsageError(
             f"the {scheme}:// URL contains a password", why="logs and the process list would show it",
-            remedy="give it as `--storage-option NAME=VALUE`, or in the environment",
+            remedy="give it as `--storage-option NAME=VALUE` (`storage_options` in Python), or in the environment",
         )  # fmt: skip
     if scheme in _BUCKETS and not netloc:
         raise UsageError("the URL names no bucket", path=place, remedy=f"as in {scheme}://bucket/my-run")

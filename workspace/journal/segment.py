@@ -67,7 +67,8 @@ def segment_of(path: str, data: bytes, first: int, after: int, before: Before, *
         raise Damaged(
             f"line {at + 1} is damaged", path=path, why=f"{reason}, and valid records follow it",
             remedy="a crash does not cause this: restore the file from a backup; `satchel log` shows what can still "
-            f"be read, and `satchel recover --truncate-at {due - 1}` goes back to the record before it",
+            f"be read, and `satchel recover --truncate-at {due - 1}` (`recover(truncate_at={due - 1})` in Python) goes "
+            "back to the record before it",
         )  # fmt: skip
     good = data[: sum(len(row) + 1 for row in whole)]
     torn = f"{len(data) - len(good)} bytes at the end of {path} (record {due}: {reason})"

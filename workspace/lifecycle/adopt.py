@@ -82,8 +82,8 @@ def _asked(store: Store, moment: Moment, old: _Old, old_url: str, old_host: str,
     here, there = shlex.quote(store.url), shlex.quote(old.url or old_url)
     return UsageError(
         f"the run {moment.run_id} {how}{unclean}", path=store.url, why=f"{known}; if both copies continue, both act",
-        remedy=f"to continue only here, type `satchel resume --adopt {here}`. To bring the run from "
-        f"there instead, remove this copy and type `satchel move {there} {here}`",
+        remedy=f"to continue only here, type `satchel resume --adopt {here}` (`resume(adopt=True)` in Python). To "
+        f"bring the run from there instead, remove this copy and type `satchel move {there} {here}`",
     )  # fmt: skip
 
 
