@@ -350,7 +350,7 @@ def test_a_deleted_file_takes_its_task_with_it(workspace: Path, crash: type[Base
     [
         ("a.yaml", b"a: [1\n", "a list that is not closed"),
         ("a.yaml", b"kind: invoice\n", "task or message"),
-        ("a.yaml", b"kind: message\nbody: x\n", "`text:` beside `kind: message`"),
+        ("a.yaml", b"kind: message\nbody: x\n", "`text:` with `kind: message`"),
         ("a.yaml", b"# nothing\n", "only comments"),
         ("a.md", b"\xff\xfe\x00\x00", "UTF-16"),
         ("a.md", b"a\x00b", "a NUL character"),
