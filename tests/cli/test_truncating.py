@@ -12,7 +12,7 @@ from msgspec import structs
 
 from satchel.runtime.cli.group import group
 from satchel.workspace.journal import records
-from satchel.workspace.journal.records import Failure, ScopeFailed
+from satchel.workspace.journal.records import Failure, ScopeFailed, StepStarted
 from satchel.workspace.lifecycle import truncate
 from satchel.workspace.store import DiskStore
 
@@ -143,6 +143,18 @@ def test_a_broken_byte_in_the_middle_is_the_end_of_a_run(folder: Path, cli: Cli)
     told = data_of(cli("recover", folder, "--truncate-at", str(good), "--json"))
     assert told["status"] == "running" and "cut off after record" in json.dumps(told["report"])
     assert cli("resume", folder).exit_code == 0
+
+
+def test_an_effect_whose_line_can_not_be_verified_is_named(folder: Path) -> None:
+    """The line before it in its group is damaged, checksum included."""
+    good = commit_of(folder, "1")
+    started = next(line for line in lines(folder)[good:] if isinstance(line.record, StepStarted))
+    assert started.commit < started.seq
+    rows = journal(folder).read_bytes().splitlines(keepends=True)[: started.seq]
+    rows[started.seq - 2] = b"x" * 20 + b"\n"
+    journal(folder).write_bytes(b"".join(rows))
+    cut = truncate.plan(DiskStore(folder), good)
+    assert cut.effects == (f"{started.record.step}{started.record.call}",)
 
 
 @pytest.mark.parametrize("where", ["before the good ones end", "at the end", "after it"])

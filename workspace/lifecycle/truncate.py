@@ -14,7 +14,7 @@ from msgspec import Struct
 from .. import journal
 from ..base import Damaged, Refused, UsageError, read_json, read_markdown
 from ..inspect import define, lease
-from ..journal.records import Line, StepCompleted, StepStarted, TaskTaken, parse_each
+from ..journal.records import Line, StepCompleted, StepStarted, TaskTaken, as_it_says, parse_each
 from ..people.inbox import archive
 from ..state import Moment, checkpoint, folder_of_agent
 from ..store import Store
@@ -57,6 +57,7 @@ def plan(store: Store, seq: int) -> Cut:
     run_id = define(store).run_id
     kept: dict[int, Line] = {}
     cut: dict[int, Line] = {}
+    doubtful: list[StepStarted | StepCompleted] = []  # in lines that can't be verified
     segments: dict[str, bytes] = {}
     for first in journal.segments(store):
         path = journal.segment_path(first)
@@ -66,6 +67,8 @@ def plan(store: Store, seq: int) -> Cut:
         for at, line in enumerate(lines):
             if line is not None:
                 (kept if at <= last else cut)[line.seq] = line
+            elif at > last and isinstance(said := as_it_says(rows[at]), StepStarted | StepCompleted):
+                doubtful.append(said)
         if last + 1 < len(rows) - 1 or rows[-1]:
             segments[path] = b"".join(row + b"\n" for row in rows[: last + 1])
     moment = _moment_at(store, run_id, seq, kept)
@@ -73,7 +76,7 @@ def plan(store: Store, seq: int) -> Cut:
     others = (*later, *_ahead(store, seq))
     if not segments and not others:  # a power failure may have undone the removal of these only
         raise UsageError(f"there is nothing after record {seq} of the journal", path=store.url)
-    effects = (line.record for line in cut.values() if isinstance(line.record, StepStarted | StepCompleted))
+    effects = [line.record for line in cut.values() if isinstance(line.record, StepStarted | StepCompleted)] + doubtful
     names = dict.fromkeys(f"{each.step}{each.call}" for each in effects if isinstance(each, StepStarted) or each.effect)
     taken = (line.record for line in cut.values() if isinstance(line.record, TaskTaken))
     tasks = {task.id: task for task in taken if task.id not in moment.tasks and not task.handed_to}

@@ -243,6 +243,15 @@ def parse_if_whole(data: bytes, before: Before = FIRST) -> Line | None:
         return None
 
 
+def as_it_says(data: bytes) -> AnyRecord | None:
+    """The record in a line whose checksum is wrong, or could not be tried because the line before is damaged. Only for
+    telling a person what may have happened."""
+    try:
+        return _record.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
 class LineReader:
     """Reads the lines of a segment in their order. Each line completes the next."""
 
