@@ -103,16 +103,16 @@ class Play:
             self._told("step", (scope, name), value)
 
     def together(self, scope: str, *names: str) -> None:
-        """Several steps that share a group."""
+        """Several steps that share a group: more than a sector, so a power failure can take the first of them alone."""
         missing = [name for name in names if self._done(scope, name) is None]
         for name in missing:
-            result = Raw(json.dumps(_value(name, 20)).encode())
+            result = Raw(json.dumps(_value(name, 60)).encode())
             self.journal.add(StepCompleted(**self._call(scope, name), result=result))
             self.journal.add(StepProgress(**self._call(scope, f"{name}-on"), value=Raw(b"1")))
         self.journal.flush()
         self.project("steps")
         for name in names:
-            self._told("step", (scope, name), _value(name, 20))
+            self._told("step", (scope, name), _value(name, 60))
 
     def effect(self, scope: str, name: str, ends: Literal["returns", "raises", "never"] = "returns") -> None:
         """Acts on the world outside; a doubt about an earlier attempt is put to a person, who says it is done."""
