@@ -187,7 +187,7 @@ class Round:
         answers_live, self.answers_live = self.answers_live, False
         code = self.start(Trouble("nothing"), wake=False)
         assert code == 4, f"with an answer that is none a start ended with {code}"
-        assert 'not taken: found "aprove"' in self.question.read_text()
+        assert 'not accepted: found "aprove"' in self.question.read_text()
         self.answers_live = answers_live
 
     def tamper(self) -> None:

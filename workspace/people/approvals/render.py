@@ -1,6 +1,6 @@
 """approvals/ID.yaml: the form that a person fills in, and Satchel's remarks in it. Pure.
 
-Satchel's own text is comments of its own kinds (`# not taken: `, `# answered: `, `# withdrawn: `), which are removed
+Satchel's own text is comments of its own kinds (`# not accepted: `, `# answered: `, `# withdrawn: `), which are removed
 before new ones are added, and the last line, which shows that the file is unchanged.
 """
 
