@@ -13,6 +13,7 @@ from ..base import AgentError, DoesNotFit, SatchelError, StorageFailed
 from ..store import Store
 from .append_log import AppendedSegments
 from .naming import FOLDER
+from .records import Paused, PauseRequested, Resumed
 from .records.line import NO_CRC, AnyRecord, Line, now, written
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ RECORD_BYTES = 16 << 20
 
 TENTHS = len("2026-11-01T00:00:00.0")
 """Records that are added in the same tenth of a second have the time of the first of them."""
+
+_EXACT = (PauseRequested, Paused, Resumed)
+"""Their times are compared with others, so they have their own, and so has the record after each."""
 
 
 class Segments(Protocol):
@@ -119,7 +123,10 @@ class Journal:
         commit = self._waiting[0].seq if self._waiting else seq
         before = self._last if self._waiting or not self._segments.is_full else None
         at = now()
-        if before is not None and at[:TENTHS] == before.at[:TENTHS]:
+        if (
+            before is not None and at[:TENTHS] == before.at[:TENTHS]
+            and not isinstance(record, _EXACT) and not isinstance(before.record, _EXACT)
+        ):  # fmt: skip
             at = before.at  # and need not be said again
         data, line = written(Line(seq, commit, at, self.epoch, record, self._prev, self.opening), before)
         if len(data) > RECORD_BYTES:

@@ -298,7 +298,7 @@ def test_a_question_that_has_expired_waits_on(workspace: Path) -> None:
         answer = await run.ask("Go?", CHOICES, expires=timedelta(milliseconds=1), default="deny", wait_for=20)
         return f"{answer.decision} by {answer.by}, {answer.how}"
 
-    assert run(workspace, main).result == "deny by nobody, expired"
+    assert run(workspace, main).result == "deny by the default, expired"
     assert (
         (workspace / "approvals/a1.yaml")
         .read_text()
