@@ -247,9 +247,10 @@ def as_it_says(data: bytes) -> AnyRecord | None:
     """The record in a line whose checksum is wrong, or could not be tried because the line before is damaged. Only for
     telling a person what may have happened."""
     try:
-        return _record.decode(data)
+        record: AnyRecord = _record.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
+    return record
 
 
 class LineReader:
