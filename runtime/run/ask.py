@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ...schemas import against
-from ...workspace.base import InvalidFile, UsageError, decoder, time_text
+from ...workspace.base import InvalidFile, UsageError, arguments, decoder, time_text
 from ...workspace.journal.records import NOTHING, ApprovalAsked, now
 from ...workspace.lifecycle import Workspace
 from ...workspace.people.approvals import Question, blank, fit, read
@@ -240,12 +240,7 @@ def _expires(asking: Asking) -> str:
     if expires is None:
         return ""
     if isinstance(expires, datetime):
-        if expires.tzinfo is None:
-            raise UsageError(
-                f"run.ask() got {expires} without a time zone", why="the answer may come from another machine",
-                remedy="use an aware datetime, as datetime.now(timezone.utc) gives",
-            )  # fmt: skip
-        return time_text(expires)
+        return time_text(arguments.aware("run.ask()", expires, "the answer may come from another machine"))
     try:
         return time_text(datetime.now(UTC) + timedelta(seconds=_seconds(expires, "expires")))
     except OverflowError:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from ...workspace.base import UsageError, decoder, time_text
+from ...workspace.base import UsageError, arguments, decoder, time_text
 from ...workspace.journal.records import StepProgress
 from ...workspace.state import SLEEP
 from ..engine import Call, OwnStep, ScopeRun, Suspended, Suspension, recording
@@ -94,12 +94,7 @@ def _wait(duration: str) -> Any:
 
 def _end(duration: float | timedelta | datetime) -> datetime:
     if isinstance(duration, datetime):
-        if duration.tzinfo is None:
-            raise UsageError(
-                f"run.sleep() got {duration} without a time zone", why="the run may resume on another machine",
-                remedy="use an aware datetime, as datetime.now(timezone.utc) gives",
-            )  # fmt: skip
-        return duration
+        return arguments.aware("run.sleep()", duration, "the run may resume on another machine")
     seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds):
         raise UsageError("run.sleep() takes seconds, a timedelta or a datetime", why=f"got {duration!r}")

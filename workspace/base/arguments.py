@@ -7,6 +7,7 @@ import math
 import os
 import sys
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from . import urls
@@ -55,6 +56,16 @@ def function(name: str, value: Any) -> None:
     """A callable, or None."""
     if value is not None and not callable(value):
         raise _wrong(name, value, "give a function, or None")
+
+
+def aware(call: str, at: datetime, why: str) -> datetime:
+    """A moment that is the same on every machine. `call` took it, and `why` that matters there."""
+    if at.tzinfo is None:
+        raise UsageError(
+            f"{call} got {at} without a time zone", why=why,
+            remedy="use an aware datetime, as datetime.now(timezone.utc) gives",
+        )  # fmt: skip
+    return at
 
 
 def no_loop(method: str, instead: str = "") -> None:
