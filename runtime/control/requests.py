@@ -42,7 +42,7 @@ class Stopping(Struct, frozen=True):
 
 
 def until_text(until: str | datetime | timedelta | None) -> str:
-    """A time in the form of records. UsageError for a text that is no time."""
+    """A time in the form of records. UsageError for a text that is no time, and for a time that has passed."""
     if until is None:
         return ""
     now = datetime.now(UTC)
@@ -53,11 +53,14 @@ def until_text(until: str | datetime | timedelta | None) -> str:
             found = now + until
         else:
             found = times.moment_after(until, now) if isinstance(until, str) else until
-        return time_text(found.astimezone(UTC))
+        text = time_text(found.astimezone(UTC))
     except OverflowError:
         raise UsageError(
             f"{until!r} is too far away", remedy="leave it out: the pause then lasts until you resume"
         ) from None
+    if found.astimezone(UTC) <= now:
+        raise UsageError(f"{text} has passed", remedy="give a later time, or call resume() if the run shall go on")
+    return text
 
 
 def ask(place: Place, request: PauseRequested, *, wait: bool) -> Steps[Stopping]:

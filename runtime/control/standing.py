@@ -326,9 +326,3 @@ def _read_plan(store: Store, standing: Standing) -> None:
         pass
     except SatchelError as error:
         standing.problem = error
-
-
-def doing(standing: Standing) -> str:
-    """The process that has the workspace, or had it last."""
-    process = standing.holder or standing.last
-    return process.process if process else "a process"

@@ -69,7 +69,7 @@ def test_instructions_that_a_pause_is_to_wait_for_are_passed_over(make: Make, cl
 def test_a_pause_weakens_what_is_stronger(make: Make, cli: Cli, mode: Mode) -> None:
     folder = make()
     paused(folder, "wrong recipients", mode=mode)
-    done = cli("pause", folder, "--until", PAST)
+    done = cli("pause", folder, "--until", FUTURE)
     assert done.exit_code == 0 and "wrong recipients" in done.stdout, done.output
     pause = look(DiskStore(folder)).moment.pause
     assert pause is not None and pause.mode == mode

@@ -33,6 +33,14 @@ def test_a_pause_is_not_kept(make: Make) -> None:
         handle.pause()
 
 
+@pytest.mark.parametrize("until", ["2026-01-01 00:00Z", datetime(2026, 1, 1), timedelta(seconds=-1)], ids=str)
+def test_a_time_that_has_passed_pauses_nothing(make: Make, until: str | datetime | timedelta) -> None:
+    folder = make()
+    with pytest.raises(UsageError, match="has passed"):
+        satchel.open(folder).pause(until=until)
+    assert not (folder / "pause.yaml").exists()
+
+
 @pytest.mark.parametrize("until", ["2999-01-01 00:00+00:00", datetime(2999, 1, 1, tzinfo=UTC)])
 def test_a_time_is_taken_for_another(make: Make, until: str | datetime) -> None:
     folder = make()

@@ -368,8 +368,9 @@ class DiskStore:
 
     def _make_folder(self, folder: str, *, durable: bool) -> None:
         """Make a folder and its parents. Another process may have made a folder and died before its name was durable,
-        so the first durable use in this process syncs it."""
-        if not folder or self._folders.get(folder, False) or (folder in self._folders and not durable):
+        so the first durable use in this process syncs it. A person may have removed one that this process has made."""
+        known = self._folders.get(folder)
+        if not folder or (known is not None and known >= durable and self._is_there(folder)):
             return
         self._make_folder(os.path.dirname(folder), durable=durable)
         full = self._inside(folder)
@@ -381,6 +382,11 @@ class DiskStore:
         if durable:
             self._os.sync_folder(os.path.dirname(full))
         self._folders[folder] = durable
+
+    def _is_there(self, folder: str) -> bool:
+        with suppress(OSError):
+            return stat.S_ISDIR(self._os.stat(self._inside(folder)).st_mode)
+        return False
 
 
 def displaced_name(path: str) -> str:

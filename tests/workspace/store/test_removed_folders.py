@@ -1,0 +1,36 @@
+"""A person may remove a folder while a process works in the workspace. The next write makes it again."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from satchel.workspace.store import Store, open_store
+
+_WRITES: dict[str, Callable[[Store, str], object]] = {
+    "replace": lambda store, path: store.replace(path, b"new"),
+    "replace, name not durable": lambda store, path: store.replace(path, b"new", sync="no"),
+    "exchange": lambda store, path: store.exchange(path, b"new", if_version=None),
+    "create": lambda store, path: store.create(path, b"new"),
+    "append": lambda store, path: store.append(path, b"new"),
+    "append durably": lambda store, path: store.append(path, b"new", durable=True),
+    "rename": lambda store, path: (store.replace("from", b"new"), store.rename("from", path)),
+    "create_log": lambda store, path: store.create_log(path, b"new").close(),
+}
+
+
+@pytest.mark.parametrize("write", _WRITES.values(), ids=_WRITES)
+@pytest.mark.parametrize("removed", ["outer", "outer/inner", ".satchel/tmp"])
+def test_a_write_after_its_folder_was_removed(
+    write: Callable[[Store, str], object], removed: str, tmp_path: Path
+) -> None:
+    store = open_store(str(tmp_path))
+    store.replace("outer/inner/first", b"old")
+    shutil.rmtree(tmp_path / removed)
+
+    write(store, "outer/inner/second")
+
+    assert (tmp_path / "outer/inner/second").read_bytes() == b"new"
