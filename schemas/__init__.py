@@ -3,7 +3,7 @@
 The lowest layer: imports nothing of Satchel. It reports problems; the layers above decide what to do about them.
 """
 
+# mypy: implicit-reexport
+
 from .problem import Problem, Where, dotted, nearest, short
 from .validate import against, names, problems, schema, text
-
-__all__ = ["Problem", "Where", "against", "dotted", "names", "nearest", "problems", "schema", "short", "text"]

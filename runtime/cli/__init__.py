@@ -7,18 +7,9 @@ render/     the text and JSON that they print
 going       a run from its first line to its last, for `run` and `resume`
 """
 
-from typing import TYPE_CHECKING
+# mypy: implicit-reexport
 
-from ...workspace.base.lazy import lazily
+from ...workspace.base.lazy import on_first_use
 
-if TYPE_CHECKING:
+with on_first_use(__name__):
     from .group import main
-else:
-    __getattr__, __dir__ = lazily(
-        __name__,
-        {
-            "group": ("main",),
-        },
-    )
-
-__all__ = ["main"]

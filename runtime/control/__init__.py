@@ -14,11 +14,11 @@ sending     tasks and messages
 place       the workspace as it was named; all modules use `waiting`, `takeover`, `storage` and `words`
 """
 
-from typing import TYPE_CHECKING
+# mypy: implicit-reexport
 
-from ...workspace.base.lazy import lazily
+from ...workspace.base.lazy import on_first_use
 
-if TYPE_CHECKING:
+with on_first_use(__name__):
     from .answering import Answering, say_what
     from .checking import Checked, Tried
     from .emergency import stop_all
@@ -40,71 +40,3 @@ if TYPE_CHECKING:
     from .starting import Supervised
     from .template import Template, samples, typed_settings
     from .words import counted, cut, duration, one_line, since
-else:
-    __getattr__, __dir__ = lazily(
-        __name__,
-        {
-            "answering": ("Answering", "say_what"),
-            "checking": ("Checked", "Tried"),
-            "emergency": ("stop_all",),
-            "finding": ("Finding", "of_error"),
-            "handle": ("Handle",),
-            "history": ("RECORD_TYPES", "Result", "Row"),
-            "listing": ("ls",),
-            "making": ("Made", "new"),
-            "merging": ("Merging",),
-            "opening": ("PATIENCE", "open", "open_all"),
-            "place": ("Place", "myself"),
-            "questions": ("OpenQuestion",),
-            "recovering": ("Recovered", "forgotten"),
-            "requests": ("Stopping",),
-            "running": ("Ended",),
-            "sending": ("Sent",),
-            "serving": ("serve",),
-            "standing": ("Scheduled", "Standing"),
-            "starting": ("Supervised",),
-            "template": ("Template", "samples", "typed_settings"),
-            "words": ("counted", "cut", "duration", "one_line", "since"),
-        },
-    )
-
-__all__ = [
-    "PATIENCE",
-    "RECORD_TYPES",
-    "Answering",
-    "Checked",
-    "Ended",
-    "Finding",
-    "Handle",
-    "Made",
-    "Merging",
-    "OpenQuestion",
-    "Place",
-    "Recovered",
-    "Result",
-    "Row",
-    "Scheduled",
-    "Sent",
-    "Standing",
-    "Stopping",
-    "Supervised",
-    "Template",
-    "Tried",
-    "counted",
-    "cut",
-    "duration",
-    "forgotten",
-    "ls",
-    "myself",
-    "new",
-    "of_error",
-    "one_line",
-    "open",
-    "open_all",
-    "samples",
-    "say_what",
-    "serve",
-    "since",
-    "stop_all",
-    "typed_settings",
-]

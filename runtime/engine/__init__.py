@@ -1,10 +1,10 @@
 """Run scopes: return recorded results, run other calls, record and commit."""
 
-from typing import TYPE_CHECKING
+# mypy: implicit-reexport
 
-from ...workspace.base.lazy import lazily
+from ...workspace.base.lazy import on_first_use
 
-if TYPE_CHECKING:
+with on_first_use(__name__):
     from . import recording, reverify, uplink
     from .context import AgentContext, Context
     from .doubts import Doubts, put_question
@@ -18,51 +18,3 @@ if TYPE_CHECKING:
     from .stopping import Stopping, Suspended, Suspension
     from .uplink import Word
     from .watch import Watch
-else:
-    __getattr__, __dir__ = lazily(
-        __name__,
-        {
-            "context": ("AgentContext", "Context"),
-            "doubts": ("Doubts", "put_question"),
-            "effect_decorator": ("effect",),
-            "open_scope": ("Call", "OpenScope", "PREVIEW", "check_outside_steps", "current_call"),
-            "own_step": ("OwnStep",),
-            "raised": ("RecordedError",),
-            "recording": ("recording",),
-            "reverify": ("reverify",),
-            "scope": ("ScopeRun",),
-            "session": ("Session",),
-            "signals": ("Interruption", "hold", "release"),
-            "stopping": ("Stopping", "Suspended", "Suspension"),
-            "uplink": ("Word", "uplink"),
-            "watch": ("Watch",),
-        },
-    )
-
-__all__ = [
-    "PREVIEW",
-    "AgentContext",
-    "Call",
-    "Context",
-    "Doubts",
-    "Interruption",
-    "OpenScope",
-    "OwnStep",
-    "RecordedError",
-    "ScopeRun",
-    "Session",
-    "Stopping",
-    "Suspended",
-    "Suspension",
-    "Watch",
-    "Word",
-    "check_outside_steps",
-    "current_call",
-    "effect",
-    "hold",
-    "put_question",
-    "recording",
-    "release",
-    "reverify",
-    "uplink",
-]

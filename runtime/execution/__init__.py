@@ -1,20 +1,10 @@
 """One run in this process, from opening to stop."""
 
-from typing import TYPE_CHECKING
+# mypy: implicit-reexport
 
-from ...workspace.base.lazy import lazily
+from ...workspace.base.lazy import on_first_use
 
-if TYPE_CHECKING:
+with on_first_use(__name__):
     from . import running
     from .outcome import Outcome
     from .running import run, run_async
-else:
-    __getattr__, __dir__ = lazily(
-        __name__,
-        {
-            "outcome": ("Outcome",),
-            "running": ("run", "run_async", "running"),
-        },
-    )
-
-__all__ = ["Outcome", "run", "run_async", "running"]

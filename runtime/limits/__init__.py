@@ -1,23 +1,11 @@
 """What stops a run by itself, and notices to people: windows, budgets, notices."""
 
-from typing import TYPE_CHECKING
+# mypy: implicit-reexport
 
-from ...workspace.base.lazy import lazily
+from ...workspace.base.lazy import on_first_use
 
-if TYPE_CHECKING:
+with on_first_use(__name__):
     from . import budget, limits, windows
     from .announcing import Announcer
     from .budget import Share
     from .limits import Limits, pause_for, utc_now
-else:
-    __getattr__, __dir__ = lazily(
-        __name__,
-        {
-            "announcing": ("Announcer",),
-            "budget": ("Share", "budget"),
-            "limits": ("Limits", "limits", "pause_for", "utc_now"),
-            "windows": ("windows",),
-        },
-    )
-
-__all__ = ["Announcer", "Limits", "Share", "budget", "limits", "pause_for", "utc_now", "windows"]

@@ -1,25 +1,12 @@
 """The `run` object that an agent gets."""
 
-from typing import TYPE_CHECKING
+# mypy: implicit-reexport
 
-from ...workspace.base.lazy import lazily
+from ...workspace.base.lazy import on_first_use
 
-if TYPE_CHECKING:
+with on_first_use(__name__):
     from .answer import Answer
     from .inbox import InboxTask, Offer
     from .plan import Item
     from .resources import Pool
     from .run import Run
-else:
-    __getattr__, __dir__ = lazily(
-        __name__,
-        {
-            "answer": ("Answer",),
-            "inbox": ("InboxTask", "Offer"),
-            "plan": ("Item",),
-            "resources": ("Pool",),
-            "run": ("Run",),
-        },
-    )
-
-__all__ = ["Answer", "InboxTask", "Item", "Offer", "Pool", "Run"]

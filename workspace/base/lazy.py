@@ -1,26 +1,57 @@
-"""Lazy faces of rooms: a name is loaded from its module when it is first used."""
+"""Lazy faces of rooms: the imports of a package that wait until a name is first used."""
 
 from __future__ import annotations
 
+import builtins
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from threading import RLock
+from types import ModuleType
 from typing import Any
 
+_LOCK = RLock()
+"""Protects `builtins.__import__`, which all threads share, while a face replaces it."""
 
-def lazily(room: str, homes: Mapping[str, Sequence[str]]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of the package `room`. Importing the package then imports none of its modules.
 
-    `homes` says which names each module has. A module's own name among them means the module. The package keeps
-    nothing: if a test replaces a name in its module, the package returns the replacement.
+@contextmanager
+def on_first_use(face: str) -> Iterator[None]:
+    """`from .module import name` in this block imports nothing yet: the name is loaded when it is first used.
+
+    For the package `face` only, and for relative imports without `as`. Type checkers see plain imports. The package
+    keeps nothing: if a test replaces a name in its module, the package returns the replacement.
     """
-    places = {name: module for module, names in homes.items() for name in names}
+    homes: dict[str, str] = {}
+
+    def note(
+        name: str,
+        globals: Mapping[str, object] | None = None,
+        locals: Mapping[str, object] | None = None,
+        fromlist: Sequence[str] | None = (),
+        level: int = 0,
+    ) -> ModuleType:
+        if not level or not fromlist or globals is None or globals["__name__"] != face:
+            return builtin(name, globals, locals, fromlist, level)
+        homes.update({each: f"{face}.{name or each}" for each in fromlist})
+        stand_in = ModuleType(name)
+        vars(stand_in).update(dict.fromkeys(fromlist))
+        return stand_in
 
     def get(name: str) -> Any:
-        if name not in places:
-            raise AttributeError(f"module {room!r} has no attribute {name!r}")
-        home = f"{room}.{places[name]}"
+        if name not in homes:
+            raise AttributeError(f"module {face!r} has no attribute {name!r}")
+        home = homes[name]
         __import__(home)  # `python -X importtime` shows this import, but not one by importlib.import_module
         module = sys.modules[home]
-        return module if home.rpartition(".")[2] == name else getattr(module, name)
+        return module if home == f"{face}.{name}" else getattr(module, name)
 
-    return get, lambda: sorted(places)
+    with _LOCK:
+        builtin, builtins.__import__ = builtins.__import__, note
+        try:
+            yield
+        finally:
+            builtins.__import__ = builtin
+    package = vars(sys.modules[face])
+    for name in homes:
+        del package[name]
+    package.update(__getattr__=get, __dir__=lambda: sorted(homes))

@@ -17,11 +17,11 @@ Invariant: when a segment exists, everything in those before it is durable. So o
 in its last group.
 """
 
-from typing import TYPE_CHECKING
+# mypy: implicit-reexport
 
-from ..base.lazy import lazily
+from ..base.lazy import on_first_use
 
-if TYPE_CHECKING:
+with on_first_use(__name__):
     from .fencing import check_newest, fence
     from .histories import woven
     from .joints import check_joints
@@ -29,47 +29,3 @@ if TYPE_CHECKING:
     from .object_log import SegmentObjects
     from .reader import Tail, expected, mend, read
     from .writer import RECORD_BYTES, Journal
-else:
-    __getattr__, __dir__ = lazily(
-        __name__,
-        {
-            "fencing": ("check_newest", "fence"),
-            "histories": ("woven",),
-            "joints": ("check_joints",),
-            "naming": (
-                "CHECKPOINTS",
-                "FOLDER",
-                "checkpoint_position",
-                "first_of",
-                "new_opening",
-                "segment_path",
-                "segments",
-                "sizes",
-            ),
-            "object_log": ("SegmentObjects",),
-            "reader": ("Tail", "expected", "mend", "read"),
-            "writer": ("Journal", "RECORD_BYTES"),
-        },
-    )
-
-__all__ = [
-    "CHECKPOINTS",
-    "FOLDER",
-    "RECORD_BYTES",
-    "Journal",
-    "SegmentObjects",
-    "Tail",
-    "check_joints",
-    "check_newest",
-    "checkpoint_position",
-    "expected",
-    "fence",
-    "first_of",
-    "mend",
-    "new_opening",
-    "read",
-    "segment_path",
-    "segments",
-    "sizes",
-    "woven",
-]

@@ -1,19 +1,9 @@
 """Read what people write: edits, answers, and files in the inbox."""
 
-from typing import TYPE_CHECKING
+# mypy: implicit-reexport
 
-from ..base.lazy import lazily
+from ..base.lazy import on_first_use
 
-if TYPE_CHECKING:
+with on_first_use(__name__):
     from . import outputs, saving
     from .saving import being_saved
-else:
-    __getattr__, __dir__ = lazily(
-        __name__,
-        {
-            "outputs": ("outputs",),
-            "saving": ("being_saved", "saving"),
-        },
-    )
-
-__all__ = ["being_saved", "outputs", "saving"]

@@ -1,10 +1,10 @@
 """Storage: one contract, one module per kind."""
 
-from typing import TYPE_CHECKING
+# mypy: implicit-reexport
 
-from ..base.lazy import lazily
+from ..base.lazy import on_first_use
 
-if TYPE_CHECKING:
+with on_first_use(__name__):
     from .contract import (
         AT_ONCE,
         Abilities,
@@ -25,57 +25,3 @@ if TYPE_CHECKING:
     from .probe import PROBE, check_conditional_puts, check_lock
     from .registry import open_store
     from .remote.base import RemoteStore
-else:
-    __getattr__, __dir__ = lazily(
-        __name__,
-        {
-            "contract": (
-                "AT_ONCE",
-                "Abilities",
-                "Content",
-                "Entry",
-                "Exchanged",
-                "FileChanged",
-                "Log",
-                "Store",
-                "Sync",
-                "Trace",
-                "Version",
-                "read_if_there",
-            ),
-            "disk.store": ("DISPLACED", "DiskStore", "LOCK", "READ_LIMIT", "TEMPORARY", "displaced_name"),
-            "disk.syscalls": ("Syscalls",),
-            "prefix": ("Part",),
-            "probe": ("PROBE", "check_conditional_puts", "check_lock"),
-            "registry": ("open_store",),
-            "remote.base": ("RemoteStore",),
-        },
-    )
-
-__all__ = [
-    "AT_ONCE",
-    "DISPLACED",
-    "LOCK",
-    "PROBE",
-    "READ_LIMIT",
-    "TEMPORARY",
-    "Abilities",
-    "Content",
-    "DiskStore",
-    "Entry",
-    "Exchanged",
-    "FileChanged",
-    "Log",
-    "Part",
-    "RemoteStore",
-    "Store",
-    "Sync",
-    "Syscalls",
-    "Trace",
-    "Version",
-    "check_conditional_puts",
-    "check_lock",
-    "displaced_name",
-    "open_store",
-    "read_if_there",
-]

@@ -3,11 +3,11 @@
 Pure: text in, text out. A person's version is merged as one more text. Other rooms read, stamp and write the file.
 """
 
-from typing import TYPE_CHECKING
+# mypy: implicit-reexport
 
-from ..base.lazy import lazily
+from ..base.lazy import on_first_use
 
-if TYPE_CHECKING:
+with on_first_use(__name__):
     from .merge.conflict import PlanConflict
     from .merge.diff import Changes, Pair, changes
     from .merge.marks import settle
@@ -15,33 +15,3 @@ if TYPE_CHECKING:
     from .plan import Plan, Progress
     from .splice import Splice, between
     from .task import Mark, Row, Task
-else:
-    __getattr__, __dir__ = lazily(
-        __name__,
-        {
-            "merge.conflict": ("PlanConflict",),
-            "merge.diff": ("Changes", "Pair", "changes"),
-            "merge.marks": ("settle",),
-            "merge.merge": ("MergedPlan", "merge_plans"),
-            "plan": ("Plan", "Progress"),
-            "splice": ("Splice", "between"),
-            "task": ("Mark", "Row", "Task"),
-        },
-    )
-
-__all__ = [
-    "Changes",
-    "Mark",
-    "MergedPlan",
-    "Pair",
-    "Plan",
-    "PlanConflict",
-    "Progress",
-    "Row",
-    "Splice",
-    "Task",
-    "between",
-    "changes",
-    "merge_plans",
-    "settle",
-]

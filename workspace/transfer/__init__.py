@@ -1,21 +1,10 @@
 """Bring a run from one place to another, of any kind: all of it or nothing, and never two active copies."""
 
-from typing import TYPE_CHECKING
+# mypy: implicit-reexport
 
-from ..base.lazy import lazily
+from ..base.lazy import on_first_use
 
-if TYPE_CHECKING:
+with on_first_use(__name__):
     from .copy_files import Phase, Tell
     from .ends import destination
     from .transfer import Journey, copy, move
-else:
-    __getattr__, __dir__ = lazily(
-        __name__,
-        {
-            "copy_files": ("Phase", "Tell"),
-            "ends": ("destination",),
-            "transfer": ("Journey", "copy", "move"),
-        },
-    )
-
-__all__ = ["Journey", "Phase", "Tell", "copy", "destination", "move"]

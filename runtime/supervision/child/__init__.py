@@ -10,24 +10,12 @@ aftermath.py    repairs the workspace after a kill
 background.py   a supervisor that outlives the terminal
 """
 
-from typing import TYPE_CHECKING
+# mypy: implicit-reexport
 
-from ....workspace.base.lazy import lazily
+from ....workspace.base.lazy import on_first_use
 
-if TYPE_CHECKING:
+with on_first_use(__name__):
     from . import background, lifeline
     from .background import Background
     from .child import EXIT_CODES, FORCE_AFTER
     from .supervisor import Order, supervise
-else:
-    __getattr__, __dir__ = lazily(
-        __name__,
-        {
-            "background": ("Background", "background"),
-            "child": ("EXIT_CODES", "FORCE_AFTER"),
-            "lifeline": ("lifeline",),
-            "supervisor": ("Order", "supervise"),
-        },
-    )
-
-__all__ = ["EXIT_CODES", "FORCE_AFTER", "Background", "Order", "background", "lifeline", "supervise"]

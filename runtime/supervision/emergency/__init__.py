@@ -4,18 +4,9 @@ processes.py  identifies processes for certain, and kills them
 stopping.py   writes the stop down, kills every process of a run, and checks that none is left
 """
 
-from typing import TYPE_CHECKING
+# mypy: implicit-reexport
 
-from ....workspace.base.lazy import lazily
+from ....workspace.base.lazy import on_first_use
 
-if TYPE_CHECKING:
+with on_first_use(__name__):
     from .stopping import Stopped, stop
-else:
-    __getattr__, __dir__ = lazily(
-        __name__,
-        {
-            "stopping": ("Stopped", "stop"),
-        },
-    )
-
-__all__ = ["Stopped", "stop"]

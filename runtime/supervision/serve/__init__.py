@@ -7,20 +7,10 @@ cores.py     the number of available cores
 server.py    starts the workspaces that may be started
 """
 
-from typing import TYPE_CHECKING
+# mypy: implicit-reexport
 
-from ....workspace.base.lazy import lazily
+from ....workspace.base.lazy import on_first_use
 
-if TYPE_CHECKING:
+with on_first_use(__name__):
     from . import cores
     from .server import Event, Server, serve
-else:
-    __getattr__, __dir__ = lazily(
-        __name__,
-        {
-            "cores": ("cores",),
-            "server": ("Event", "Server", "serve"),
-        },
-    )
-
-__all__ = ["Event", "Server", "cores", "serve"]

@@ -4,8 +4,8 @@
 refused, with the line and the remedy. Satchel changes YAML by position, so comments and order are kept.
 """
 
+# mypy: implicit-reexport
+
 from ...base import decode
 from .edit import dump, set_value
 from .parse import Document, load
-
-__all__ = ["Document", "decode", "dump", "load", "set_value"]

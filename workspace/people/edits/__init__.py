@@ -1,38 +1,11 @@
 """People's edits of the readable files: found, merged, asked about, or refused."""
 
-from typing import TYPE_CHECKING
+# mypy: implicit-reexport
 
-from ...base.lazy import lazily
+from ...base.lazy import on_first_use
 
-if TYPE_CHECKING:
+with on_first_use(__name__):
     from . import apply, displaced, rejected
     from .detect import notice, untaken
     from .findings import CheckData, Edit, Noticed, Question, Refusal, Side
     from .rejected import not_settled, reject
-else:
-    __getattr__, __dir__ = lazily(
-        __name__,
-        {
-            "apply": ("apply",),
-            "detect": ("notice", "untaken"),
-            "displaced": ("displaced",),
-            "findings": ("CheckData", "Edit", "Noticed", "Question", "Refusal", "Side"),
-            "rejected": ("not_settled", "reject", "rejected"),
-        },
-    )
-
-__all__ = [
-    "CheckData",
-    "Edit",
-    "Noticed",
-    "Question",
-    "Refusal",
-    "Side",
-    "apply",
-    "displaced",
-    "not_settled",
-    "notice",
-    "reject",
-    "rejected",
-    "untaken",
-]

@@ -1,22 +1,10 @@
 """Tasks and messages that people and programs put into inbox/, and their place afterwards."""
 
-from typing import TYPE_CHECKING
+# mypy: implicit-reexport
 
-from ...base.lazy import lazily
+from ...base.lazy import on_first_use
 
-if TYPE_CHECKING:
+with on_first_use(__name__):
     from . import archive, firing, forward, inbox
     from .archive import FOLDER
     from .inbox import Arrivals, Found, Offered
-else:
-    __getattr__, __dir__ = lazily(
-        __name__,
-        {
-            "archive": ("FOLDER", "archive"),
-            "firing": ("firing",),
-            "forward": ("forward",),
-            "inbox": ("Arrivals", "Found", "Offered", "inbox"),
-        },
-    )
-
-__all__ = ["FOLDER", "Arrivals", "Found", "Offered", "archive", "firing", "forward", "inbox"]
