@@ -222,8 +222,10 @@ def _result(value: Any, is_typed: bool) -> msgspec.Raw:
             value = jsontext.load(value, "result")
     try:
         return msgspec.Raw(msgspec.json.encode(value))
-    except (msgspec.MsgspecError, UnicodeEncodeError, OverflowError, TypeError) as error:
-        raise UsageError("the result can't be kept", path="result", why=str(error)) from None
+    except UnicodeEncodeError:
+        raise UsageError("the result can't be kept: it has half of a surrogate pair") from None
+    except (msgspec.MsgspecError, OverflowError, TypeError) as error:
+        raise UsageError("the result can't be kept", why=str(error)) from None
 
 
 def _only_one(moment: Moment, place: Place) -> str:

@@ -152,7 +152,7 @@ def _known(key: str, settings: dict[str, Any]) -> Where:
     if not settings:
         raise UsageError(f"there is no setting {key!r}", why="this template has no settings")
     close = nearest(key, settings)
-    names = f"its settings are {', '.join(settings)}"
+    names = f"Its settings are {', '.join(settings)}"
     raise UsageError(
         f"there is no setting {key!r} in this template", remedy=f"did you mean {close!r}? {names}" if close else names
     )

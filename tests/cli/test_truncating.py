@@ -10,7 +10,9 @@ from click.testing import CliRunner
 from linked import parsed
 from msgspec import structs
 
+import satchel
 from satchel.runtime.cli.group import group
+from satchel.workspace.base.errors import UsageError
 from satchel.workspace.journal import records
 from satchel.workspace.journal.records import Failure, ScopeFailed, StepStarted
 from satchel.workspace.lifecycle import truncate
@@ -169,7 +171,7 @@ def test_a_cut_in_the_wrong_place_leaves_less_than_there_was(folder: Path, cli: 
     assert refused.exit_code != 0 and contents(folder) == before
     said = " ".join(refused.output.split())
     assert {"before the good ones end": f"last valid record is {good}", "at the end": "nothing after"}.get(
-        where, f"last valid record is {last}"
+        where, f"the last is {last}"
     ).lower() in said.lower()
 
 
@@ -208,3 +210,11 @@ def test_a_power_failure_takes_a_removal_back_and_nothing_can_be_cut_off_any_mor
     assert cli("recover", folder, "--truncate-at", str(good), "--yes").exit_code == 0
     assert cli("resume", folder).exit_code == 0
     assert json.loads((folder / "state.json").read_text())["data"] == {"a": "a", "b": "b", "c": "c"}
+
+
+@pytest.mark.parametrize(("seq", "why"), [(-1, "the first is 1"), (0, "the first is 1"), (10_000, "the last is")])
+def test_a_record_that_a_sound_journal_lacks(folder: Path, seq: int, why: str) -> None:
+    before = contents(folder)
+    with pytest.raises(UsageError, match=f"(?i)the journal has no record {seq}.*{why}"):
+        satchel.open(folder).plan_cut(seq)
+    assert contents(folder) == before

@@ -60,6 +60,7 @@ class _Slip(NamedTuple):
 
 _SLIPS = (
     _Slip((), r"//|/\*|#", "a comment", "JSON, which has no comments", "Remove the comment"),
+    _Slip((), "\0", "NUL bytes", "JSON", "A power failure can leave such a file: restore it from a copy"),
     _Slip(("file",), "\ufeff", "a byte order mark", "plain UTF-8", "Save the file without a byte order mark"),
     _Slip(("file",), r"\s*\Z", "an empty file", "a JSON value", "Write {{}} for an empty mapping", "opened"),
     _Slip(("end",), "", "{word} after the end", "nothing after the value", "Remove what follows"),

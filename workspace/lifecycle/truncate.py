@@ -105,19 +105,23 @@ def _moment_at(store: Store, run_id: str, seq: int, kept: dict[int, Line]) -> Mo
     """The run at record `seq`. Damaged if the run can't be read up to there, naming how far it can."""
     found = checkpoint.newest(store, up_to=seq).moment
     moment = found or Moment(run_id=run_id)
-    why = "there is no such record"
+    why = ""
     while moment.seq < seq and (line := kept.get(moment.seq + 1)) is not None:
         try:
             moment.apply([line])
         except Damaged as error:
-            why = str(error)
+            why = f"{error.what}: {error.why}"
             break
-    if moment.seq != seq or not seq:
+    if moment.seq == seq >= 1:
+        return moment
+    if why or seq in kept:
         raise Damaged(
-            f"record {moment.seq + 1 if seq else seq} is not valid, so the journal can't end after record {seq}",
-            path=journal.FOLDER, why=why, remedy=f"the last valid record is {moment.seq}",
+            f"the journal can't end after record {seq}", path=journal.FOLDER,
+            why=why or f"record {moment.seq + 1} is damaged or missing",
+            remedy=f"the last valid record is {moment.seq}",
         )  # fmt: skip
-    return moment
+    there = f"the last is {moment.seq}" if seq > 0 else "the first is 1"
+    raise UsageError(f"the journal has no record {seq}", path=journal.FOLDER, remedy=there)
 
 
 def _ahead(store: Store, seq: int) -> Iterator[str]:

@@ -145,5 +145,5 @@ def test_settings_of_any_shape_are_kept() -> None:
 
 
 def test_a_word_that_may_stand_for_a_length_of_time_is_not_named() -> None:
-    with pytest.raises(InvalidFile, match=r"growth, item or milestone, or a number with .*Did you mean item"):
+    with pytest.raises(InvalidFile, match=r"growth, item or milestone, or a length of time .*Did you mean item"):
         parse(MINIMAL + "checkpoints: {every: items}\n")

@@ -100,6 +100,8 @@ def test_the_two_scanners_disagree(text: str) -> None:
         ("[1: 2]", "found :, expected a comma or ]"),
         ("{} {}", "after the end"),
         ("\ufeff{}", "byte order mark"),
+        ("\0\0\0", "found NUL bytes, expected JSON. A power failure can leave such a file"),
+        ('{"a": "b\0\0', "control character U+0000"),
         ("1" * 5000, "more than 4300 digits"),
         ("[" * (DEPTH + 1) + "]" * (DEPTH + 1), "more than 100 nested levels"),
         ("[" * 200_000, "more than 100 nested levels"),

@@ -102,6 +102,7 @@ def test_a_file_without_a_value_is_an_error() -> None:
         ("a:\n- 1\n-2\n", "Write - 2"),
         ("a: 1\nb\nc: 3\n", "line 2, column 1: found a line without a key: b"),
         ("a: 'b\nc: d\n", "line 1, column 4: found a quote that is never closed"),
+        ("a: [1,\n", "line 2, column 1: found the end of the file, expected a value, and a closing ]"),
         ("a: [1\nb: 2\n", "line 1, column 4: found a list that is not closed"),
         ("a: {b: 1\n", "a mapping in braces that is not closed"),
         ("a:\n\tb: 1\n", "line 2, column 1: found a tab, expected spaces for indentation"),

@@ -154,7 +154,7 @@ def test_a_text_that_yaml_reads_as_something_else_is_refused(
         ([("^decision:$", "decision: deny"), ("^asked_at: .*$", f'asked_at: "{AT}"')], "an answer to another question"),
         ([("^decision:$", "decision: deny"), ("^status: open$", "status: answered")], "expected open: no answer is" ),
         ([("^decision:$", "decision: deny"), ("^format: 1$", "format: 2")], "expected 1"),
-        ([("^decision:$", "decision: deny\nresult: 5")], "found a result, expected none for a question which is not"),
+        ([("^decision:$", "decision: deny\nresult: 5")], "found a result, expected no result: no effect is in doubt"),
     ],
 )  # fmt: skip
 def test_what_can_t_be_taken_is_obeyed_or_lost(asked: Asked, changes: list[tuple[str, str]], said: str) -> None:
@@ -324,7 +324,7 @@ def test_an_effect_in_doubt_is_asked_about_elsewhere(tmp_path: Path) -> None:
     text = path.read_text()
     assert "Has it happened?" in text and "choices: [done, redo]" in text and "\ndecision:\nresult:\nby:\n" in text
     fill_in(path, ("^decision:$", "decision: redo"), ("^result:$", "result: 5"))
-    assert recover(path)[0].doubts and "expected none for a question which is not done" in path.read_text()
+    assert recover(path)[0].doubts and "expected no result, unless `decision` is done" in path.read_text()
     fill_in(path, ("^decision: redo$", "decision: done"), ("^result: 5$", "result: {id: 4711}"))
     moment, remarks = recover(path)
     assert not moment.doubts and moment.root.scopes["_mail"].done["send", "0" * 16, 0].result == Raw(b'{"id":4711}')

@@ -91,6 +91,8 @@ def syntax(text: str, error: MarkedYAMLError) -> Problem:
         return quote(text, mark, "text after the end of the value", "a value that is quoted as a whole")
     if "found ':'" in said:
         return Problem(at(mark), "a colon without a key before it", "KEY: VALUE", "Write the key, or quote the text")
+    if "<stream end>" in said:
+        return Problem(at(mark), "the end of the file", "a value, and a closing ] or }", "Complete the file")
     if "'-'" in said or "found '?'" in said:
         return _indentation(mark, "keys and list items mixed")
     return Problem(at(mark), f"what YAML can't read ({said})", "YAML", "Correct it, or put the text in quotes")

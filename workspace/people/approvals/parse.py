@@ -91,8 +91,8 @@ def _check_result(question: Question, said: dict[str, Any], answer: Any, documen
     if result is None:
         return NOTHING
     if not (question.is_doubt and (answer is None or question.has_happened(answer))):
-        what = "which is not done" if question.is_doubt else "which is not about something that may have happened"
+        expected = "no result, unless `decision` is done" if question.is_doubt else "no result: no effect is in doubt"
         remedy = "Leave it empty, or correct `decision`"
-        problem = Problem(document.place(("result",)), "a result", f"none for a question {what}", remedy)
+        problem = Problem(document.place(("result",)), "a result", expected, remedy)
         raise InvalidFile(question.path, [problem])
     return msgspec.Raw(msgspec.json.encode(result))

@@ -44,9 +44,9 @@ def reading(path: str) -> Iterator[None]:
         raise FileNotFoundError(errno.ENOENT, "no such file", path) from error
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EMLINK):
-            raise invalid(path, "a symbolic link", "a file", "replace it by the file itself") from error
+            raise invalid(path, "a symbolic link", "a file", "Replace it by the file itself") from error
         if error.errno in (errno.EINVAL, errno.EISDIR, errno.ENXIO):
-            raise invalid(path, "a folder or a device", "a file", "move it away") from error
+            raise invalid(path, "a folder or a device", "a file", "Move it away") from error
         raise failed("can't be read", path, error) from error
 
 

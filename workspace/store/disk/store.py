@@ -68,7 +68,7 @@ class DiskStore:
         with reading(path):
             data, status = self._os.read(full, limit)
         if max(len(data), status.st_size) > limit:
-            raise invalid(path, f"more than {limit:,} bytes", f"at most {limit:,}", "move it away and look inside")
+            raise invalid(path, f"more than {limit:,} bytes", f"at most {limit:,}", "Move it away and look inside")
         return Content(data, _version(status))
 
     def tail(self, path: str, size: int) -> bytes:

@@ -145,5 +145,5 @@ def taken(path: str) -> FileExistsError:
 
 
 def too_large(path: str, limit: int) -> InvalidFile:
-    problem = Problem("as a whole", f"more than {limit:,} bytes", f"at most {limit:,}", "move it away and look inside")
+    problem = Problem("as a whole", f"more than {limit:,} bytes", f"at most {limit:,}", "Move it away and look inside")
     return InvalidFile(path, [problem])
