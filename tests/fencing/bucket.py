@@ -23,6 +23,7 @@ from .scheduler import Killed, Process, SimulatedLock, Simulation
 _PAGE = 4
 _TRIES = 3
 _LATE = 300.0
+_WRITES = ("put_object", "delete_object", "delete_objects")
 
 
 class Bucket:
@@ -42,6 +43,12 @@ class Bucket:
         tag = md5_tag(data)
         self.objects[key] = tag, data, nonce
         return tag
+
+    def delete(self, key: str, match: str | None) -> None:
+        old = self.objects.get(key)
+        if match is not None and (old is None or old[0] != match):
+            raise Unmet
+        self.objects.pop(key, None)
 
     def copy(self) -> dict[str, bytes]:
         return {key: data for key, (_, data, _) in self.objects.items()}
@@ -89,14 +96,14 @@ class SimulatedRequests(Requests):
         try:
             self._go(f"{method} {arguments.get('Key', '')}")
         except Killed:
-            if method == "put_object" and self._simulation.chance(0.3):
-                self._arrive_late(arguments)
+            if method in _WRITES and self._simulation.chance(0.3):
+                self._arrive_late(method, arguments)
             raise
         faults = self._faults
         is_lost = faults is not None and method != "list_objects_v2" and self._simulation.chance(faults.lose)
         if is_lost and self._simulation.chance(0.5):
-            if method == "put_object" and self._simulation.chance(0.7):
-                self._arrive_late(arguments)
+            if method in _WRITES and self._simulation.chance(0.7):
+                self._arrive_late(method, arguments)
             self._simulation.note(f"lost the request: {method} {arguments.get('Key', '')}")
             raise Trouble("the request was lost")
         try:
@@ -134,17 +141,17 @@ class SimulatedRequests(Requests):
                 simulation.sleep(faults.seconds * (0.5 + simulation.random.random()))
         simulation.point()
 
-    def _arrive_late(self, arguments: Mapping[str, Any]) -> None:
+    def _arrive_late(self, method: str, arguments: Mapping[str, Any]) -> None:
         """A request that its sender has given up may still be on its way."""
         simulation = self._simulation
 
         def arrive() -> None:
             simulation.sleep(_LATE * simulation.random.random() ** 3)
             try:
-                self._put_object(**arguments)
+                getattr(self, f"_{method}")(**arguments)
             except (Unmet, Absent):
                 return
-            simulation.note(f"arrives late: put_object {arguments['Key']}")
+            simulation.note(f"arrives late: {method} {arguments.get('Key', '')}")
 
         simulation.begin(Process("network"), "network", arrive)
 
@@ -166,23 +173,30 @@ class SimulatedRequests(Requests):
         ]
         return {"Contents": contents, "IsTruncated": is_cut, "NextContinuationToken": keys[-1] if is_cut else ""}
 
-    def _delete_object(self, *, Key: str) -> Mapping[str, Any]:
-        self._objects.objects.pop(Key, None)
+    def _delete_object(self, *, Key: str, IfMatch: str) -> Mapping[str, Any]:
+        self._objects.delete(Key, IfMatch)
         return {}
 
     def _delete_objects(self, *, Delete: Mapping[str, Any]) -> Mapping[str, Any]:
-        keys = [each["Key"] for each in Delete["Objects"]]
+        tags = {each["Key"]: each.get("ETag") for each in Delete["Objects"]}
+        keys, errors = [*tags], []
         self._simulation.random.shuffle(keys)
         first = self._simulation.random.randrange(len(keys) + 1)
-        for key in keys[:first]:
-            self._objects.objects.pop(key, None)
+
+        def delete(keys: list[str]) -> None:
+            for key in keys:
+                try:
+                    self._objects.delete(key, tags[key])
+                except Unmet:
+                    errors.append({"Key": key, "Code": "PreconditionFailed"})
+
+        delete(keys[:first])
         if 0 < first < len(keys):
             self._simulation.note(f"delete_objects {' '.join(sorted(keys[:first]))}, more to come")
             self._simulation.point()
-        for key in keys[first:]:
-            self._objects.objects.pop(key, None)
+        delete(keys[first:])
         self._simulation.note(f"delete_objects {' '.join(sorted(keys[first:]))}")
-        return {}
+        return {"Errors": errors}
 
 
 def opened_store(simulation: Simulation, objects: Bucket, faults: Faults | None) -> BucketStore:

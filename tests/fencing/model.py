@@ -70,12 +70,10 @@ class Draft(NamedTuple):
 class Model:
     """One schedule of a seed, and what it has shown."""
 
-    def __init__(self, seed: int, *, lose: float | None = None):
-        """`lose`: how likely a request or its answer is lost, if that is not to be left to the seed."""
+    def __init__(self, seed: int):
         self.simulation = Simulation(seed)
         self.bucket = Bucket()
         self.faults: Faults | None = Faults(self.simulation)
-        self.faults.lose = self.faults.lose if lose is None else lose
         self.acknowledged: dict[int, tuple[str, Line]] = {}  # by seq
         self.owners: list[Owner] = []
         self.draft = Draft()  # the last that was acknowledged
@@ -462,11 +460,11 @@ def _parsed(data: bytes) -> definition.Definition:
     return definition.parse(data.decode())
 
 
-def explore(seeds: Sequence[int], *, lose: float | None = None) -> dict[str, int]:
+def explore(seeds: Sequence[int]) -> dict[str, int]:
     """Violation for the first schedule in which a rule does not hold. What was met, else."""
     tally = {"schedules": 0, "acknowledged": 0, "owners": 0, "kept out": 0}
     for seed in seeds:
-        model = Model(seed, lose=lose)
+        model = Model(seed)
         model.run()
         tally["schedules"] += 1
         tally["acknowledged"] += len(model.acknowledged)

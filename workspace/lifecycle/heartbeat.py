@@ -69,12 +69,12 @@ class Heartbeat:
         for _ in range(_LAST_TRIES):
             if not self.is_in_time:
                 return
-            self._beat()  # a conditional write, because not every storage has conditional removal
+            self._beat()  # a conditional write, because not every storage has conditional DELETEs
             if isinstance(self.lost, LeaseHeld):
                 return
             if self.lost is None:
-                with suppress(StorageFailed):
-                    self._store.remove(PATH)
+                with suppress(StorageFailed, FileChanged):
+                    self._store.remove(PATH, if_version=self._version)
                     return
             self.lost = None
 

@@ -300,9 +300,9 @@ def clear(workspace: Workspace, wanted: Wish) -> None:
         return
     workspace.pause_file = ""
     if file is not None and not file.is_of(workspace.moment.lifted):
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError, FileChanged):
             if read_back(store, pause_file.PATH).version == wanted.version:  # else a person wants another pause
-                store.remove(pause_file.PATH)
+                store.remove(pause_file.PATH, if_version=wanted.version)
 
 
 def clear_lifted(workspace: Workspace) -> None:
@@ -315,8 +315,9 @@ def clear_lifted(workspace: Workspace) -> None:
 def _remove_lifted(store: Store, lifted: str) -> None:
     """Unless there is a request for another pause since."""
     version = _left_over(store, lifted)  # just read, so it need not be read again
-    if version is not None and store.version(pause_file.PATH) == version and not store.has_writer(pause_file.PATH):
-        store.remove(pause_file.PATH)
+    if version is not None and not store.has_writer(pause_file.PATH):
+        with suppress(FileChanged):
+            store.remove(pause_file.PATH, if_version=version)
 
 
 def _left_over(store: Store, lifted: str) -> Version | None:

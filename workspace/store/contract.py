@@ -162,8 +162,13 @@ class Store(Protocol):
         """Make the names in a folder durable, and the absence of others: a process that was killed may have changed
         them a moment ago."""
 
-    def remove(self, path: str) -> None:
-        """Remove a file if it exists. Not durable by itself. Also removes folders that become empty."""
+    def remove(self, path: str, *, if_version: Version | None = None) -> None:
+        """Remove a file if it exists. Not durable by itself. Also removes folders that become empty.
+
+        With `if_version`, FileChanged if it exists in another version. Except in a bucket that has conditional DELETEs,
+        the look and the removal are two calls. Without it, any version is removed; a bucket that has conditional
+        DELETEs removes no version that is newer than what this store saw last, until it has looked again.
+        """
 
     def remove_many(self, paths: Sequence[str]) -> None:
         """The same for several, with as few requests as possible."""

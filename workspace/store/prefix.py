@@ -88,8 +88,8 @@ class Part:
     def settle(self, folder: str) -> None:
         self._whole.settle(self._folder(folder))
 
-    def remove(self, path: str) -> None:
-        self._whole.remove(self._in(path))
+    def remove(self, path: str, *, if_version: Version | None = None) -> None:
+        self._whole.remove(self._in(path), if_version=if_version)
 
     def remove_many(self, paths: Sequence[str]) -> None:
         self._whole.remove_many([self._in(path) for path in paths])

@@ -107,9 +107,13 @@ class Guard:
         if self._store.version(path) not in (None, known):
             self._leave(path)
         elif not self._store.has_writer(path):  # else later saves there are still seen; the next opening removes it
-            self.versions.pop(path, None)
             if known is not None:
-                self._store.remove(path)
+                try:
+                    self._store.remove(path, if_version=known)
+                except FileChanged:
+                    self._leave(path)
+                    return
+            self.versions.pop(path, None)
 
     def take(self, path: str, version: Version) -> None:
         """The version that a person has saved is merged: from here on the run may write the file again."""

@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from ..base import InvalidFile, Refused, SatchelError
 from ..formats import pause_file
-from ..store import READ_LIMIT, Content, Store, Version
+from ..store import READ_LIMIT, Content, FileChanged, Store, Version
 
 
 class Waits(NamedTuple):
@@ -125,8 +125,8 @@ def replace(store: Store, path: str, data: bytes, version: Version | None) -> No
 
 def remove(store: Store, path: str, version: Version | None) -> None:
     """Remove that version of a file; None removes nothing. A file that was saved since, or that a program has open for
-    writing, stays. A save between the look and the removal is not seen: microseconds on a disk, one request over a
-    network."""
+    writing, stays. Except in a bucket that has conditional DELETEs, a save between the look and the removal is not
+    seen: microseconds on a disk, one request over a network."""
     if version is None or store.version(path) != version:
         return
     look_again(store, path)
@@ -144,7 +144,8 @@ def remove_all(store: Store, versions: Mapping[str, Version]) -> None:
 
 def _remove_if_still(store: Store, path: str, version: Version) -> None:
     if store.version(path) == version and not store.has_writer(path):
-        store.remove(path)
+        with suppress(FileChanged):
+            store.remove(path, if_version=version)
 
 
 def look_again(store: Store, path: str) -> None:

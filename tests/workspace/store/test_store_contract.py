@@ -395,6 +395,27 @@ def test_own_writes_show_at_once(store: Store) -> None:
     assert list(store.list("f")) == [] and "f" not in set(store.folders(""))
 
 
+def test_only_the_version_that_was_seen_is_removed(stores: Stores, store: Store) -> None:
+    old = store.replace("f/a", b"one")
+    new = store.replace("f/a", b"another")
+    with pytest.raises(FileChanged):
+        store.remove("f/a", if_version=old)
+    assert stores.get("f/a") == b"another"
+    store.remove("f/a", if_version=new)
+    store.remove("f/a", if_version=new)
+    assert stores.names() == set() and "f" not in set(store.folders("")), "what is gone need not be removed"
+    stores.put("f/a", b"behind its back")
+    store.remove("f/a")
+    assert stores.names() == set()
+    mine = store.replace("f/a", b"seen")
+    stores.put("f/a", b"saved since")
+    with pytest.raises(FileChanged):
+        store.remove("f/a", if_version=mine)
+    assert stores.get("f/a") == b"saved since"
+    store.remove("f/a")
+    assert stores.names() == set()
+
+
 def test_an_exchange_is_refused_when_the_file_is_not_what_was_seen(stores: Stores, store: Store) -> None:
     version = store.exchange("a", b"one", if_version=None).version
     assert stores.get("a") == b"one" and version == store.version("a")

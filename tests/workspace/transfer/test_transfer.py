@@ -266,11 +266,11 @@ def test_what_was_saved_meanwhile_is_removed(source: Path, target: Path) -> None
     """Between the tombstone and the last removal, by an editor that has had the file open, say."""
 
     class Edited(DiskStore):
-        def remove(self, path: str) -> None:
+        def remove(self, path: str, *, if_version: str | None = None) -> None:
             if path == "workspace.yaml":
                 (source / "todo.md").write_text("- [ ] a late thought\n")
                 (source / "late.txt").write_text("new\n")
-            super().remove(path)
+            super().remove(path, if_version=if_version)
 
     journey = go("move", Edited(source), DiskStore(target))
     assert sorted(journey.left) == ["late.txt", "todo.md"]

@@ -305,8 +305,8 @@ def test_a_run_that_has_come_back_is_not_removed_by_who_has_slept(
     slept: list[float] = []
 
     class Sleeper(BucketStore):
-        def remove(self, path: str) -> None:
-            super().remove(path)
+        def remove(self, path: str, *, if_version: str | None = None) -> None:
+            super().remove(path, if_version=if_version)
             if path == "workspace.yaml" and not slept:
                 slept.append(3600)
                 moving.move(at(there), at(place), by="me")

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from ...base import InvalidFile
 from ...state import Moment, TaskFile
-from ...store import Store
+from ...store import FileChanged, Store, Version
 from ...views import is_left_open
 from ..edits.origin import sha
 
@@ -79,13 +79,14 @@ def take_back(store: Store, file: str, sha256: str) -> None:
             return
 
 
-def discard(store: Store, path: str, sha256: str) -> None:
+def discard(store: Store, path: str, sha256: str, version: Version) -> None:
     """Remove a file of the inbox that is kept as rejected. What a program that still has it open writes into it later
-    is a task."""
+    is a task, and so is a file that was saved since."""
     if store.has_writer(path):
         _put_aside(store, path, f"{_OPEN}/{_REJECTED}-{sha256}")
-    else:
-        store.remove(path)
+        return
+    with suppress(FileChanged):
+        store.remove(path, if_version=version)
 
 
 def _aside(task: TaskFile) -> str:

@@ -264,7 +264,7 @@ def refuse(store: Store, error: InvalidFile) -> str:
     kept = reject(store, Refusal(error.path or "", error, data), "and was moved out of the way")
     stable_read.look_again(store, error.path or "")
     if store.version(error.path or "") == version:
-        discard(store, error.path or "", sha(data))
+        discard(store, error.path or "", sha(data), version)
     return f"{error}. It is kept as {kept}"
 
 

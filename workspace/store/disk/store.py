@@ -242,12 +242,13 @@ class DiskStore:
         with failing("can't be synced", folder or "."), suppress(FileNotFoundError, NotADirectoryError):
             self._os.sync_folder(full)
 
-    def remove(self, path: str) -> None:
+    def remove(self, path: str, *, if_version: Version | None = None) -> None:
         full = self._inside(path)
-        with failing("can't be removed", path):
-            with suppress(FileNotFoundError, NotADirectoryError):
-                self._os.unlink(full)
-            self._remove_empty(os.path.dirname(path))
+        if if_version is not None and self.version(path) not in (None, if_version):
+            raise FileChanged(path)
+        with failing("can't be removed", path), suppress(FileNotFoundError, NotADirectoryError):
+            self._os.unlink(full)
+        self._remove_empty(os.path.dirname(path))
 
     def remove_many(self, paths: Sequence[str]) -> None:
         for path in [check_path(each) for each in paths]:
@@ -337,8 +338,7 @@ class DiskStore:
         return fd
 
     def _given(self) -> Access:
-        if self._access is None:
-            self._access = access_in(self._os.stat(self._root))
+        self._access = self._access or access_in(self._os.stat(self._root))
         return self._access
 
     # Folders, and the way out of them

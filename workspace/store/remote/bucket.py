@@ -1,7 +1,8 @@
 """A workspace in a bucket: one object per file, one PUT per write, with conditions.
 
 A PUT replaces an object atomically and is durable when it is answered, so nothing is renamed and `sync` has no meaning.
-Every PUT has a condition: the network may deliver a request long after it was given up, and it must replace nothing.
+Every PUT and DELETE has a condition: the network may deliver a request long after it was given up, and it must replace
+and remove nothing newer.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ..contract import BUCKET, Abilities, Content, Exchanged, FileChanged, Sync,
 from .base import READ_LIMIT, RemoteStore, missing, moment, taken, too_large
 from .listing_cache import Known, md5_tag
 from .s3 import PATIENCE, Body, Patience, Requests
-from .s3_errors import Absent, Denied, OutOfRange, Trouble, Unmet
+from .s3_errors import Absent, Denied, OutOfRange, Trouble, Unable, Unmet
 
 _AT_ONCE = 1000  # objects that S3 removes in one request
 _HASH = re.compile('"[0-9a-f]{32}"')
@@ -37,6 +38,7 @@ class BucketStore(RemoteStore):
         self._prefix = f"{check_path(prefix)}/" if prefix else ""
         self._requests = Requests(bucket, options or {}, patience)
         self._tags_are_hashes = True  # until this server returns one that is not a hash
+        self._has_conditional_delete = True  # until this server says that it has none
         super().__init__(f"s3://{bucket}/{prefix}".rstrip("/"), self._listing)
 
     @property
@@ -262,11 +264,63 @@ class BucketStore(RemoteStore):
         if body is None:
             raise missing(path)
         self.replace(to, body.data)
-        self.remove(path)
+        with suppress(FileChanged):  # a new file, written since
+            self.remove(path, if_version=body.facts["ETag"])
 
-    def remove(self, path: str) -> None:
-        with suppress(Absent):  # some servers say so
-            self._change("delete_object", "can't be removed", path, Key=self._key(path))
+    def remove(self, path: str, *, if_version: Version | None = None) -> None:
+        if if_version is not None:
+            self._remove_if(path, if_version)
+            return
+        patience = self._requests.patience()
+        while (version := self._current(path, patience)) is not None:
+            try:
+                self._remove_if(path, version)
+                return
+            except FileChanged:
+                self._wait_for_others("can't be removed", path, patience)
+
+    def _current(self, path: str, patience: Patience) -> Version | None:
+        """The version of the file that this store knows; it is requested if no file is known."""
+        check_path(path)
+        if (known := self._view.peek(path)) is not None:
+            return known.version
+        body = self._fetch(path, 0, patience)
+        return body.facts["ETag"] if body else None
+
+    def _remove_if(self, path: str, version: Version) -> None:
+        """One DELETE under a condition. Unless it is answered with success, the object tells whether it was removed."""
+        what, patience, refused = "can't be removed", self._requests.patience(), 0
+        try:
+            while True:
+                trouble = Trouble(_BUSY)
+                try:
+                    condition = {"IfMatch": version} if self._has_conditional_delete else {}
+                    self._requests.once("delete_object", what, path, Key=self._key(path), **condition)
+                    break
+                except Unable:
+                    if not self._has_conditional_delete:
+                        raise
+                    self._has_conditional_delete = False
+                except Trouble as unknown:
+                    trouble = unknown
+                except (Unmet, Absent):
+                    refused += 1
+                found = self._fetch(path, 0, patience)
+                if found is None:
+                    break
+                if found.facts["ETag"] != version:
+                    raise FileChanged(path)
+                if refused > _REFUSALS:
+                    raise UsageError(
+                        what, path=path, why=f"{self.server} refuses a DELETE with `If-Match` although the condition "
+                        "holds", remedy="use a server that has conditional deletes, or ignores their condition",
+                    )  # fmt: skip
+                patience.wait(trouble, what, path)
+        except FileChanged:
+            raise
+        except BaseException:
+            self._view.forget(path)
+            raise
         self._view.wrote(path, None)
 
     def remove_many(self, paths: Sequence[str]) -> None:
@@ -278,7 +332,7 @@ class BucketStore(RemoteStore):
         first = next(iter(keys.values()))
         answer = self._change(
             "delete_objects", "can't be removed", first,
-            Delete={"Objects": [{"Key": key} for key in keys], "Quiet": True},
+            Delete={"Objects": [self._as_seen(key, path) for key, path in keys.items()], "Quiet": True},
         )  # fmt: skip
         failed = {each["Key"] for each in answer.get("Errors", ())} & keys.keys()
         for key, path in keys.items():
@@ -286,6 +340,11 @@ class BucketStore(RemoteStore):
                 self._view.wrote(path, None)
         for key in sorted(failed):  # one of them alone: that request is repeated, or names the error
             self.remove(keys[key])
+
+    def _as_seen(self, key: str, path: str) -> dict[str, str]:
+        """The object of a batch of DELETEs, with its condition."""
+        known = self._view.peek(path) if self._has_conditional_delete else None
+        return {"Key": key, "ETag": known.version} if known else {"Key": key}
 
     def _key(self, path: str) -> str:
         return self._prefix + check_path(path)

@@ -206,9 +206,11 @@ class OtherStore(RemoteStore):
             self._fs.invalidate_cache()
             self._view.wrote(to, _known(self._fs.info(target)))
 
-    def remove(self, path: str) -> None:
+    def remove(self, path: str, *, if_version: Version | None = None) -> None:
         full = self._full(path)
         with self._asking("can't be removed", path):
+            if if_version is not None and (known := self._look(path)) and known.version != if_version:
+                raise FileChanged(path)
             with suppress(FileNotFoundError, NotADirectoryError):
                 self._fs.rm_file(full)
             if self._fs.renames:

@@ -48,6 +48,10 @@ class OutOfRange(Outcome):
     """416: there is less than the requested range, so nothing."""
 
 
+class Unable(UsageError):
+    """405 or 501: the server does not know this request, or a condition of it."""
+
+
 class Denied(StorageFailed):
     """403. For a GET it may also mean 404, if the policy allows listing only below a prefix, as it should."""
 
@@ -100,7 +104,7 @@ def _answered(response: Any, what: str, path: str, place: str, server: str) -> E
             remedy="set AWS_DEFAULT_REGION or the option `client_kwargs`",
         )  # fmt: skip
     if status in (400, 405, 501) and code in ("NotImplemented", "MethodNotAllowed"):
-        return UsageError(
+        return Unable(
             what, path=path, why=f"{server} can't do that ({code}, {status})",
             remedy="use a server that has conditional writes",
         )  # fmt: skip
