@@ -14,6 +14,7 @@ from ...workspace.lifecycle import Workspace
 from ...workspace.views import Files
 from ..limits import Announcer, Limits
 from .doubts import Doubts
+from .forgotten import Looks
 from .outputs import Outputs
 from .pace import Pace
 from .stopping import Stopped, Stopping, Suspended
@@ -77,7 +78,7 @@ class Context:
         self.pace = Pace(workspace, stopping.fail)
         self.outputs = Outputs(workspace)
         self.threads = ThreadPoolExecutor(_THREADS, "satchel-step")
-        self.agents, self.tally = Agents(), Tally()
+        self.agents, self.tally, self.looks = Agents(), Tally(), Looks()
         self.make_run: Callable[[Any], Any]  # makes the `Run` for an agent (run/run.py)
         self.at_boundary: Callable[[], Any] = lambda: None  # called when a scope has ended
 
@@ -90,6 +91,7 @@ class Context:
     def begin(self, root: AgentContext, main: asyncio.Task[Any]) -> None:
         """The agent is entered in the task `main`; again, if a pause in this process is over."""
         self.agents.begin(root)
+        self.looks.begin()
         self.doubts.begin()
         self.stopping.begin(main)
 

@@ -38,16 +38,52 @@ _OURS = _references({0: (object(),)}, 0)
 """References to a call that only Satchel holds."""
 
 
+class Looks:
+    """Plans a look at the new calls of a run, in the next turn of its loop. One for all places: an agent that never
+    waits makes calls in thousands of places before that turn."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._places: set[Made] = set()  # with calls that were not looked at
+        self._is_planned = False
+
+    def begin(self) -> None:
+        """The agent is entered on the running loop."""
+        self._loop, self._is_planned = asyncio.get_running_loop(), False
+
+    def want(self, place: Made) -> None:
+        self._places.add(place)
+        if self._is_planned:
+            return
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return  # made in a thread
+        if loop is self._loop:
+            self._is_planned = True
+            loop.call_soon(self._look)
+
+    def drop(self, place: Made) -> None:
+        """All its calls have begun."""
+        self._places.discard(place)
+
+    def _look(self) -> None:
+        self._is_planned = False
+        places, self._places = self._places, set()
+        for each in places:
+            each.look()
+
+
 class Made:
     """The calls that were made in one place and have not begun."""
 
-    __slots__ = ("_calls", "_handed_on", "_is_to_look", "_new")
+    __slots__ = ("_calls", "_handed_on", "_looks", "_new")
 
-    def __init__(self) -> None:
+    def __init__(self, looks: Looks) -> None:
+        self._looks = looks
         self._calls: dict[object, _Call] = {}
         self._new: dict[object, FrameType] = {}  # unchecked calls, with their makers
         self._handed_on: set[object] = set()  # calls that a task or coroutine has held
-        self._is_to_look = False
 
     def add(self, mark: object, coroutine: Coroutine[Any, Any, Any], name: str) -> None:
         """`mark` tells `begun` which call it is."""
@@ -56,20 +92,16 @@ class Made:
             frame = frame.f_back
         self._calls[mark] = coroutine, name, frame.f_code, frame.f_lineno
         self._new[mark] = frame
-        if not self._is_to_look:
-            try:
-                asyncio.get_running_loop().call_soon(self._look)
-            except RuntimeError:
-                return  # made in a thread
-            self._is_to_look = True
+        self._looks.want(self)
 
     def begun(self, mark: object) -> None:
         self._calls.pop(mark, None)
-        self._new.pop(mark, None)
+        if self._new.pop(mark, None) is not None and not self._new:
+            self._looks.drop(self)
 
     def take(self, other: Made) -> None:
         """Take over the calls of another place."""
-        other._look()
+        other.look()
         self._calls |= other._calls
         self._handed_on |= other._handed_on
 
@@ -84,7 +116,7 @@ class Made:
         """AgentError if a call was never awaited. `where` has ended; `root` is the workspace."""
         if not self._calls or not (waiting := self._waiting()):
             return
-        self._look()
+        self.look()
         if any(mark in self._handed_on and self._is_held(mark) for mark in waiting):
             gc.collect()  # what held it may be garbage: an exception and its frames
         lost = [self._calls[mark] for mark in waiting if mark not in self._handed_on or self._is_held(mark)]
@@ -108,10 +140,9 @@ class Made:
     def _is_held(self, mark: object) -> bool:
         return _references(self._calls, mark) > _OURS
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """Note which of the new calls are held by something other than the variables of the function that has made
         them."""
-        self._is_to_look = False
         new, self._new = self._new, {}
         # Counted first: to read a frame's variables may copy them.
         held = {mark: _references(self._calls, mark) - _OURS for mark in new}

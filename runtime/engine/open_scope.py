@@ -94,7 +94,7 @@ class Work:
     have not begun."""
 
     def __init__(self, agent: AgentContext):
-        self.made = Made()
+        self.made = Made(agent.context.looks)
         self._agent, self._pool, self._drain = agent, agent.context.threads, agent.context.stopping.drain
         self._under_way = 0
         self._threads: set[asyncio.Future[Any]] = set()

@@ -33,7 +33,7 @@ class ScopeRun(OpenScope):
         outer, mark = current_call.get(), object()
         made = self.work.made
         if outer is not None:
-            made = outer.made = outer.made or Made()
+            made = outer.made = outer.made or Made(self.context.looks)
         coroutine = self._call(made, mark, step, args, kwargs, named)
         made.add(mark, coroutine, step.name)
         return coroutine

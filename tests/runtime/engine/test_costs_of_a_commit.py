@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import pytest
 
 from satchel import Item, Run, agent, run, step
 from satchel.runtime.engine import live_state, pace
+from satchel.runtime.engine.scope import ScopeRun
 from satchel.workspace.base.errors import AgentError, NotSerializable
 from satchel.workspace.state import difference
 from satchel.workspace.store import DiskStore, Syscalls
@@ -221,3 +223,25 @@ def test_an_item_of_one_step_takes_two_syncs_or_more_bytes(workspace: Path, monk
     rows = b"".join(path.read_bytes() for path in (workspace / "100" / "journal").iterdir()).splitlines(keepends=True)
     of_items = [row for row in rows if b'"type":"scope.' in row or b'"type":"step.' in row]
     assert sum(map(len, of_items)) / 100 < 650
+
+
+def test_an_agent_that_never_waits_keeps_every_scope_that_has_ended(workspace: Path) -> None:
+    """The loop does not turn between its items, so nothing that waits for a turn may hold one."""
+    alive: list[int] = []
+
+    @step
+    async def answer(text: str) -> str:
+        return text
+
+    async def work(run: Run[Any], item: Item) -> None:
+        await answer(item.text)
+        if item.id in ("2", "12"):
+            alive.append(sum(type(each) is ScopeRun for each in gc.get_objects()))
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await run.plan(None, [f"item {number}" for number in range(12)])
+        await run.todo.each(work)
+
+    assert run(workspace, main).status == "completed"
+    assert len(alive) == 2 and alive[0] == alive[1], alive
