@@ -69,7 +69,7 @@ def open_all(
     if store is None:
         folders = below(typed)
         return [Handle(open_store(folder), folder, tell, was_found=True) for folder in folders]
-    return [Handle(each, each.url, tell, was_found=True) for each in below_store(store, is_live=True)]
+    return [Handle(each, each.url, tell, was_found=True) for each in below_store(store)]
 
 
 def root_of(typed: str, storage_options: Mapping[str, Any] | None) -> Store | None:

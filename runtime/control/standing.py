@@ -15,6 +15,7 @@ from ...workspace.inspect import (
     Lease,
     Look,
     Remark,
+    Signature,
     Tombstone,
     begun,
     define,
@@ -22,6 +23,7 @@ from ...workspace.inspect import (
     lease,
     moved_file,
     report,
+    signature,
     sync_copies,
 )
 from ...workspace.journal import records
@@ -30,7 +32,7 @@ from ...workspace.people import being_saved
 from ...workspace.people.edits import Noticed, not_settled, notice, untaken
 from ...workspace.people.inbox import archive, firing, inbox
 from ...workspace.state import ROOT, Fired, Moment, Scope
-from ...workspace.store import Store
+from ...workspace.store import Store, Version
 from ...workspace.todo import Plan, Task
 from ...workspace.views import BRIEF, TODO
 from .place import Place
@@ -40,12 +42,16 @@ from .requests import in_force
 if TYPE_CHECKING:
     from ..limits import Share
 
+_LOOKS = 8
 _REASONS = re.compile(r"\.rejected(-[0-9]+)?\.txt\Z")
 
 State = Literal[
     "new", "running", "draining", "interrupted", "waiting", "paused", "sleeping", "failed", "completed", "cancelled",
     "damaged", "moved",
 ]  # fmt: skip
+
+
+_DOUBTFUL: frozenset[State] = frozenset(("interrupted", "damaged"))
 
 
 class Scheduled(NamedTuple):
@@ -115,7 +121,31 @@ class Standing(Struct):
 
 
 def status(place: Place, *, brief: bool) -> Standing:
-    """The status of a run. `brief`: only what `ls` shows."""
+    """The status of a run. `brief`: only what `ls` shows.
+
+    A process may write or end between two reads. Then the files seem damaged, or the run interrupted. So that is only
+    reported if nothing has changed since the look began, or after a few looks."""
+    for _ in range(_LOOKS):
+        before = _signs(place.store)
+        standing = _status(place, brief=brief)
+        if before is None or (standing.state not in _DOUBTFUL and standing.problem is None):
+            break
+        with suppress(SatchelError, OSError):
+            place.store.refresh()
+        if _signs(place.store) == before:
+            break
+    return standing
+
+
+def _signs(store: Store) -> tuple[Signature, Version | None] | None:
+    """They change with each record, and when a process takes the run or lets it go. None if they can't be read."""
+    try:
+        return signature(store), store.version(lease.PATH)
+    except (SatchelError, OSError):
+        return None
+
+
+def _status(place: Place, *, brief: bool) -> Standing:
     standing = stand(place.store, with_edits=not brief)
     moment = standing.moment
     if moment is not None:

@@ -28,18 +28,18 @@ def below(root: str, *, with_moved: bool = False) -> Iterator[str]:
             yield os.path.normpath(error.filename)
 
 
-def below_store(root: Store, *, with_moved: bool = False, is_live: bool = False) -> Iterator[Store]:
-    """The same for a store that holds workspaces, or is one. All use one listing, that of `root`; only `root` itself
-    makes a new one, unless the found ones are `is_live`."""
+def below_store(root: Store, *, with_moved: bool = False) -> Iterator[Store]:
+    """The same for a store that holds workspaces, or is one. All use one listing, that of `root`, until one of them
+    makes a new listing of its own files."""
     for folder in _inside(root, "", with_moved):
-        yield Part(root, folder, is_live=is_live)
+        yield Part(root, folder)
 
 
 def _inside(root: Store, folder: str, with_moved: bool) -> Iterator[str]:
     above = f"{folder}/" if folder else ""
     is_workspace = root.version(above + DEFINITION) is not None
     if not is_workspace and with_moved and root.version(above + moved_file.PATH) is not None:
-        is_workspace = _has_moved(Part(root, folder, is_live=False))
+        is_workspace = _has_moved(Part(root, folder))
     if is_workspace:
         yield folder
         return

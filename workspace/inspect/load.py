@@ -70,12 +70,17 @@ def look(store: Store, *, described: Definition | None = None) -> Look:
     for _ in range(_LOOKS):
         before = signature(store)
         try:
-            return _look(store, before, described)
-        except Damaged:
+            seen = _look(store, before, described)
+        except (Damaged, FileNotFoundError):
             store.refresh()
             if signature(store) == before:
                 raise
-        # else its owner has continued meanwhile: the checkpoint and its journal were not from the same moment
+            continue  # its owner has continued meanwhile: the checkpoint and its journal were not from the same moment
+        if not seen.is_rebuilt:
+            return seen
+        store.refresh()  # a listing that was made while another process began the run may lack its first files
+        if signature(store) == before:
+            return seen
     return _look(store, signature(store), described)
 
 

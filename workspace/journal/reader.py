@@ -48,6 +48,7 @@ def read(store: Store, *, after: int, before: Before = FIRST) -> Tail:
             return _read(store, after, before)
         except FileNotFoundError:  # its owner has rolled segments up meanwhile
             store.refresh()
+            store.fetch(expected(store, after=after))  # at once, before the owner does it again
         except Damaged as error:
             if not store.abilities.remote or not _has_changed(store):
                 raise (explained(store, error) if isinstance(error, Misfit) else error) from None

@@ -204,7 +204,7 @@ def position(moment: Moment) -> dict[str, Any]:
         for key, scope in agent.scopes.items():
             if key != ROOT and found["item"] is None:
                 found["item"] = f"{agent.path}/{folder_of(key, scope.title)}".removeprefix("/")
-                found["steps_done"] = len(scope.done)
+                found["steps_done"] = scope.finished
     return found
 
 

@@ -288,10 +288,11 @@ def _begun(store: Store, path: str) -> tuple[Moment, dict[str, MessagesAt], List
     file = _decoded(b'{"format":%d,%s}' % (FORMAT, rest))
     moment, fetched = _unpacked(file), Fetched(store, path, _check_hash)
     _check_position(moment, path)
+    apart = {(agent, key): count for agent, key, count in head.scopes}
     for agent in moment.agents.values():
         for key, scope in agent.scopes.items():
-            if (agent.path, key) in head.scopes:
-                agent.scopes[key] = detached_results.put_off(scope, partial(fetched.of, agent.path, key))
+            if count := apart.get((agent.path, key)):
+                agent.scopes[key] = detached_results.put_off(scope, count, partial(fetched.of, agent.path, key))
             else:
                 detached_results.fill(scope)
     return moment, file.messages, file.listed

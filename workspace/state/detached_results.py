@@ -10,11 +10,12 @@ import hashlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
 
-from ..base import Damaged, InvalidFile, decoder
+from ..base import Damaged, InvalidFile, SatchelError, decoder
 from ..journal.records import Key, StepCompleted
 from ..store import Store
 from .scope_state import Scope
@@ -47,7 +48,7 @@ class Front(Struct, omit_defaults=True):
 class Head(Struct):
     """The part after the results."""
 
-    scopes: list[tuple[str, str]]  # that have results apart, each with its agent
+    scopes: list[tuple[str, str, int]]  # that have results apart: the agent, the scope, how many results
     at: int  # where it begins in the file
     sha256: str  # of it
 
@@ -65,7 +66,7 @@ class Fetched:
         self._found: dict[tuple[str, str], list[StepCompleted]] | None = None
 
     def of(self, agent: str, scope: str) -> list[StepCompleted]:
-        """Damaged if they are not as they were written."""
+        """Damaged if they are not as they were written, SatchelError if the file was removed since."""
         with self._lock:
             if self._found is None:
                 self._found = {(each.agent, each.scope): each.done for each in self._fetch()}
@@ -79,7 +80,13 @@ class Fetched:
             data = self._store.read(self._path, limit=_READ_LIMIT).data
             self._check(data)
             found: Front = _front.decode(data)
-        except (FileNotFoundError, InvalidFile, ValueError, msgspec.MsgspecError, RecursionError) as error:
+        except FileNotFoundError:
+            raise SatchelError(
+                "the checkpoint with these results is gone", path=self._path,
+                why="another process continues the run, or a person has removed the file",
+                remedy="look again: a newer checkpoint or the journal has them",
+            ) from None  # fmt: skip
+        except (InvalidFile, ValueError, msgspec.MsgspecError, RecursionError) as error:
             raise self._damaged(str(error)) from error
         return found.results
 
@@ -90,10 +97,21 @@ class Fetched:
         )  # fmt: skip
 
 
+class Later(NamedTuple):
+    """Results of a scope that are not fetched yet."""
+
+    count: int
+    fetch: Callable[[], Iterable[StepCompleted]]
+
+
 class ApartScope(Scope):
     """A scope whose results, and the numbers of its calls, are fetched when they are first needed."""
 
-    fetch: Callable[[], Iterable[StepCompleted]] | None = None
+    later: Later | None = None
+
+    @property
+    def finished(self) -> int:
+        return len(_DONE.__get__(self)) + (self.later.count if self.later else 0)
 
     @property  # type: ignore[misc]
     def done(self) -> dict[Key, StepCompleted]:
@@ -122,11 +140,11 @@ class ApartScope(Scope):
         return islice(reversed(at_hand.values()), most) if most <= len(at_hand) else super().newest(most)
 
     def _have(self) -> None:
-        if self.fetch is None:
+        if self.later is None:
             return
-        older = {record.key: record for record in self.fetch()}
+        older = {record.key: record for record in self.later.fetch()}
         _DONE.__set__(self, older | _DONE.__get__(self))
-        self.fetch = None
+        self.later = None
         fill(self)
 
 
@@ -137,10 +155,10 @@ def fill(scope: Scope) -> None:
     scope.numbers |= {key: promoted[0].no for key, promoted in scope.promoted.items() if promoted}
 
 
-def put_off(scope: Scope, fetch: Callable[[], Iterable[StepCompleted]]) -> ApartScope:
-    """The same scope; `fetch` returns its results when they are needed."""
+def put_off(scope: Scope, count: int, fetch: Callable[[], Iterable[StepCompleted]]) -> ApartScope:
+    """The same scope; `fetch` returns `count` more results when they are needed."""
     fields = {name: getattr(scope, name) for name in scope.__struct_fields__}
-    return ApartScope(**fields, fetch=fetch)
+    return ApartScope(**fields, later=Later(count, fetch))
 
 
 def taken_apart(agent: str, key: str, scope: Scope) -> tuple[Scope, Results | None]:
@@ -157,7 +175,7 @@ def encoded(front: Front, rest: bytes) -> bytes:
     begin = msgspec.json.encode(front)[:-1] + b","
     if not front.results:
         return begin + rest
-    scopes = [(each.agent, each.scope) for each in front.results]
+    scopes = [(each.agent, each.scope, len(each.done)) for each in front.results]
     head = Head(scopes, len(begin), hashlib.sha256(rest).hexdigest())
     return b'%s%s,"head":%s' % (begin, rest, msgspec.json.encode(head))
 

@@ -63,6 +63,11 @@ class Scope(Struct, omit_defaults=True):
         """Whether there is a valid record of this call."""
         return key in self.done or key in self.started or key in self.promoted
 
+    @property
+    def finished(self) -> int:
+        """How many results it has."""
+        return len(self.done)
+
     def newest(self, most: int) -> Iterator[StepCompleted]:
         """The last results, newest first."""
         return islice(reversed(self.done.values()), most)

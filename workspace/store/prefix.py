@@ -10,10 +10,10 @@ from .contract import Abilities, Content, Entry, Exchanged, Log, Store, Sync, Tr
 
 
 class Part:
-    """The files in `folder` of `whole`. Unless `is_live`, only the owner of the whole makes a new listing."""
+    """The files in `folder` of `whole`."""
 
-    def __init__(self, whole: Store, folder: str, *, is_live: bool):
-        self._whole, self._prefix, self._is_live = whole, f"{check_path(folder)}/" if folder else "", is_live
+    def __init__(self, whole: Store, folder: str):
+        self._whole, self._prefix = whole, f"{check_path(folder)}/" if folder else ""
 
     @property
     def url(self) -> str:
@@ -28,8 +28,7 @@ class Part:
         return self._whole.pages
 
     def refresh(self, folder: str = "") -> None:
-        if self._is_live:
-            self._whole.refresh(self._folder(folder))
+        self._whole.refresh(self._folder(folder))
 
     def fetch(self, paths: Iterable[str]) -> None:
         self._whole.fetch(map(self._in, paths))

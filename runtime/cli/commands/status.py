@@ -234,10 +234,10 @@ def _work(standing: Standing) -> Iterator[str]:
         yield _row("items", f"{settled} of {leaves} done{said}")
     if (found := standing.scope) is not None:
         _, scope = found
-        steps = list(scope.done.values())
-        last = f", the last: {one_line(f'{steps[-1].step}{steps[-1].call}', _TEXT)}" if steps else ""
+        newest = next(scope.newest(1), None)
+        last = f", the last: {one_line(f'{newest.step}{newest.call}', _TEXT)}" if newest else ""
         of = f" of {one_line(scope.title, 40)!r}" if not standing.at_work else " of it"
-        yield _row("steps", f"{counted(len(steps), 'step')}{of} kept{last}")
+        yield _row("steps", f"{counted(scope.finished, 'step')}{of} kept{last}")
     yield from _inbox(standing)
     for stream in standing.streams[:_SHOWN]:
         damaged = ", damaged" if stream.damaged else ""
@@ -289,13 +289,13 @@ def _json(standing: Standing) -> dict[str, Any]:
     if moment is None:
         return known
     scope = standing.scope
-    steps = list(scope[1].done.values()) if scope else []
+    newest = next(scope[1].newest(1), None) if scope else None
     return known | {
         "position": {"seq": moment.seq, "epoch": moment.epoch, "closed": moment.clean},
         "error": msgspec.to_builtins(moment.error),
         "at_work": {"id": task.id, "text": task.text, "begun": task.mark == "begun"} if task else None,
-        "scope": {"id": scope[0], "title": scope[1].title, "steps": len(steps),
-                       "last_step": steps[-1].step if steps else None} if scope else None,
+        "scope": {"id": scope[0], "title": scope[1].title, "steps": scope[1].finished,
+                       "last_step": newest.step if newest else None} if scope else None,
         "streams": [
             {"file": each.path, "characters": len(each.text), "damaged": each.damaged} for each in standing.streams
         ],

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from properties import examples
 
 from satchel.schemas import problems
-from satchel.workspace.base.errors import Damaged, DoesNotFit, InvalidFile, NewerFormat
+from satchel.workspace.base.errors import Damaged, DoesNotFit, InvalidFile, NewerFormat, SatchelError
 from satchel.workspace.formats.definition import Checkpoints
 from satchel.workspace.inspect.load import look
 from satchel.workspace.journal import records as record
@@ -378,7 +378,7 @@ class History:
         self.group(Edited(file="workspace.yaml", by="ann", sha="0" * 64, patch=patch))
 
 
-_NOT_KEPT = {Scope: {"messages"}, ApartScope: {"messages", "fetch"}, AgentMoment: {"new_messages"}}
+_NOT_KEPT = {Scope: {"messages"}, ApartScope: {"messages", "later"}, AgentMoment: {"new_messages"}}
 """Messages whose scope has not committed with them count for nothing, and `new_messages` is only what a file still
 lacks. Of everything else, each field of each struct is compared."""
 
@@ -778,7 +778,7 @@ class Bucket:
     abilities = BUCKET
 
     def __init__(self, path: str, data: bytes):
-        self.path, self.data, self.asked = path, data, list[str]()
+        self.path, self.data, self.asked, self.is_dropped = path, data, list[str](), False
 
     def list(self, folder: str) -> Iterator[Entry]:
         return iter([Entry(self.path, len(self.data))])
@@ -789,6 +789,8 @@ class Bucket:
 
     def read(self, path: str, *, limit: int) -> Content:
         self.asked.append("all")
+        if self.is_dropped:
+            raise FileNotFoundError(path)
         return Content(self.data, "1")
 
 
@@ -845,6 +847,25 @@ def test_results_are_fetched_before_anybody_asks_for_them() -> None:
         assert [step.no for step in scope.newest(3)] == [40, 39, 38] and bucket.asked == ["end"]
         assert [step.no for step in scope.done.values()] == [*range(1, 41)] == [*scope.numbers.values()]
         assert scope == scope and bucket.asked == ["end", "all"], "once"
+
+
+def test_results_are_fetched_only_to_count_them() -> None:
+    with taken_apart(many=20, at_hand=8):
+        found, bucket = newest_of(checkpoint.encode(many_results(), {}, is_apart=True), 9)
+        assert found.moment is not None
+        scope = found.moment.root.scopes["_many"]
+        assert scope.finished == 40 and bucket.asked == ["end"]
+        assert len(scope.done) == 40 == scope.finished
+
+
+def test_a_checkpoint_that_its_owner_has_dropped_is_said_to_be_damaged() -> None:
+    with taken_apart(many=20, at_hand=8):
+        found, bucket = newest_of(checkpoint.encode(many_results(), {}, is_apart=True), 9)
+        assert found.moment is not None
+        bucket.is_dropped = True
+        with pytest.raises(SatchelError, match=r"is gone: another process continues .*\. Look again") as raised:
+            _ = found.moment.root.scopes["_many"].done
+        assert not isinstance(raised.value, Damaged)
 
 
 @pytest.mark.parametrize("end", [10, 300])

@@ -318,9 +318,9 @@ def _kept(scope: Scope, record: StepCompleted) -> str:
 
 def _steps_so_far(agent: AgentMoment, task: Task) -> str:
     scope = agent.scopes.get(task.id or "")
-    if scope is None or not (scope.done or scope.started):
+    if scope is None or not (scope.finished or scope.started):
         return ""
-    count = len(scope.done)
+    count = scope.finished
     kept = f"; what its {count} finished step{'' if count == 1 else 's'} returned no longer counts"
     doubt = "; Satchel asks you whether its unfinished effects have happened" if scope.started else ""
     return (kept if count else "") + doubt
