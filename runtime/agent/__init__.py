@@ -6,6 +6,7 @@ from ...workspace.base.lazy import on_first_use
 
 with on_first_use(__name__):
     from . import dependencies, download
+    from .arguments import Parameters
     from .daemon_thread import Apart, of_a_future
     from .declaration import Agent, agent, load
     from .dependencies import Code

@@ -44,31 +44,34 @@ class Handle(Look):
     # Running it
 
     def run(
-        self, agent: Agent | None = None, *, watch: Watch | None = None, accept_drift: bool = False,
-        drain_timeout: float | None = None, take_over: bool = False, adopt: bool = False,
+        self, agent: Agent | None = None, *args: Any, input: Mapping[str, Any] | None = None,
+        watch: Watch | None = None, accept_drift: bool = False, drain_timeout: float | None = None,
+        take_over: bool = False, adopt: bool = False,
     ) -> Ended:  # fmt: skip
         """Run the agent in this process until it completes, fails or needs a person, as `satchel.run` does.
 
         A stopped run continues where it was. A run that is paused, waits or sleeps stays as it is. `agent` replaces the
-        one that workspace.yaml names. `watch` is called with what happens. `drain_timeout`: seconds that a stop waits
-        for running work. `take_over`: in a bucket, don't wait for the process that had it. `adopt`: continue although
-        this may be a copy of a run that lives elsewhere. Errors of the agent are in the result. In a running event loop
-        call `run_async`.
+        one that workspace.yaml names. `args` are its arguments besides the run, or `input` names them by parameter: the
+        first start records them, later ones need none, and others are refused. `watch` is called with what happens.
+        `drain_timeout`: seconds that a stop waits for running work. `take_over`: in a bucket, don't wait for the
+        process that had it. `adopt`: continue although this may be a copy of a run that lives elsewhere. Errors of the
+        agent are in the result. In a running event loop call `run_async`.
         """
         from . import running
 
-        wish = running.Wish(agent, watch, False, accept_drift, drain_timeout, False, take_over, adopt)
-        return running.run(self, wish)
+        wish = running.Wish(agent, watch, False, accept_drift, drain_timeout, False, take_over, adopt, input)
+        return running.run(self, wish, args)
 
     async def run_async(
-        self, agent: Agent | None = None, *, watch: Watch | None = None, accept_drift: bool = False,
-        drain_timeout: float | None = None, take_over: bool = False, adopt: bool = False,
+        self, agent: Agent | None = None, *args: Any, input: Mapping[str, Any] | None = None,
+        watch: Watch | None = None, accept_drift: bool = False, drain_timeout: float | None = None,
+        take_over: bool = False, adopt: bool = False,
     ) -> Ended:  # fmt: skip
         """`run` in a running event loop. If the task is cancelled, the run is paused, with everything written."""
         from . import running
 
-        wish = running.Wish(agent, watch, False, accept_drift, drain_timeout, False, take_over, adopt)
-        return await running.run_async(self, wish)
+        wish = running.Wish(agent, watch, False, accept_drift, drain_timeout, False, take_over, adopt, input)
+        return await running.run_async(self, wish, args)
 
     def resume(
         self, agent: Agent | None = None, *, watch: Watch | None = None, accept_drift: bool = False,
@@ -93,7 +96,8 @@ class Handle(Look):
 
     def supervise(
         self, *, resume: bool = False, accept_drift: bool = False, drain_timeout: float | None = None,
-        from_checkpoint: bool = False, take_over: bool = False, adopt: bool = False, options: Sequence[str] = (),
+        from_checkpoint: bool = False, take_over: bool = False, adopt: bool = False,
+        input: Mapping[str, Any] | None = None, options: Sequence[str] = (),
         tell: Callable[[str], None] | None = None,
     ) -> Supervised:  # fmt: skip
         """Run the agent in another process, as `satchel run` does, and supervise it from this one: restart it after a
@@ -106,12 +110,13 @@ class Handle(Look):
         from . import starting
 
         arguments.no_loop("supervise", "call `await run_async(...)` there, or `await detach_async(...)`")
-        start = starting.Start(resume, accept_drift, drain_timeout, from_checkpoint, take_over, adopt, options)
+        start = starting.Start(resume, accept_drift, drain_timeout, from_checkpoint, take_over, adopt, options, input)
         return starting.supervise(self, start, tell)
 
     def detach(
         self, *, resume: bool = False, accept_drift: bool = False, drain_timeout: float | None = None,
-        from_checkpoint: bool = False, take_over: bool = False, adopt: bool = False, options: Sequence[str] = (),
+        from_checkpoint: bool = False, take_over: bool = False, adopt: bool = False,
+        input: Mapping[str, Any] | None = None, options: Sequence[str] = (),
     ) -> Background:  # fmt: skip
         """Run the agent in the background, with a supervisor that outlives this process. Returns when the run is
         active, with the number of the process and its log, which gets its output. If it ended at once, `exit_code`
@@ -119,19 +124,20 @@ class Handle(Look):
         from . import starting
 
         arguments.no_loop("detach")
-        start = starting.Start(resume, accept_drift, drain_timeout, from_checkpoint, take_over, adopt, options)
+        start = starting.Start(resume, accept_drift, drain_timeout, from_checkpoint, take_over, adopt, options, input)
         return starting.detach(self, start)
 
     async def detach_async(
         self, *, resume: bool = False, accept_drift: bool = False, drain_timeout: float | None = None,
-        from_checkpoint: bool = False, take_over: bool = False, adopt: bool = False, options: Sequence[str] = (),
+        from_checkpoint: bool = False, take_over: bool = False, adopt: bool = False,
+        input: Mapping[str, Any] | None = None, options: Sequence[str] = (),
     ) -> Background:  # fmt: skip
         """`detach`, without blocking the event loop."""
         import asyncio
 
         return await asyncio.to_thread(
             self.detach, resume=resume, accept_drift=accept_drift, drain_timeout=drain_timeout,
-            from_checkpoint=from_checkpoint, take_over=take_over, adopt=adopt, options=options,
+            from_checkpoint=from_checkpoint, take_over=take_over, adopt=adopt, input=input, options=options,
         )  # fmt: skip
 
     # Stopping it

@@ -15,7 +15,7 @@ from ...workspace.base import Damaged, SatchelError, UsageError, arguments
 from ...workspace.inspect import define, look_beside
 from ...workspace.journal import records
 from ...workspace.journal.records import BadLine, Failure, Line, Output
-from ...workspace.state import Status
+from ...workspace.state import Kept, Status, blobs
 from ...workspace.store import Store
 from ...workspace.todo import Progress
 from .place import Place
@@ -47,8 +47,9 @@ class Result(Struct, frozen=True):
     """The recorded result of a run, active or stopped.
 
     `status` and, if it has stopped, the `reason`; `state`, the data of state.json, as JSON values; `outputs` by path,
-    each with size and hash; `items` of the plan, finished and total; `failure`, the agent's error if it has failed. The
-    return value of the agent is not on record; only the `run` call that completed it has that.
+    each with size and hash; `items` of the plan, finished and total; `failure`, the agent's error if it has failed;
+    `input`, the arguments that the agent began with, by parameter; `returned`, what it has returned, both as JSON
+    values. `run` of a completed run returns that value in its annotated type.
     """
 
     url: str
@@ -59,6 +60,8 @@ class Result(Struct, frozen=True):
     outputs: dict[str, Output]
     items: Progress
     failure: Failure | None
+    input: dict[str, Any]
+    returned: Any
 
 
 def result(place: Place) -> Result:
@@ -67,8 +70,14 @@ def result(place: Place) -> Result:
     failure = moment.error if moment.status == "failed" else None
     root = moment.root
     return Result(
-        place.url, moment.run_id, moment.status, moment.reason, root.data, moment.outputs, root.plan.progress, failure
+        place.url, moment.run_id, moment.status, moment.reason, root.data, moment.outputs, root.plan.progress, failure,
+        value_of(place.store, root.input) or {}, value_of(place.store, root.result),
     )  # fmt: skip
+
+
+def value_of(store: Store, kept: Kept | None) -> Any:
+    """A recorded value as JSON. Damaged if it can't be read."""
+    return None if kept is None else msgspec.json.decode(blobs.fetch(store, kept))
 
 
 def log(place: Place, last: int | None, item: str | None, type: str | None) -> Iterator[Row]:

@@ -66,8 +66,7 @@ class Look(Place):
 
     @property
     def result(self) -> Result:
-        """What is on record now: state, outputs and items. The return value of the agent is not on record; the `run`
-        call that completed it has it."""
+        """What is on record now: state, outputs, items, and what the agent was given and has returned."""
         from . import history
 
         return history.result(self)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import field
 from msgspec.structs import fields
@@ -36,6 +36,11 @@ class Wish(NamedTuple):
     from_checkpoint: bool
     take_over: bool
     adopt: bool
+    input: Mapping[str, Any] | None = None
+
+    def options(self) -> dict[str, Any]:
+        """All but the agent."""
+        return {name: value for name, value in self._asdict().items() if name != "agent"}
 
 
 class Ended(Outcome):
@@ -61,24 +66,24 @@ class Ended(Outcome):
     wants_merge: bool = False
 
 
-def run(place: Place, wish: Wish) -> Ended:
+def run(place: Place, wish: Wish, args: tuple[Any, ...] = ()) -> Ended:
     """Run it until it stops."""
     arguments.no_loop("resume" if wish.wake else "run")
     store = place.store_of_a_run()
     seen = _looked_at(place, store, wish)
     began = time.monotonic()
     with _no_exit(place):
-        outcome = running.run(store, **wish._asdict())
+        outcome = running.run(store, wish.agent, *args, **wish.options())
     return _ended(place, store, seen, outcome, began)
 
 
-async def run_async(place: Place, wish: Wish) -> Ended:
+async def run_async(place: Place, wish: Wish, args: tuple[Any, ...] = ()) -> Ended:
     """The same in a loop that is running."""
     store = place.store_of_a_run()
     seen = _looked_at(place, store, wish)
     began = time.monotonic()
     with _no_exit(place):
-        outcome = await running.run_async(store, **wish._asdict())
+        outcome = await running.run_async(store, wish.agent, *args, **wish.options())
     return _ended(place, store, seen, outcome, began)
 
 

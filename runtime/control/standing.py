@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from msgspec import Struct, field
 
@@ -35,6 +35,7 @@ from ...workspace.state import ROOT, Fired, Moment, Scope
 from ...workspace.store import Store, Version
 from ...workspace.todo import Plan, Task
 from ...workspace.views import BRIEF, TODO
+from .history import value_of
 from .place import Place
 from .questions import OpenQuestion, questions_of
 from .requests import in_force
@@ -97,6 +98,8 @@ class Standing(Struct):
     folder: str = ""  # of `ls`: where the search has found it
     same_run_id: list[str] = field(default_factory=list)  # of `ls`: the other folders with this run_id
     # What a brief look leaves out
+    input: Any = None  # the arguments of the agent, by parameter, as JSON values; None: none
+    result: Any = None  # what the agent of a completed run has returned, as a JSON value
     streams: list[Leftover] = field(default_factory=list)  # output that is being streamed, or that a crash has cut off
     report: list[Remark] = field(default_factory=list)  # the report of the last opening
     schedule: list[Scheduled] = field(default_factory=list)
@@ -155,6 +158,8 @@ def _status(place: Place, *, brief: bool) -> Standing:
             standing.report = report.last(place.store)
     if not brief and moment is not None:
         try:
+            standing.input = value_of(place.store, moment.root.input)
+            standing.result = value_of(place.store, moment.root.result)
             standing.streams = [each for each in salvage.leftovers(place.store, moment) if not each.stale]
             standing.complaints += _changed(place.store, standing, moment)
         except SatchelError as error:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -28,9 +29,12 @@ class Start(Struct, frozen=True):
     take_over: bool = False
     adopt: bool = False
     shown: Sequence[str] = ()  # the options that say what is printed
+    input: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         arguments.seconds("drain_timeout", self.drain_timeout)
+        if self.resume and self.input is not None:
+            raise UsageError("a run can't be resumed with `input`", why="it has its arguments since its first start")
         if isinstance(self.shown, str) or not isinstance(self.shown, Collection):
             raise UsageError(f"options can't be {self.shown!r}", remedy='give a list of texts, as in ["--quiet"]')
         if unknown := [each for each in self.shown if each not in _SHOWN]:
@@ -46,6 +50,10 @@ class Start(Struct, frozen=True):
             "--take-over": self.take_over, "--adopt": self.adopt,
         }  # fmt: skip
         patience = ["--drain-timeout", str(self.drain_timeout)] if self.drain_timeout is not None else []
+        if self.input is not None:
+            from ..steps import canonical  # slow, and a supervisor needs nothing else of it
+
+            patience += ["--input", canonical(self.input, "input").decode()]
         command = "resume" if self.resume else "run"
         named = ["--", place.named] if place.named else []
         return [command, *self.shown, *(flag for flag, is_on in flags.items() if is_on), *patience, *named]

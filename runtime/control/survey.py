@@ -206,7 +206,7 @@ def _blobs(store: Store, moment: Moment) -> Iterator[Finding]:
     kept_results: list[Kept | StepCompleted] = []
     for agent in moment.agents.values():
         kept_results += agent.results.values()
-        kept_results += [agent.result] if agent.result else []
+        kept_results += [kept for kept in (agent.input, agent.result) if kept]
         for scope in agent.scopes.values():
             kept_results += scope.done.values()
         for past in agent.past.values():

@@ -18,16 +18,17 @@ from msgspec.structs import replace
 from ...workspace.base import AgentError, SatchelError, UsageError
 from ...workspace.journal.records import Migrated, Patch, PauseRequested, PlanChanged, ScopeBegun, ScopeCommitted
 from ...workspace.people.inbox import archive, inbox
-from ...workspace.state import CANCEL, ROOT, Kept, blobs, scope_of_task
+from ...workspace.state import CANCEL, ROOT, blobs, scope_of_task
 from ...workspace.todo import Plan, Splice, Task
 from ...workspace.views import folder_of
 from ..agent import Agent, describe, of_storage, said
-from ..steps import ANY, Codec, Retry, check_depth, current_scope, encode, result_codec
+from ..steps import ANY, Codec, Retry, check_depth, current_scope, result_codec
 from . import failing, publishing, unresolved
 from .context import AgentContext, Context
 from .live_state import LiveState, as_object
 from .migrating import bring_up
 from .open_scope import check_outside_steps, current_call
+from .results import returned
 from .scope import ScopeRun
 from .stopping import Suspended
 
@@ -349,11 +350,10 @@ class Session(AgentContext):
         scope has committed, whatever happens next; if it raises, nothing has."""
         self.check_may_commit()
         unresolved.ask_about(self, scope)
-        data = encode(result, f"the result of {scope.title!r}")
-        answer = body.codec.decode(data)  # refused here, not at every start after it has committed
+        what = f"the result of {scope.title!r}"
+        kept, answer = returned(self.store, self.journal.epoch, result, what, body.codec)
         change = self.live.change()
         splices, cancelled = body.finish()
-        kept = blobs.keep(self.store, data, self.journal.epoch) if data != b"null" else Kept()
         left = [] if self.path else inbox.released(self.context.moment, scope.key, scope.tasks)
         for message in scope.messages:
             self.journal.add(message)

@@ -6,5 +6,5 @@ from ...workspace.base.lazy import on_first_use
 
 with on_first_use(__name__):
     from . import running
-    from .outcome import Outcome
+    from .outcome import NotCompleted, Outcome
     from .running import run, run_async

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,10 +19,10 @@ from ...workspace.people.inbox import inbox
 from ...workspace.state import CANCEL, ROOT
 from ...workspace.views import stable_read
 from ..agent import Agent, Code, describe, of_storage, said
-from ..engine import Context, Session, Suspension
+from ..engine import Context, Returned, Session, Suspension, returned
 from ..run import Offer, Pool, Run
-from ..steps import runs_going
-from . import preflight
+from ..steps import result_codec, runs_going
+from . import given, preflight
 from .live_edits import started
 from .patience import Patience
 from .start import Start
@@ -39,7 +39,7 @@ class Ended(Struct):
     status: EndStatus | Literal["edited"] = "completed"
     reason: str = ""
     until: str = ""
-    result: Any = None
+    returned: Returned | None = None
     error: BaseException | None = None
     skipped: int = 0  # items that were finished before
     late: frozenset[str] = frozenset()  # tasks and edits after the last looks
@@ -135,7 +135,8 @@ class Entering:
         session.publish_schemas()
         self._offer = Offer(inbox.offered(context.store, context.moment))
         begun = asyncio.Event()
-        main = asyncio.create_task(self._call(session, begun), name=session.recorded.path or "agent")
+        called = self._call(session, begun, has_input=root == ROOT)
+        main = asyncio.create_task(called, name=session.recorded.path or "agent")
         context.begin(session, main)
         begun.set()
         context.pace.begin()  # after the agent, which does not wait for it
@@ -155,16 +156,20 @@ class Entering:
         except SatchelError as error:
             self._context.stopping.failed = error
 
-    async def _call(self, session: Session, begun: asyncio.Event) -> Any:
+    async def _call(self, session: Session, begun: asyncio.Event, *, has_input: bool) -> Returned:
         """Call the agent with all that it needs, once it has `begun`: an eager task runs before its maker continues."""
         await begun.wait()
         context = self._context
         gone = await preflight.check_references(context.workspace, context.stopping, accepts=self._start.accept_drift)
         preflight.record_config(context.workspace, self._agent, self._code, gone)
         await self._pool.open(context.make_run(session))
-        return await session.call()
+        function = session.agent.function
+        codec = result_codec(function, "the agent")
+        args, kwargs = given.of_call(context.store, context.moment, function) if has_input else ((), {})
+        result = await session.call(*args, **kwargs)
+        return returned(context.store, context.journal.epoch, result, "the result of the agent", codec)
 
-    async def _rest(self, main: asyncio.Task[Any]) -> None:
+    async def _rest(self, main: asyncio.Task[Returned]) -> None:
         """Return when the agent has ended, or when waiting for it is over."""
         context = self._context
         while not main.done():
@@ -204,7 +209,7 @@ class Entering:
         if self._context.watch:
             self._context.watch.noticed(kind, text)
 
-    def _judge(self, main: asyncio.Task[Any]) -> Ended:
+    def _judge(self, main: asyncio.Task[Returned]) -> Ended:
         """Find out how the agent's function ended. Raises its exception if nothing may be written any more, or if no
         code here handles it. An agent that has caught a `Suspended` is still suspended."""
         context = self._context
@@ -214,7 +219,7 @@ class Entering:
         if context.stopping.failed:
             raise context.stopping.failed
         if raised is None and main.done():
-            return Ended(context, result=main.result())
+            return Ended(context, returned=main.result())
         if (suspension := context.stopping.suspension) is not None:
             return _suspended(context, suspension)
         if isinstance(raised, asyncio.CancelledError):
@@ -258,7 +263,8 @@ class Entering:
         pause_file = context.store.version(pausefile.PATH)
         if ended.status == "completed":
             self._tell_of_a_late_stop()
-        context.workspace.close(ended.status, ended.reason, self._failure(ended), ended.until, offered)
+        result = ended.returned.kept if ended.returned and ended.status == "completed" else None
+        context.workspace.close(ended.status, ended.reason, self._failure(ended), ended.until, offered, result)
         if ended.status in ("completed", "cancelled"):
             stable_read.remove(context.store, pausefile.PATH, pause_file)  # what was saved since is for the next start
         context.announcer.ended(ended.status)

@@ -16,7 +16,7 @@ from ...workspace.people.inbox import inbox
 from ...workspace.store import DISPLACED, Store
 from ...workspace.views import BRIEF
 from ..limits import budget, limits, windows
-from . import preflight
+from . import given, preflight
 from .start import Start
 
 
@@ -31,6 +31,7 @@ class Stay(Struct, frozen=True):
 
     wanted: Wish
     request: PauseRequested | None = None  # a request that is not in the files
+    arguments: bytes | None = None  # to record; see `given.to_record`
 
 
 class Done(Struct, frozen=True):
@@ -45,11 +46,13 @@ class Go(Struct, frozen=True):
     is_overruling: bool  # windows that are open do not count
     found: preflight.Found
     point: Point | None  # the checkpoint that it goes back to first
+    arguments: bytes | None = None  # to record; see `given.to_record`
 
 
 def decide(start: Start, seen: Look) -> Leave | Stay | Done | Go:
     """The decision. Raises Refused, or the error of a file, if the run must not continue."""
     store, moment = start.store, seen.moment
+    arguments = given.to_record(start, seen) if start.args or start.input is not None else None
     if moment.status == "cancelled" or (not start.wake and _sleeps(seen)):
         return Leave()
     windows.check(store, seen.definition)
@@ -58,7 +61,7 @@ def decide(start: Start, seen: Look) -> Leave | Stay | Done | Go:
         if wanted.in_force or start.wake:
             budget.check(seen.definition.budget, moment)
         if wanted.is_missing or not (start.wake or wanted.is_lifted):
-            return Stay(wanted)
+            return Stay(wanted, arguments=arguments)
     if wanted is not None:
         pausing.check_may_go_on(wanted)
     elif not start.wake and (refused := _unanswered(store, seen)) is not None:
@@ -67,12 +70,13 @@ def decide(start: Start, seen: Look) -> Leave | Stay | Done | Go:
         return Done()
     is_overruling = start.wake or (wanted is not None and wanted.is_overruling)
     if not is_overruling and (window := _window(seen)) is not None:
-        return Stay(wanted or Wish(), window)
+        return Stay(wanted or Wish(), window, arguments)
     is_unclean = moment.unclean or (wanted is not None and wanted.mode == "emergency")
     stop: preflight.Stop = "unclean" if is_unclean else "pause" if wanted is not None and wanted.in_force else ""
     found = preflight.check(store, seen, start.agent, accepts=start.accept_drift, stop=stop)
+    arguments = arguments or given.to_record(start, seen)
     point = _point(store, seen) if start.from_checkpoint else None
-    return Go(wanted, is_unclean, is_overruling, found, point)
+    return Go(wanted, is_unclean, is_overruling, found, point, arguments)
 
 
 def _sleeps(seen: Look) -> bool:

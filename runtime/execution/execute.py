@@ -9,7 +9,7 @@ from ...workspace.lifecycle import Point, Workspace, opening, pausing, rewind
 from ..agent import Agent, describe, load
 from ..engine import Context, Doubts, Stopping
 from ..limits import Announcer
-from . import drift, leaving, preflight
+from . import drift, given, leaving, preflight
 from .attempt import Ended, Entering
 from .decision import Go
 from .outcome import Outcome
@@ -21,13 +21,14 @@ async def execute(start: Start, seen: Look, go: Go) -> Outcome:
     """The outcome. An error of the agent is in it."""
     store, report = start.store, Report()
 
-    def end_pause(opened: Workspace) -> None:
+    def begin(opened: Workspace) -> None:
+        given.record(opened, go.arguments)
         if go.wanted is not None and not opened.was_finished and not go.found.is_refused:
             pausing.add_end(opened, go.wanted, "satchel resume" if start.wake else "", go.found.says)
 
     with opening.opened(
         store, "run", report, seen=seen, check_data=check_state(start, seen.moment), take_over=True, adopt=start.adopt,
-        add_more=end_pause, reaches_out=True,
+        add_more=begin, reaches_out=True,
     ) as opened:  # fmt: skip
         if opened.was_finished:
             return _nothing_to_do(start, opened, go)
@@ -65,7 +66,7 @@ def _nothing_to_do(start: Start, opened: Workspace, go: Go) -> Outcome:
         start.watch.opened(report)
     pausing.clear_lifted(opened)  # a power failure may have brought it back
     opened.close()
-    return leaving.completed(opened, report)
+    return leaving.completed(start, opened, report)
 
 
 def _prepare(opened: Workspace, go: Go) -> None:
@@ -93,8 +94,8 @@ def _outcome(opened: Workspace, ended: Ended) -> Outcome:
     progress = moment.root.plan.progress
     assert ended.status != "edited"
     return Outcome(
-        ended.status, opened.report, ended.result, ended.error, list(moment.doubts.values()),
-        list(moment.approvals.values()), tally.answered, tally.recovered, ended.skipped,
+        ended.status, opened.report, ended.returned.value if ended.returned else None, ended.error,
+        list(moment.doubts.values()), list(moment.approvals.values()), tally.answered, tally.recovered, ended.skipped,
         progress.leaves - progress.settled, tally.noticed, ended.until, late=ended.late,
     )  # fmt: skip
 

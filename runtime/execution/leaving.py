@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any
 
-from ...workspace.base import LeaseHeld
+from ...workspace.base import LeaseHeld, UsageError
 from ...workspace.inspect import Look, Report, look
 from ...workspace.lifecycle import Workspace, completeness, opening, pausing
+from ...workspace.state import blobs
+from ..agent import load
 from ..limits import Announcer
-from . import preflight
+from ..steps import ANY, result_codec
+from . import given, preflight
 from .decision import Stay
 from .outcome import Outcome
 from .start import Start
@@ -32,6 +36,8 @@ async def leave(start: Start, seen: Look, refused: Report | None = None) -> Outc
 async def stay(start: Start, seen: Look, stays: Stay) -> Outcome:
     """Complete the files of a paused run."""
     wanted, request = stays.wanted, stays.request
+    if stays.arguments is not None:
+        seen = await _keep(start, seen, stays.arguments)
     if wanted.in_force and not wanted.is_missing and request is None:
         return await leave(start, seen)
     report = Report()
@@ -40,7 +46,7 @@ async def stay(start: Start, seen: Look, stays: Stay) -> Outcome:
             if wanted.mode == "drain":
                 pausing.lift(opened, wanted, "the end of the run")
             opened.close()
-            return completed(opened, report)
+            return completed(start, opened, report)
         pausing.stop(opened, wanted, request)
         if start.watch:
             start.watch.opened(report)
@@ -59,12 +65,39 @@ def done(start: Start, seen: Look) -> Outcome:
         preflight.ask_about(report, preflight.changed_outputs(start.store, seen))
     if start.watch and report.has("wanted"):
         start.watch.opened(report)
-    return completed(seen, report)
+    return completed(start, seen, report)
 
 
-def completed(of: Workspace | Look, report: Report) -> Outcome:
+async def _keep(start: Start, seen: Look, arguments: bytes) -> Look:
+    """Record the arguments of a run that is paused before it has begun: its next start may bring none."""
+    if not await is_free(start):
+        return seen
+    with opening.opened(start.store, "pause", Report(), reaches_out=True) as opened:
+        given.record(opened, arguments)
+        opened.close()
+    return look(start.store)
+
+
+def completed(start: Start, of: Workspace | Look, report: Report) -> Outcome:
     """The outcome of a run that had completed before."""
-    return Outcome("completed", report, skipped=of.moment.root.plan.progress.leaves, entered=False)
+    result = _result(start, of, report)
+    return Outcome("completed", report, result, skipped=of.moment.root.plan.progress.leaves, entered=False)
+
+
+def _result(start: Start, of: Workspace | Look, report: Report) -> Any:
+    """The recorded result, of the annotated type if the agent can be imported."""
+    kept = of.moment.root.result
+    if kept is None or not (kept.blob or len(kept.result)):
+        return None
+    data = blobs.fetch(start.store, kept)
+    try:
+        agent = start.agent or load(start.store, of.definition.agent)
+        return result_codec(agent.function, "the agent").decode(data)
+    except UsageError as error:
+        report.add("found", f"{error}; it is returned as JSON")
+    except Exception as error:
+        report.add("found", f"the agent's code can't be imported, so its result is returned as JSON: {error}")
+    return ANY.decode(data)
 
 
 def left(seen: Look, report: Report | None = None, *, is_waiting: bool = False) -> Outcome:

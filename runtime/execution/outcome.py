@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 from msgspec import Struct, field
 
+from ...workspace.base import SatchelError
 from ...workspace.inspect import Report
 from ...workspace.journal.records import ApprovalAsked, Doubt, EndStatus
+from ..agent import said
 
 
 class Outcome(Struct):
     """How a run stopped, and what it did not have to do again.
 
-    `status`; `result`, the return value of the agent; `error`; `doubts`, the open questions about effects, and
-    `approvals`, those of the agent; `until`, when a sleeping run must be started again.
+    `status`; `result`, the return value of the agent, also of a run that had completed before; `error`; `doubts`, the
+    open questions about effects, and `approvals`, those of the agent; `until`, when a sleeping run must be started
+    again.
     """
 
     status: EndStatus
@@ -31,3 +34,28 @@ class Outcome(Struct):
     until: str = ""  # when a sleeping run wakes: UTC, ISO 8601
     entered: bool = True  # whether the agent was called; if not, the run stays as it was
     late: frozenset[str] = frozenset()  # tasks and edits after the last looks of a completed run
+
+    def raise_for_status(self) -> Self:
+        """Return this outcome if the run has completed, so that calls can be chained:
+        `run(folder).raise_for_status().result`. Else raise NotCompleted, which has the outcome; it comes `from` the
+        agent's error if there is one."""
+        if self.status == "completed":
+            return self
+        raise NotCompleted(f"the run has not completed: {self.status}{self._why()}", self) from self.error
+
+    def _why(self) -> str:
+        if self.error is not None:
+            return f" with {said(self.error)}"
+        asked = len(self.doubts) + len(self.approvals)
+        if self.status == "waiting" and asked:
+            return f" for a person ({asked} open question{'s' if asked > 1 else ''})"
+        return f" until {self.until}" if self.until else ""
+
+
+class NotCompleted(SatchelError):
+    """A run has stopped without completing: it has failed, is paused, waits, sleeps, or is cancelled. `outcome` is what
+    `run` has returned."""
+
+    def __init__(self, what: str, outcome: Outcome):
+        super().__init__(what)
+        self.outcome = outcome

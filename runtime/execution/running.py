@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import cast
+from typing import Any, cast
 
 from msgspec.structs import replace
 
@@ -24,13 +25,16 @@ from .waiting import is_free, until_saved
 
 
 def run(
-    workspace: str | os.PathLike[str] | Store, agent: Agent | None = None, *, watch: Watch | None = None,
-    wake: bool = False, accept_drift: bool = False, drain_timeout: float | None = None,
-    from_checkpoint: bool = False, take_over: bool = False, adopt: bool = False,
+    workspace: str | os.PathLike[str] | Store, agent: Agent | None = None, *args: Any,
+    input: Mapping[str, Any] | None = None, watch: Watch | None = None, wake: bool = False,
+    accept_drift: bool = False, drain_timeout: float | None = None, from_checkpoint: bool = False,
+    take_over: bool = False, adopt: bool = False,
 ) -> Outcome:  # fmt: skip
     """Run the agent of a workspace until it completes, fails, or needs a person. Continues where it stopped.
 
-    `workspace` is a folder or a store. `agent` replaces the one that workspace.yaml names. A run that sleeps, is
+    `workspace` is a folder or a store. `agent` replaces the one that workspace.yaml names. `args` are its arguments
+    besides the run, or `input` names them by parameter. The first start records them, and later starts need none:
+    UsageError for other arguments, and for some that the agent does not take. A run that sleeps, is
     paused, or waits for answers is left alone, and its outcome is what it was, unless `wake` is given. With
     `accept_drift` it continues although code, settings, prompts, packages or models have changed under `on_drift:
     refuse`, or a reference is missing. `drain_timeout`: seconds that a stop waits for running work; replaces that of
@@ -49,7 +53,7 @@ def run(
         with interruption.watched(), uplink.beating():
             start = Start(
                 _store(workspace), agent, watch, interruption, wake, accept_drift, drain_timeout, from_checkpoint,
-                take_over, adopt,
+                take_over, adopt, args, input,
             )  # fmt: skip
             return await _run(start)
 
@@ -57,15 +61,16 @@ def run(
 
 
 async def run_async(
-    workspace: str | os.PathLike[str] | Store, agent: Agent | None = None, *, watch: Watch | None = None,
-    wake: bool = False, accept_drift: bool = False, drain_timeout: float | None = None,
-    from_checkpoint: bool = False, take_over: bool = False, adopt: bool = False,
+    workspace: str | os.PathLike[str] | Store, agent: Agent | None = None, *args: Any,
+    input: Mapping[str, Any] | None = None, watch: Watch | None = None, wake: bool = False,
+    accept_drift: bool = False, drain_timeout: float | None = None, from_checkpoint: bool = False,
+    take_over: bool = False, adopt: bool = False,
 ) -> Outcome:  # fmt: skip
     """`run` in a running event loop, whose owner handles signals. If the task is cancelled, the run is paused with
     everything written, and the cancellation continues."""
     start = Start(
         _store(workspace), agent, watch, Interruption(), wake, accept_drift, drain_timeout, from_checkpoint, take_over,
-        adopt,
+        adopt, args, input,
     )  # fmt: skip
     return await _run(start)
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import re
 from hashlib import blake2b
 from typing import Any
 
 from ...workspace.base import AgentError, StorageFailed, UsageError
 from ...workspace.journal.records import AgentBegun, AgentEnded
-from ...workspace.state import Kept, blobs
-from ..agent import Agent, describe
-from ..engine import PREVIEW, ScopeRun, Session, Suspended, check_outside_steps
-from ..steps import Codec, canonical, current_scope, encode, result_codec
+from ...workspace.state import blobs
+from ..agent import Agent, Parameters, describe
+from ..engine import PREVIEW, ScopeRun, Session, Suspended, check_outside_steps, returned
+from ..steps import Codec, current_scope, result_codec
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 
@@ -33,7 +32,9 @@ async def spawn(session: Session, agent: Agent, name: str, args: tuple[Any, ...]
     if path in context.agents.names:
         raise AgentError(f"the agent {path!r} is already running", remedy="give each sub-agent a name of its own")
     session.check_going_on()
-    encoded = canonical(_bound(agent, name, args, kwargs), f"an argument of the agent {name}")
+    parameters = Parameters(agent.function, f"the agent {name}")
+    encoded = parameters.of_call(args, kwargs)
+    args, kwargs = parameters.call_of(encoded)
     digest = blake2b(encoded, digest_size=8).hexdigest()
     codec = result_codec(agent.function, f"the agent {path}")
     known = context.moment.agents.get(path)
@@ -47,17 +48,16 @@ async def spawn(session: Session, agent: Agent, name: str, args: tuple[Any, ...]
     context.agents.names.add(path)
     try:
         with scope.work.busy():
-            data = await _run(session, scope, agent, begun, path, args, kwargs, codec)
+            return await _run(session, scope, agent, begun, path, args, kwargs, codec)
     finally:
         context.agents.names.remove(path)
-    return codec.decode(data)
 
 
 async def _run(
     session: Session, scope: ScopeRun, agent: Agent, begun: AgentBegun | None, path: str,
     args: tuple[Any, ...], kwargs: dict[str, Any], codec: Codec,
-) -> bytes:  # fmt: skip
-    """Enter the agent and return its result as it is recorded."""
+) -> Any:  # fmt: skip
+    """Enter the agent and return its result in the form of a recorded one."""
     context = session.context
     for needed in agent.resources:
         if needed.name not in session.run.resources:
@@ -77,9 +77,7 @@ async def _run(
         child = context.agents.running[path] = Session(context, agent, path, scope)
         child.publish_schemas()
         result = await _outcome(child, args, kwargs)
-        data = encode(result, f"the result of the agent {path}")
-        codec.decode(data)  # refused here, not at every start after it has been recorded
-        kept = blobs.keep(session.store, data, session.journal.epoch) if data != b"null" else Kept()
+        kept, answer = returned(session.store, session.journal.epoch, result, f"the result of the agent {path}", codec)
         session.journal.add(AgentEnded(agent=path, result=kept.result, blob=kept.blob))
         await scope.durable()
     except StorageFailed:
@@ -100,7 +98,7 @@ async def _run(
             session.projector.want(files.state)
         if context.watch:
             context.watch.agent_ended(path)
-    return data
+    return answer
 
 
 async def _outcome(child: Session, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -143,15 +141,3 @@ def _scope_of(session: Session, name: str) -> ScopeRun:
     if scope.ended:
         raise AgentError(f"the agent {name!r} was spawned after its scope had ended", remedy="await it before")
     return scope
-
-
-def _bound(agent: Agent, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments by parameter, without the run. A default that is written out is the same argument."""
-    signature = inspect.signature(agent.function)
-    try:
-        bound = signature.bind(None, *args, **kwargs)
-    except TypeError as error:
-        raise TypeError(f"the agent {name}: {error}") from None
-    bound.apply_defaults()
-    del bound.arguments[next(iter(signature.parameters))]
-    return dict(bound.arguments)

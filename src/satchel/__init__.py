@@ -9,7 +9,7 @@ with on_first_use(__name__):
     from .runtime.agent import Agent, Migration, Resource, agent, migration
     from .runtime.control import Handle, ls, new, open, open_all, serve, stop_all
     from .runtime.engine import RecordedError, effect
-    from .runtime.execution import Outcome, run, run_async
+    from .runtime.execution import NotCompleted, Outcome, run, run_async
     from .runtime.run import Answer, InboxTask, Item, Run
     from .runtime.steps import Key, Partial, Retry, step
     from .workspace.base import NotDone, SatchelError
@@ -24,6 +24,7 @@ __all__ = [
     "Key",
     "Marker",
     "Migration",
+    "NotCompleted",
     "NotDone",
     "Outcome",
     "Partial",

@@ -24,6 +24,7 @@ from satchel.workspace.journal.records import (
     Doubt,
     Edited,
     Failure,
+    Input,
     Line,
     Message,
     Migrated,
@@ -107,6 +108,7 @@ ERROR = Failure("ValueError", "it is wrong", ("agent.py:3 in work",))
 CUT: dict[str, Any] = {"attempt": 1, "characters": 4, "damaged": False, "cut_off_at": AT, "cut_off_by": "a crash"}
 BEGINNING: list[AnyRecord] = [
     OPENED,
+    Input(arguments=Raw(b'{"topic":"a","depth":[1,null]}')),
     Configured(config={"satchel": "1", "python": "3.12", "agent_sha256": "ab", "on_cancel": False}),
     Resource(name="db", tier="infrastructure", event="opened", ms=1200),
     ScopeCommitted(scope="", patch=[{"op": "add", "path": "", "value": {"n": 1, "word": "a", "list": [1, [2]]}}]),

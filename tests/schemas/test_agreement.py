@@ -83,6 +83,10 @@ RECORDS: list[records.AnyRecord] = [
     records.Resolved(id="d1", outcome="not_done", by="alice", other=("send", "1" * 16, 0)),
     records.Resolved(id="d1", outcome="new", by="alice"),
     records.PartialPromoted(**CALL, **CUT, file="recovered/3/01-send-1.md"),
+    records.Input(arguments=Raw(b'{"topic":"x"}')),
+    records.Input(blob=BLOB),
+    records.Closed(status="completed", result=Raw(b"[1]")),
+    records.Closed(status="completed", blob=BLOB),
     records.AgentBegun(agent="a/b", scope="", args="0" * 16),
     records.AgentBegun(agent="a", scope="3", args="0" * 16, call="('x')"),
     records.AgentEnded(agent="a/b"),
@@ -159,6 +163,7 @@ def moment() -> Moment:
     found = Moment(run_id="digest-7f3a")
     written: tuple[records.AnyRecord, ...] = (
         OPENED,
+        records.Input(arguments=Raw(b'{"topic":"x"}')),
         records.ScopeBegun(scope="3", title="Send it"),
         STARTED,
         COMPLETED,

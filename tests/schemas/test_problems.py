@@ -44,6 +44,7 @@ RECORDS: dict[str, dict[str, Any]] = {
         "cut_off_at": "2025-11-21T09:30:00Z", "cut_off_by": "crash",
     },
     "scope.failed": {"scope": "3-a", "error": {"kind": "E", "message": "m", "where": ["agent.py:3"]}},
+    "input": {"arguments": {"topic": "x"}},
     "agent.begun": {"agent": "a/b", "scope": "3-a", "args": "0" * 16, "call": "('x')"},
     "agent.ended": {"agent": "a/b", "error": {"kind": "E", "message": "m"}},
     "edited": {
@@ -97,7 +98,7 @@ def test_one_wrong_field_is_reported_as_22_schemas_that_do_not_fit() -> None:
 
 def test_an_unknown_record_type_gets_no_suggestion() -> None:
     (only,) = said("record", {**COMMON, "type": "step.complete"})
-    assert only == 'type: found "step.complete", expected one of 34 known values. Did you mean step.completed?'
+    assert only == 'type: found "step.complete", expected one of 35 known values. Did you mean step.completed?'
 
 
 def test_result_and_blob_exclude_each_other() -> None:
@@ -123,7 +124,7 @@ def test_a_splice_of_the_wrong_shape_is_let_through(splice: Any) -> None:
 def test_a_typo_in_workspace_yaml_is_silently_ignored() -> None:
     found = said("workspace", {**WORKSPACE, "settngs": {}})
     assert found == [
-        "settngs: found the unknown key `settngs`, expected `format`, `run_id`, `agent`, `settings`, `drain`, "
+        "settngs: found the unknown key `settngs`, expected `format`, `run_id`, `agent`, `settings`, `input`, `drain`, "
         "`idle_below`, `on_drift`, `recheck`, `references`, `windows`, `schedule`, `budget`, `checkpoints`, "
         "`notify` or `redirect_to`. Did you mean `settings`?"
     ]

@@ -65,6 +65,7 @@ class Definition(Struct, frozen=True):
     run_id: str
     agent: str
     settings: dict[str, Any] = field(default_factory=dict)
+    input: dict[str, Any] = field(default_factory=dict)  # arguments of the agent, by parameter
     drain_timeout: float = 120.0  # seconds
     drain_then: Literal["force", "extend"] = "force"
     idle_below: float = 0.0  # seconds
@@ -120,7 +121,9 @@ def _of(value: Any, place: Callable[[Where], str], path: str) -> Definition:
         options = _options(value)
     except _NoLength as error:
         raise InvalidFile(path, [Problem(place(error.where), short(error.found), *_LENGTH)]) from None
-    return Definition(value["run_id"], value["agent"], value.get("settings", {}), **options, said=said)
+    return Definition(
+        value["run_id"], value["agent"], value.get("settings", {}), value.get("input", {}), **options, said=said
+    )  # fmt: skip
 
 
 class _NoLength(Exception):
@@ -190,5 +193,7 @@ def encode(definition: Definition, comments: Sequence[str] = ()) -> str:
     text = "\n".join(head) + "\n\n" + yamltext.dump(identity)
     if definition.settings:
         text += "\n" + yamltext.dump({"settings": definition.settings})
+    if definition.input:
+        text += "\n" + yamltext.dump({"input": definition.input})
     parse(text)
     return text

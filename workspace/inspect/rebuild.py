@@ -10,9 +10,12 @@ import zlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import msgspec
+from msgspec import Raw
+
 from ..base import Conflicting, Damaged, Stamp, decode, stamp
 from ..formats import jsontext
-from ..state import EVERY, ROOT, AgentMoment, Kept, MessagesAt, Moment, Past, Usage, folder_of_agent
+from ..state import EVERY, ROOT, AgentMoment, Kept, MessagesAt, Moment, Past, Usage, blobs, folder_of_agent
 from ..store import Store
 from ..todo import Plan
 from ..views import message_file, projection
@@ -124,6 +127,9 @@ def _read_agent(store: Store, run_id: str, path: str) -> tuple[Stamp, dict[str, 
     agent = AgentMoment(path=path, data=state["data"], has_data=state["data"] is not None)
     if type(version := state.get("data_version")) is int and version > 1:  # else they would be migrated again
         agent.data_version = version
+    if not path:
+        agent.input = _kept(state, "input")
+        agent.result = (_kept(state, "result") or Kept()) if state.get("status") == "completed" else None
     at_work = {_key_of(name) for name in names} if isinstance(names := state.get("open"), list) else set()
     has_begun = bool(at_work) or bool(isinstance(usage := state.get("usage"), dict) and usage.get("items"))
     _read_plan(store, run_id, agent, at, must_be_there=has_begun)
@@ -193,6 +199,13 @@ def _nonce(state: dict[str, Any], known: Moment | None) -> tuple[str, bool]:
     if isinstance(found, str) and found:
         return found, False
     return ("", True) if known is None else (known.run_nonce, known.lost_nonce)
+
+
+def _kept(state: dict[str, Any], name: str) -> Kept | None:
+    """The input or the result that a state.json shows, or names."""
+    if isinstance(place := state.get(f"{name}_in"), str):
+        return Kept(blob=place.removeprefix(f"{blobs.FOLDER}/"))
+    return Kept(Raw(msgspec.json.encode(state[name]))) if name in state else None
 
 
 def _usage(found: Any) -> Usage:

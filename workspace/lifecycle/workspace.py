@@ -13,7 +13,7 @@ from ..journal.records import Closed, EndStatus, Failure, Occasion, Saved
 from ..people.approvals import Desk
 from ..people.edits import Noticed, apply
 from ..people.inbox import archive, inbox
-from ..state import MessagesAt, Moment, Written, checkpoint, folder_of_agent
+from ..state import Kept, MessagesAt, Moment, Written, checkpoint, folder_of_agent
 from ..store import Store, Version
 from ..views import Files, Guard, MessageFile, Projector, behind
 from .acquire import Owned
@@ -110,20 +110,21 @@ class Workspace:
 
     def close(
         self, status: EndStatus | None = None, reason: str = "", error: Failure | None = None, until: str = "",
-        offered: inbox.Offered = MappingProxyType({}),
+        offered: inbox.Offered = MappingProxyType({}), result: Kept | None = None,
     ) -> None:  # fmt: skip
         """Stop normally: record it, write a checkpoint, and let every file show this moment. At a settled pause the
         checkpoint exists, and only the released resources come after it. A completed agent was `offered` these files of
-        the inbox."""
+        the inbox, and has returned `result`."""
         self.behind.wait()  # errors here come before the stop is recorded as clean
         archive.put_away(self.store, self.moment)
         is_settled = self.moment.pause is not None and bool(self.moment.pause.paused_at)
         untaken = inbox.untaken(self.store, self.moment, offered)
         point = self.checkpointed if is_settled else checkpoint.path_of(self.moment, "stop", self.journal.next_seq)
+        returned = result or Kept()
         self.journal.add(
             Closed(
                 status=status, reason=reason, error=error, until=until, pause_file=self.pause_file, untaken=untaken,
-                checkpoint=point,
+                checkpoint=point, result=returned.result, blob=returned.blob,
             )
         )  # fmt: skip
         self.journal.flush()

@@ -20,6 +20,7 @@ from ..journal.records import (
     Doubt,
     Edited,
     Failure,
+    Input,
     Line,
     Message,
     Migrated,
@@ -78,6 +79,7 @@ class AgentMoment(Struct, kw_only=True):
     spawned_in: str = ROOT  # the scope of the agent above
     args: str = ""
     call: str = ""
+    input: Kept | None = None  # the arguments of the run's own agent, by parameter
     result: Kept | None = None  # it has returned
     error: Failure | None = None  # it has raised
 
@@ -120,6 +122,11 @@ class AgentMoment(Struct, kw_only=True):
     def began(self, record: AgentBegun) -> None:
         self.spawned_in, self.args, self.call = record.scope, record.args, record.call
         self.result = self.error = None
+
+    def got_input(self, record: Input) -> None:
+        if self.path or self.input is not None:
+            raise ValueError("the arguments of the run are recorded already, or belong to a sub-agent")
+        self.input = Kept(record.arguments, record.blob)
 
     def cancelled(self) -> None:
         """The run is cancelled, and its `on_cancel` has ended."""

@@ -32,6 +32,7 @@ from ..journal.records import (
     Failure,
     Fenced,
     Forced,
+    Input,
     Line,
     Message,
     Migrated,
@@ -62,6 +63,7 @@ from . import json_patch
 from .agent_state import ROOT, AgentMoment
 from .parts import FIRED, Fired, Pause, Status, TaskFile, Usage
 from .questions import Questions, decision_of
+from .scope_state import Kept
 
 
 class Moment(Questions, kw_only=True):
@@ -184,6 +186,7 @@ class Moment(Questions, kw_only=True):
         if record.why == "run":
             self.attempt += 1
             self.status, self.reason, self.until, self.error = "running", "", "", None
+            self.root.result = None
         for agent in self.agents.values():
             agent.opened()
 
@@ -196,6 +199,8 @@ class Moment(Questions, kw_only=True):
             self.untaken = record.untaken
         if record.status == "cancelled":
             self.root.cancelled()
+        if record.status == "completed":
+            self.root.result = Kept(record.result, record.blob)
         if record.status:
             self.resumed_at = ""
             self.status, self.reason, self.error = record.status, record.reason, record.error
@@ -385,5 +390,6 @@ _APPLY: dict[type[AnyRecord], Callable[[Moment, Line, Any], None]] = {
     Saved: lambda moment, line, record: None,
     Rewound: lambda moment, line, record: None,
     Configured: Moment._configured,
+    Input: _of_agent(lambda agent, line, record: agent.got_input(record)),
     Migrated: _of_agent(lambda agent, line, record: agent.migrated(record)),
 }

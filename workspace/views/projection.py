@@ -16,7 +16,7 @@ from msgspec import Raw
 
 from ..base import ID, slug, stamp
 from ..journal.records import OfCall, StepCompleted, StepFailed
-from ..state import ROOT, AgentMoment, Moment, Scope, Status, folder_of_agent
+from ..state import ROOT, AgentMoment, Kept, Moment, Scope, Status, blobs, folder_of_agent
 from ..store import Store
 
 STATE = "state.json"
@@ -52,8 +52,17 @@ def state_file(moment: Moment, agent: AgentMoment, at: tuple[int, int] | None = 
         facts["usage"] = moment.usage
         facts |= {"run_nonce": moment.run_nonce} if moment.run_nonce and not moment.lost_nonce else {}
     facts |= {"data_version": agent.data_version} if agent.data_version > 1 else {}
+    facts |= _kept("input", agent.input)
+    facts |= _kept("result", agent.result)
     facts["data"] = agent.data
     return _json(moment, schema_of_state(agent), facts, at)
+
+
+def _kept(name: str, kept: Kept | None) -> dict[str, object]:
+    """An input or a result, or where it is; nothing for null."""
+    if kept is None or not (kept.blob or len(kept.result)):
+        return {}
+    return {f"{name}_in": f"{blobs.FOLDER}/{kept.blob}"} if kept.blob else {name: kept.result}
 
 
 def schema_of_state(agent: AgentMoment) -> str:
@@ -118,7 +127,7 @@ def step_file(moment: Moment, record: OfCall, at: tuple[int, int] | None = None)
     if isinstance(record, StepCompleted):
         facts |= {"kind": "effect" if record.effect else "step", "status": "completed", "ms": record.ms}
         if record.blob:
-            facts |= {"result": None, "result_in": f".satchel/blobs/{record.blob}"}
+            facts |= {"result": None, "result_in": f"{blobs.FOLDER}/{record.blob}"}
         else:
             facts |= {"result": record.result if len(record.result) else Raw(b"null")}
     elif isinstance(record, StepFailed):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import click
+import msgspec
 
 from .. import starting
 from ..options.wish import Wish
@@ -14,6 +15,7 @@ Examples:
   satchel run my-digest
   satchel run                      in the folder of the workspace
   satchel run --json my-digest     the outcome as JSON on stdout
+  satchel run my-digest --input '{"topic": "tides", "depth": 2}'
 
 \b
 Ctrl-C stops the run; you can resume it. Exit codes: 0 completed, 1 failed,
@@ -22,8 +24,26 @@ has the run, 7 cancelled, 8 the storage failed.
 """
 
 
+class Object(click.ParamType):  # type: ignore[type-arg]  # generic for the checker only
+    """A JSON object."""
+
+    name = "json"
+
+    def convert(self, value: Any, parameter: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
+        try:
+            return msgspec.json.decode(value, type=dict[str, Any])
+        except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError) as error:
+            self.fail(f'{error}. Write a JSON object, as in {{"topic": "tides"}}', parameter, ctx)
+
+
 @click.command("run", epilog=_EXAMPLES)
 @starting.options
+@click.option(
+    "--input",
+    type=Object(),
+    metavar="JSON",
+    help="The arguments of the agent, by parameter. Recorded at the first start; later starts need none.",
+)
 @click.pass_context
 def command(ctx: click.Context, /, **typed: Any) -> None:
     """Run the agent of a workspace until it completes, fails, or needs a person.

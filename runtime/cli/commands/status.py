@@ -72,8 +72,10 @@ def _lines(place: Handle, standing: Standing, width: int) -> Iterator[str]:
     if (moment := standing.moment) is not None:
         if moment.status == "failed" and moment.error and standing.state == "failed":
             yield from (_row("", f"  {line}") for line in moment.error.where)
+        yield from _value("input", standing.input)
         yield from _work(standing)
         yield from _tree(moment)
+        yield from _value("result", standing.result)
         yield from _made(place, moment)
         if not moment.is_new:
             starts = counted(moment.attempt, "start")
@@ -98,6 +100,11 @@ def _lines(place: Handle, standing: Standing, width: int) -> Iterator[str]:
         yield from fold(question, width)
     if standing.next:
         yield f"{'next':<{_TITLE}}{click.style(visible(standing.next), bold=True)}"
+
+
+def _value(title: str, value: Any) -> Iterator[str]:
+    if value is not None:
+        yield _row(title, one_line(msgspec.json.encode(value).decode(), _TEXT))
 
 
 def _tree(moment: Moment) -> Iterator[str]:
@@ -299,6 +306,8 @@ def _json(standing: Standing) -> dict[str, Any]:
         "streams": [
             {"file": each.path, "characters": len(each.text), "damaged": each.damaged} for each in standing.streams
         ],
+        "input": standing.input,
+        "result": standing.result,
         "attempt": moment.attempt,
         "until": moment.until or None,
         "usage": msgspec.to_builtins(moment.usage),

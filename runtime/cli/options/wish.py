@@ -24,6 +24,7 @@ class Wish(Struct, frozen=True):
     take_over: bool
     adopt: bool
     from_checkpoint: bool = False  # of resume
+    input: dict[str, Any] | None = None  # of run
 
     @property
     def is_supervised(self) -> bool:
@@ -37,8 +38,8 @@ class Wish(Struct, frozen=True):
 
     def how(self, command: Command) -> dict[str, Any]:
         """The arguments of `Handle.run` or `Handle.resume`."""
-        going_back = {"from_checkpoint": self.from_checkpoint} if command == "resume" else {}
-        return going_back | {
+        own = {"from_checkpoint": self.from_checkpoint} if command == "resume" else {"input": self.input}
+        return own | {
             "accept_drift": self.accept_drift, "drain_timeout": self.drain_timeout, "take_over": self.take_over,
             "adopt": self.adopt,
         }  # fmt: skip

@@ -34,7 +34,7 @@ def as_json(ended: Ended) -> dict[str, Any]:
         "run_id": ended.run_id,
         "url": ended.url,
         "items": ended.items._asdict(),
-        "result": _plain(ended.result),
+        "result": msgspec.json.decode(encode(ended.result, "the result")),
         "failure": msgspec.to_builtins(ended.failure),
         "questions": asked.as_json(ended.questions),
         "answered": ended.answered,
@@ -78,6 +78,7 @@ def _tell_result(ended: Ended, place: Handle) -> None:
     if not ended.entered and ended.status == "completed":
         left = f"; the agent did not take {counted(ended.waiting, 'file')} in the inbox" if ended.waiting else ""
         click.echo(f"{_status('completed')}: {ended.run_id} is already completed; there is nothing to do{left}")
+        _tell_value(ended)
         return
     did = []
     if ended.items.leaves:
@@ -92,9 +93,12 @@ def _tell_result(ended: Ended, place: Handle) -> None:
     if ended.status == "completed":
         for path, output in sorted(ended.outputs.items()):
             click.echo(f"  {visible(os.path.join(place.typed, path))} ({size(output.bytes)})")
-        if ended.result is not None:
-            text = msgspec.json.encode(_plain(ended.result)).decode()
-            click.echo(f"  result: {one_line(text, _RESULT_SHOWN)}")
+        _tell_value(ended)
+
+
+def _tell_value(ended: Ended) -> None:
+    if ended.result is not None:
+        click.echo(f"  result: {one_line(encode(ended.result, 'the result').decode(), _RESULT_SHOWN)}")
 
 
 def not_repeated(outcome: Outcome) -> str:
@@ -142,14 +146,6 @@ def failure_line(failure: Failure) -> str:
 def _status(status: str) -> str:
     colours = {"completed": "green", "failed": "red"}
     return click.style(status, fg=colours.get(status, "yellow"), bold=True)
-
-
-def _plain(value: Any) -> Any:
-    """The agent's result as JSON, or as text: no code depends on it, so it may be anything."""
-    try:
-        return msgspec.json.decode(encode(value, "the result"))
-    except Exception:
-        return repr(value)
 
 
 def _aside(line: str) -> None:

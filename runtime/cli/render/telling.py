@@ -18,6 +18,7 @@ from ....workspace.journal.records import (
     Failure,
     Fenced,
     Forced,
+    Input,
     Message,
     Migrated,
     OfCall,
@@ -137,6 +138,10 @@ def _resumed(record: Resumed) -> Told:
 
 
 # Calls
+
+
+def _input(record: Input) -> Told:
+    return Told(f"input       {'(large)' if record.blob else _json(bytes(record.arguments))}", None)
 
 
 def _started(record: StepStarted) -> Told:
@@ -287,6 +292,7 @@ WORDS: dict[type[AnyRecord], Callable[[Any], Told]] = {
     Saved: _saved,
     Rewound: _rewound,
     Configured: _configured,
+    Input: _input,
     Migrated: _migrated,
 }
 """The function that tells each type of record."""

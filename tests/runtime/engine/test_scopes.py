@@ -154,8 +154,8 @@ def test_a_named_scope_is_answered_with_its_recorded_result(workspace: Path, cal
         return Model(names={"n": number})
 
     @agent
-    async def main(run: Run[Any]) -> Any:
-        found = await run.scope("prepare", prepare, run, 7)
+    async def main(run: Run[Any]) -> Model:
+        found: Model = await run.scope("prepare", prepare, run, 7)
         if run.attempt == 1:
             raise ValueError
         return found

@@ -681,8 +681,9 @@ def test_an_effect_is_verified_by_a_function_only(workspace: Path, make: Callabl
         raise crash
 
     @agent
-    async def main(run: Run[Any]) -> Any:
-        return await effect(verify=make("EUR"))(pay)(3)
+    async def main(run: Run[Any]) -> tuple[int, str]:
+        found: tuple[int, str] = await effect(verify=make("EUR"))(pay)(3)
+        return found
 
     with pytest.raises(crash):
         run(workspace, main)

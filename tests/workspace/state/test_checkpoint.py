@@ -39,6 +39,7 @@ from satchel.workspace.journal.records import (
     Edited,
     Failure,
     Forced,
+    Input,
     Line,
     Message,
     Migrated,
@@ -158,7 +159,10 @@ class History:
             until = AT if status == "sleeping" else ""
             untaken = {"inbox/a.md": "0" * 64} if status == "completed" else {}
             reason = "because" if status else ""
-            self.group(Closed(status=status, reason=reason, error=error, until=until, untaken=untaken))  # type: ignore[arg-type]
+            result = Raw(b'{"a":1}') if status == "completed" else NOTHING
+            self.group(
+                Closed(status=status, reason=reason, error=error, until=until, untaken=untaken, result=result)  # type: ignore[arg-type]
+            )
         self.open()
 
     def spawn(self) -> None:
@@ -335,6 +339,8 @@ class History:
         self.group(Resource(name="db", tier="application", event="opened", outcome="failed", why="no", ms=3))
 
     def configure(self) -> None:
+        if self.moment.root.input is None:
+            self.group(Input(arguments=Raw(b'{"topic":"x"}')))
         self.group(Configured(config={"python": "3", "prompts": {"brief": "0" * 12}, "n": self.calls}))
         if self.agent.has_data:
             self.group(Migrated(**self.of(), to=self.agent.data_version + 1, patch=self.changes()))

@@ -16,7 +16,7 @@ from .base import check_json, check_time
 from .calls import PartialPromoted, StepCompleted, StepFailed, StepProgress, StepStarted
 from .edits import Edited, Rewound
 from .pauses import Forced, Paused, PauseLate, PauseRequested, Resumed
-from .process import FORMAT, Closed, Configured, Fenced, Opened, Resource, Saved, Spent
+from .process import FORMAT, Closed, Configured, Fenced, Input, Opened, Resource, Saved, Spent
 from .questions import ApprovalAnswered, ApprovalAsked, Doubt, Resolved
 from .work import (
     AgentBegun,
@@ -38,7 +38,7 @@ AnyRecord = (
     Opened | Closed | StepStarted | StepCompleted | StepFailed | StepProgress | ScopeBegun | ScopeFailed
     | ScopeCommitted | PlanChanged | Message | Doubt | Resolved | PartialPromoted | AgentBegun | AgentEnded | Edited
     | PauseRequested | PauseLate | Forced | Paused | Resumed | ApprovalAsked | ApprovalAnswered | TaskTaken | TaskDone
-    | Spent | Resource | Configured | Migrated | Fenced | Saved | Rewound
+    | Spent | Resource | Configured | Input | Migrated | Fenced | Saved | Rewound
 )  # fmt: skip
 
 
@@ -292,8 +292,16 @@ def _check(record: AnyRecord) -> None:
     """ValueError for errors that the types do not exclude and every reader would meet. Not for the results of steps:
     there may be tens of thousands, and only the run reads them."""
     match record:
-        case Closed() | PauseRequested() if record.until:
+        case Closed():
+            check_json(record.result)
+            if record.until:
+                check_time(record.until)
+        case PauseRequested() if record.until:
             check_time(record.until)
+        case Input():
+            check_json(record.arguments)
+            if not record.blob and bytes(record.arguments)[:1] != b"{":
+                raise ValueError("the arguments are not an object")
         case TaskTaken():
             check_json(record.content)
             if record.kind == "schedule":

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from msgspec import field
+from msgspec import Raw, field
 
-from .base import Failure, Record
+from .base import NOTHING, Failure, Record
 
 FORMAT = 1
 """Of the journal. Every `opened` record has it, and every segment of another version begins with such a record."""
@@ -48,6 +48,8 @@ class Closed(Record, frozen=True, kw_only=True, tag="closed"):
     pause_file: str = ""  # the version of pause.yaml, if it agrees with the journal about the pause in force
     untaken: dict[str, str] = field(default_factory=dict)  # see `inbox.untaken`
     checkpoint: str = ""  # the checkpoint of this stop: written right after this record; at a pause, right before it
+    result: Raw = NOTHING  # what the agent of a completed run has returned
+    blob: str = ""
 
 
 Occasion = Literal["start", "growth", "time", "item", "milestone", "edit", "stop"]
@@ -78,6 +80,13 @@ class Configured(Record, frozen=True, kw_only=True, tag="configured"):
     """What the run works with from here on: code, settings, prompts, packages, models, by hash or version."""
 
     config: dict[str, object]
+
+
+class Input(Record, frozen=True, kw_only=True, tag="input"):
+    """The arguments of the run's own agent, by parameter, defaults included. At most one in a run."""
+
+    arguments: Raw = NOTHING  # a JSON object
+    blob: str = ""
 
 
 class Spent(Record, frozen=True, kw_only=True, tag="spent"):

@@ -28,11 +28,17 @@ def look(looking: Looking, definition: Definition) -> None:
     told = []
     for each in change:
         value = f" is now {short(each['value'])}" if "value" in each else " is removed"
-        told.append(str(each["path"])[1:].replace("/", ".") + value)
+        told.append(str(each["path"])[1:].replace("/", ".") + value + _without_effect(looking, str(each["path"])))
     record = Edited(
         file=DEFINITION, by=trace.by, saved=trace.at, sha=sha(found.data), patch=change, says=tuple(told)
     )  # fmt: skip
     looking.noticed.edits.append(Edit(record))
+
+
+def _without_effect(looking: Looking, place: str) -> str:
+    root = looking.moment.root
+    has_begun = root.has_data or root.input is not None
+    return "; the run keeps the arguments it began with" if has_begun and place.split("/")[1] == "input" else ""
 
 
 def _settled(looking: Looking, definition: Definition) -> Content:

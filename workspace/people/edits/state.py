@@ -145,6 +145,8 @@ def _check_the_rest(path: str, found: dict[str, Any], was: list[dict[str, Any]])
 
 _REMEDIES = {
     "status": "to resume or stop the run, use `satchel resume` or `satchel pause`",
+    "input": "the run keeps the arguments that it began with; start a new run for others",
+    "result": "to have the agent return another result, add an item to todo.md or redo a step",
     "open": "to have an item done again, untick it in todo.md",
     "waiting_for": "answer in approvals/, or with `satchel answer`",
 }
