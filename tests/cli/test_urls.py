@@ -154,7 +154,7 @@ def test_workspaces_below_a_url_are_missed_or_made_up(upload: Upload, cli: Cli, 
 
 def test_ls_costs_a_listing_for_each_workspace(upload: Upload, s3: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     from satchel.workspace.inspect.discover import below_store
-    from satchel.workspace.inspect.load import look
+    from satchel.workspace.inspect.load import glance
     from satchel.workspace.store.remote.s3 import Requests
 
     root = s3.place()
@@ -168,7 +168,7 @@ def test_ls_costs_a_listing_for_each_workspace(upload: Upload, s3: Server, monke
         return call(self, method, *args, **arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Requests, "call", counted)
-    assert [look(store).moment.seq for store in below_store(open_store(root))] == [0, 0, 0]
+    assert [glance(store).moment.seq for store in below_store(open_store(root))] == [0, 0, 0]
     assert listings == ["list_objects_v2"]
 
 

@@ -17,6 +17,7 @@ from satchel.runtime.supervision.child.supervisor import Supervisor
 from satchel.runtime.supervision.serve import roots, server
 from satchel.runtime.supervision.serve.roots import UrlRoot
 from satchel.runtime.supervision.serve.server import Server
+from satchel.workspace.base.errors import StorageFailed
 from satchel.workspace.inspect import lease
 from satchel.workspace.store import open_store
 from satchel.workspace.store.remote.base import RemoteStore
@@ -243,6 +244,29 @@ def test_a_start_that_the_storage_has_failed_waits_for_a_listing_of_everything(
     child.code, child.why, child.error = 8, "the storage", ""
     served.turn()
     assert served.told == [("started", "a"), ("storage", "a"), ("started", "a")]
+
+
+def test_one_run_whose_storage_fails_keeps_the_others_from_being_looked_at(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task of a schedule could not be written, so what is there is unknown, and can't be listed either."""
+    answer, refused = Requests._answer, list[str]()
+
+    async def failing(requests: Requests, method: str, arguments: Any, seconds: float) -> Any:
+        if method == "put_object" or (method == "list_objects_v2" and refused == ["put_object"]):
+            refused.append(method)
+            raise StorageFailed("is refused")
+        return await answer(requests, method, arguments, seconds)
+
+    served.put("a/workspace.yaml", DEFINITION + b"schedule: [{cron: '0 9 * * *'}]\n")
+    served.run("b", sleeper)
+    served.begin()
+    served.turn(everything=True)
+    monkeypatch.setattr(Requests, "_answer", failing)
+    served.now += NAP + timedelta(days=1)
+    served.turn(everything=True)
+    assert refused == ["put_object", "list_objects_v2"]
+    assert ("storage", "a") in served.told and ("started", "b") in served.told
 
 
 @pytest.mark.parametrize(("pages", "every"), [(0, 4), (1, 4), (10, 40), (100, 400)])

@@ -168,8 +168,12 @@ class Server:
         except (SatchelError, OSError):
             return  # the next look at everything reports it and corrects it
         for known in due:
-            if known.store.version(DEFINITION) is None:
-                self._looked_at = float("-inf")  # it is gone, and only a look at everything drops it
+            try:
+                is_gone = known.store.version(DEFINITION) is None
+            except (SatchelError, OSError):
+                is_gone = False  # a write has failed, and so did the next listing: judging it reports that
+            if is_gone:
+                self._looked_at = float("-inf")  # only a look at everything drops it
                 continue
             self._fire(known)
             if not known.supervisor:
@@ -235,21 +239,22 @@ class Server:
 
     def _judge(self, known: _Known) -> None:
         now = self._clock()
-        signature = self._root.signature(known.folder)
-        if signature != known.signature or known.verdict.passing:
-            known.signature = signature
-            try:
+        is_held: bool | None = False
+        try:
+            signature = self._root.signature(known.folder)
+            if signature != known.signature or known.verdict.passing:
+                known.signature = signature
                 known.verdict = judge(known.store, now, tried=known.tried, afresh=known.afresh)
                 known.run_id = known.verdict.run_id or known.run_id
                 known.told.pop("files", None)
-            except Exception as error:  # whatever is wrong with this one, the others go on
-                passing = isinstance(error, _STORAGE)
-                known.verdict = replace(NEVER, passing=passing, is_open=passing)
-                self._complain(known, "files", error)
-        verdict = known.verdict
-        is_settled = signature == known.settled and not verdict.by_clock
-        is_due = verdict.starts and not is_settled and (verdict.at is None or verdict.at <= now)
-        is_held = self._is_held(known) if is_due else False
+            verdict = known.verdict
+            is_settled = signature == known.settled and not verdict.by_clock
+            is_due = verdict.starts and not is_settled and (verdict.at is None or verdict.at <= now)
+            is_held = self._is_held(known) if is_due else False
+        except Exception as error:  # whatever is wrong with this one, the others go on
+            passing, is_due = isinstance(error, _STORAGE), False
+            verdict = known.verdict = replace(NEVER, passing=passing, is_open=passing)
+            self._complain(known, "files", error)
         known.may_be_held = is_held is None
         known.afresh = known.afresh and (is_due or verdict.is_open)
         if is_due and is_held is not False:
