@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -72,6 +71,8 @@ def _counted(count: int, noun: str) -> str:
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """The known word that `word` is probably a typo of, or None."""
+    import difflib  # for mistakes only
+
     by_fold = {_fold(name): name for name in known}
     close = difflib.get_close_matches(_fold(word), by_fold, n=1, cutoff=0.7)
     return by_fold[close[0]] if close else None

@@ -32,9 +32,8 @@ from ...workspace.store import FileChanged
 from . import takeover
 from .place import Place
 from .questions import Given, OpenQuestion, questions_of, value_of
-from .requests import in_force
 from .waiting import Steps
-from .words import one_line, since
+from .words import in_force, one_line, since
 
 _PATIENCE = 5.0
 """Seconds to wait until the process that runs the workspace has taken the answer."""

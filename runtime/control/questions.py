@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ...workspace.base import SatchelError
-from ...workspace.people.approvals import Question, open_questions, read, read_form
+from ...workspace.people.approvals import Question, open_questions
 from ...workspace.state import Moment
 from .place import Place
 
@@ -64,6 +64,8 @@ def questions_of(moment: Moment, place: Place | None) -> list[OpenQuestion]:
 
 
 def _seen(question: Question, moment: Moment, place: Place) -> OpenQuestion:
+    from ...workspace.people.approvals import read, read_form  # most runs ask nothing
+
     command = place.command("answer", question.id)
     try:
         said = read(question, moment.run_id, read_form(place.store, moment, question).data)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ...workspace.base import LeaseHeld, SatchelError, UsageError, time_text, times
+from ...workspace.base import LeaseHeld, UsageError, time_text, times
 from ...workspace.formats import pause_file
 from ...workspace.inspect import Look, Report, lease, look, look_beside
 from ...workspace.journal.records import PauseRequested
@@ -18,6 +18,7 @@ from ...workspace.views import stable_read
 from ..supervision.child import FORCE_AFTER
 from .place import Place
 from .waiting import Steps
+from .words import in_force
 
 _POLL = 0.1
 _MARGIN = 20.0
@@ -149,8 +150,3 @@ def stopped(place: Place) -> Steps[Stopping]:
             said = f"{holder.process} has not stopped in {limit:.0f} s; `{place.command('stop')}` kills it"
             return Stopping("requested", said)
         yield from place.look_again(_POLL)
-
-
-def in_force(mistake: SatchelError) -> str:
-    """What to say about a mistake in workspace.yaml while a process runs the workspace."""
-    return f"{mistake}; the run continues with the last valid version"

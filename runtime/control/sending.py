@@ -13,7 +13,7 @@ from ...workspace.formats import yamltext
 from ...workspace.inspect import look_beside
 from ...workspace.people.inbox import inbox
 from .place import Place
-from .requests import in_force
+from .words import in_force
 
 _DATA = (".yaml", ".yml", ".json")
 

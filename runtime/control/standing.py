@@ -38,7 +38,7 @@ from ...workspace.views import BRIEF, TODO
 from .history import value_of
 from .place import Place
 from .questions import OpenQuestion, questions_of
-from .requests import in_force
+from .words import in_force
 
 if TYPE_CHECKING:
     from ..limits import Share

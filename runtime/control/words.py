@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from datetime import UTC, datetime
 
-from ...workspace.base import visible
+from ...workspace.base import SatchelError, visible
 
 
 def one_line(text: str, width: int = 0) -> str:
@@ -60,3 +60,8 @@ def since(at: str) -> str:
     ago = (datetime.now(UTC) - then).total_seconds()
     told = f" ({duration(ago)} ago)" if ago >= 0 else f" (in {duration(-ago)})"
     return f"{then:%Y-%m-%d %H:%M:%S} UTC{told}"
+
+
+def in_force(mistake: SatchelError) -> str:
+    """What to say about a mistake in workspace.yaml while a process runs the workspace."""
+    return f"{mistake}; the run continues with the last valid version"

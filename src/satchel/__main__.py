@@ -1,11 +1,13 @@
 """`python -m satchel` is the command `satchel`."""
 
+import gc
 import sys
 
 
 def main() -> None:
     """The entry point of the command line. It first blocks the signals that ask a run to stop, before slow imports. The
     code that later listens for them stops the run cleanly."""
+    gc.set_threshold(10_000)  # imports leave no garbage, and looking for it takes time
     words = sys.argv[1:]
     if words[:1] in (["run"], ["resume"], ["serve"]):
         import signal

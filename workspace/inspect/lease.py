@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -95,6 +94,8 @@ def read(store: Store) -> Lease | None:
 
 
 def mine(store: Store, run_id: str, epoch: int, ttl: float = 0.0, *, is_brief: bool = False) -> Lease:
+    import socket
+
     from ..journal.records import now  # imports all kinds of records, which a look at a lease does not need
 
     return Lease(
@@ -124,6 +125,8 @@ def has_died(lease: Lease) -> bool:
     known."""
     if lease.is_left:
         return True
+    import socket  # slow to import, and most looks find no owner
+
     if lease.host != socket.gethostname():
         return False
     return not (process_started(lease.pid) == lease.process_started and _exists(lease.pid))

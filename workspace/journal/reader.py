@@ -17,7 +17,6 @@ from msgspec import Struct
 from ..base import Damaged
 from ..store import Store
 from .chain import Chain
-from .histories import explained
 from .naming import FOLDER, segment_path, segments, sizes
 from .records.line import FIRST, NO_CRC, Before, Line
 from .segment import Misfit
@@ -51,6 +50,8 @@ def read(store: Store, *, after: int, before: Before = FIRST) -> Tail:
             store.fetch(expected(store, after=after))  # at once, before the owner does it again
         except Damaged as error:
             if not store.abilities.remote or not _has_changed(store):
+                from .histories import explained  # an undamaged journal needs no explanation
+
                 raise (explained(store, error) if isinstance(error, Misfit) else error) from None
     return _read(store, after, before)
 

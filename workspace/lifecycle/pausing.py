@@ -15,7 +15,6 @@ from ..formats import PauseFile, pause_file
 from ..inspect import pause_wish
 from ..journal.records import Failure, Paused, PauseRequested, Resumed, now
 from ..people.edits import Refusal, rejected
-from ..people.inbox import forward
 from ..state import ROOT, Moment, Pause, checkpoint
 from ..store import Content, FileChanged, Store, Version
 from ..views import PATIENCE, folder_of, read_back, remove, replace, until_settled
@@ -139,6 +138,8 @@ def settle(workspace: Workspace, *, forced: bool = False, error: Failure | None 
     Damaged if the bytes differ from what was written; then nothing is released, as after a crash."""
     store, moment = workspace.store, workspace.moment
     if workspace.reaches_out:
+        from ..people.inbox import forward  # a look at a pause hands nothing on
+
         forward.redirect(store, moment, workspace.journal, workspace.definition, workspace.report)
     workspace.journal.add(Paused(forced=forced, error=error))
     workspace.journal.flush()

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ..store import Store
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 _THREADS = 8
 
@@ -59,6 +61,8 @@ class AtOnce:
 
 class InThreads:
     def __init__(self) -> None:
+        from concurrent.futures import ThreadPoolExecutor  # for remote stores only
+
         self.on_idle: Callable[[], None] | None = None
         self.group: Callable[[], Future[None] | None] = lambda: None
         self._threads = ThreadPoolExecutor(_THREADS, "satchel-behind")
@@ -86,6 +90,8 @@ class InThreads:
             raise
 
     def wait(self) -> None:
+        from concurrent.futures import wait
+
         while not self.is_idle:
             wait(list(self._last.values()))
         self._last.clear()
@@ -99,6 +105,8 @@ class InThreads:
             raise self._failed
 
     def _do(self, job: Job, before: Future[None] | None, group: Future[None] | None) -> None:
+        from concurrent.futures import wait
+
         if before is not None:
             wait([before])  # begun already: threads take jobs in the order they came
         try:

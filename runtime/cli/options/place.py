@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
 from ....workspace.base import DEFINITION, urls
 from ... import control
 from ...control import PATIENCE, Handle
 from ..render.words import visible
 from . import storage
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -38,6 +40,8 @@ def is_workspace(word: str) -> bool:
 
 def complete_folders(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Nothing for a URL, because a key press must not wait for a network."""
+    from click.shell_completion import CompletionItem
+
     return [] if "://" in incomplete else [CompletionItem(incomplete, type="dir")]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from ....workspace.journal.records import Doubt
-from ....workspace.people.approvals import Question, answer_text
+from ....workspace.people.approvals import Question
 from ....workspace.state import DONE, REDO
 from ...control import Handle, OpenQuestion
 from .words import one_line, since, visible
@@ -95,4 +95,6 @@ def _expiry(question: Question) -> str:
 
 def text_of(value: Any) -> str:
     """A JSON value as a person would type it."""
+    from ....workspace.people.approvals import answer_text  # most runs ask nothing
+
     return answer_text(msgspec.Raw(msgspec.json.encode(value)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -129,6 +128,8 @@ def _why(ended: Ended) -> str:
 
 def _tell_failure(ended: Ended, with_traceback: bool) -> None:
     if with_traceback and ended.error is not None:
+        import traceback
+
         traceback.print_exception(ended.error)
     if ended.failure is None:
         return

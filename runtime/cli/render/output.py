@@ -6,8 +6,6 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from shutil import get_terminal_size
-from textwrap import wrap
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -31,7 +29,11 @@ def print_json(value: Any) -> None:
 
 def columns(stream: IO[str]) -> int:
     """The width of the terminal behind `stream`; 0 if there is none, and nothing is cut or folded."""
-    return get_terminal_size().columns if stream.isatty() else 0
+    if not stream.isatty():
+        return 0
+    from shutil import get_terminal_size  # imports compression
+
+    return get_terminal_size().columns
 
 
 def fold(text: str, width: int, indent: int = 0) -> list[str]:
@@ -45,6 +47,8 @@ def fold(text: str, width: int, indent: int = 0) -> list[str]:
 
 def _broken(line: str, width: int) -> list[str]:
     """Paths and commands stay whole, so that they can be copied."""
+    from textwrap import wrap
+
     return wrap(line, width, break_on_hyphens=False, break_long_words=False) or [""]
 
 

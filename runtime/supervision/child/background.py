@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import subprocess
 import time
@@ -63,6 +62,8 @@ def log_of(store: Store) -> str:
     """In the workspace. For a workspace in a bucket on this machine, where its reader is."""
     if not store.abilities.remote:
         return os.path.join(store.url, LOG)
+    import hashlib  # slow to import
+
     state = os.environ.get("XDG_STATE_HOME", "")
     above = state if os.path.isabs(state) else os.path.expanduser("~/.local/state")
     digest = hashlib.sha256(store.url.encode()).hexdigest()[:8]

@@ -6,7 +6,6 @@ A state machine that never waits: `supervise` and `serve` turn it.
 from __future__ import annotations
 
 import os
-import random
 import signal
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -278,6 +277,8 @@ class Supervisor:
             error = after_crashes(self.store, why)
             self._over(FAILED, f"{why}; {error}" if error else why)
         else:
+            import random  # for a run that has died
+
             longest = min(policy.longest_delay, policy.first_delay * 2 ** max(0, self._early_deaths - 1))
             delay = longest * random.uniform(0.75, 1.0)  # many that died together must not come back together
             self._phase, self._due = "resting", time.monotonic() + delay

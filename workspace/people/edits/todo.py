@@ -6,17 +6,21 @@ import codecs
 import hashlib
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from ...base import InvalidFile, Refused, Stamped, decode, stamp
 from ...journal.records import Doubt, Edited, OfCall, StepCompleted
 from ...state import AgentMoment, Scope
-from ...todo import Changes, Plan, Task, between, changes, merge_plans
+from ...todo import Plan, Task, between
 from ...views import projection
 from .findings import Edit, Looking, Question, Refusal
 from .origin import ahead, foreign, is_blank, sha
 from .state import no_journal
+
+if TYPE_CHECKING:
+    from ...todo import Changes
 
 _TOLD = 8
 _SHOWN = 60
@@ -154,6 +158,8 @@ def _read(looking: Looking, agent: AgentMoment, path: str, data: bytes, text: st
 
 def _merged(looking: Looking, agent: AgentMoment, saved: _Saved) -> Plan | None:
     """The merged plan; None if a person has to choose a version."""
+    from ...todo import merge_plans  # most files have no edit
+
     noticed, path, now = looking.noticed, saved.path, agent.plan
     choice = looking.choice(path)
     prefer = choice if choice in ("ours", "theirs") else None
@@ -178,6 +184,8 @@ def _edit(looking: Looking, agent: AgentMoment, saved: _Saved, after: Plan) -> E
     splices = between(list(now.lines), list(after.lines))
     if not splices:
         return None
+    from ...todo import changes
+
     done = changes(now, after)
     redone = tuple(pair.after.id for pair in (*done.unticked, *done.restarted) if pair.after.id and pair.after.is_leaf)
     dropped = tuple(

@@ -13,14 +13,13 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
 from ....schemas import Problem, short
 from ...base import InvalidFile, decode, place, slug
 from ...formats import yamltext
-from ...journal import Journal
 from ...journal.records import TaskDone, TaskTaken
 from ...state import Kept, Moment, blobs, scope_of_task
 from ...store import Content, Store, Version
@@ -31,6 +30,9 @@ from ..edits.rejected import reject
 from . import firing
 from .archive import FOLDER, READ_LIMIT, bring_back, changed, discard, put_away, sha_of
 from .firing import Firing
+
+if TYPE_CHECKING:
+    from ...journal import Journal
 
 LIMIT = 1 << 20
 """Bytes of a task. Put more into a file of its own, which the task can name."""

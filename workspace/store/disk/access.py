@@ -41,6 +41,13 @@ def user_name(number: int) -> str:
         return str(number)
 
 
+def user_here(number: int) -> str:
+    """With the name of this machine."""
+    import socket  # slow to import, and most commands need no name
+
+    return f"{user_name(number)}@{socket.gethostname()}"
+
+
 def remedy(error: OSError) -> str:
     """What to do about a file or folder that this user may not read or write."""
     if error.errno == errno.EROFS:

@@ -6,10 +6,8 @@ fsspec's local file system neither syncs nor creates exclusively, so this uses s
 from __future__ import annotations
 
 import errno
-import hashlib
 import itertools
 import os
-import socket
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -18,7 +16,7 @@ from urllib.parse import quote
 
 from ...base import LeaseHeld, UsageError, check_path, is_name, shown
 from ..contract import DISK, Abilities, Content, Entry, Exchanged, FileChanged, Log, Sync, Trace, Version
-from .access import Access, access_in, user_name
+from .access import Access, access_in, user_here
 from .errors import failed, failing, invalid, locking, reading
 from .log import DiskLog
 from .syscalls import Syscalls
@@ -99,7 +97,7 @@ class DiskStore:
             saved = datetime.fromtimestamp(status.st_mtime, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         except (ValueError, OverflowError, OSError):  # a time outside the calendar
             saved = ""
-        return Trace(f"{user_name(status.st_uid)}@{socket.gethostname()}", saved)
+        return Trace(user_here(status.st_uid), saved)
 
     def list(self, folder: str) -> Iterator[Entry]:
         for name, is_folder, size in self._scan(folder):
@@ -392,6 +390,8 @@ class DiskStore:
 def displaced_name(path: str) -> str:
     """The part of a displaced file's name that represents its path: the path itself, unless it is too long for a file
     name."""
+    import hashlib  # slow to import
+
     name = quote(path, safe="")
     return name if len(name) <= _LONGEST_NAME else hashlib.sha256(path.encode()).hexdigest()
 

@@ -6,10 +6,8 @@ writes to a workspace on a disk must go through here, or they are not tested.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import functools
-import logging
 import os
 import signal
 import stat
@@ -209,6 +207,8 @@ def _exchange(one: str, other: str) -> bool:
         return False
     if renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _EXCHANGE) == 0:
         return True
+    import ctypes
+
     number = ctypes.get_errno()
     if number in (errno.EINVAL, errno.ENOSYS, errno.EPERM):  # not on this file system
         return False
@@ -218,12 +218,16 @@ def _exchange(one: str, other: str) -> bool:
 @functools.cache
 def _renameat2() -> Callable[..., int] | None:
     """See renameat2(2). Python has no name for it."""
+    import ctypes  # for writers only
+
     library = ctypes.CDLL(None, use_errno=True)
     return getattr(library, "renameat2", None)
 
 
 @contextmanager
 def _watching(paths: Sequence[str], hint: Callable[[], None]) -> Iterator[None]:
+    import logging
+
     from watchdog import events
     from watchdog.observers import Observer
 
