@@ -20,7 +20,7 @@ from ..journal.records import Key, StepCompleted
 from ..store import Store
 from .scope_state import Scope
 
-MANY = 1000
+MANY = 100
 """A scope with more results keeps them separately."""
 
 AT_HAND = 8

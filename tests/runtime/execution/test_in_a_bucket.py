@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -588,6 +589,30 @@ def test_results_of_an_open_scope_are_fetched_before_they_are_asked_for(place: P
     outcome = asyncio.run(place.run(main, wake=True))
     assert (outcome.status, outcome.result) == ("completed", 780), outcome.error
     assert entered == [0, 0] and len(taken_apart) == 1 and sorted(calls) == [*range(40)], "no call is repeated"
+
+
+def test_the_journal_is_fetched_after_a_large_checkpoint(
+    place: Place, taken_apart: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer about the checkpoint waits for the question about the journal."""
+    entered, calls = list[int](), list[int]()
+    main = with_many_results(place, entered, calls, taken_apart)
+    assert asyncio.run(place.run(main)).status == "paused"
+    newest = max(name for name in place.names() if name.startswith("checkpoints/"))
+    segments = sorted(name for name in place.names() if name.startswith("journal/"))
+    prefix = place.url.removeprefix(f"s3://{BUCKET}/")
+    answer, has_asked = Requests._answer, threading.Event()
+
+    async def waiting(requests: Requests, method: str, arguments: Any, seconds: float) -> Any:
+        if method == "get_object" and arguments["Key"] == f"{prefix}/{segments[-1]}":
+            has_asked.set()
+        if method == "get_object" and arguments["Key"] == f"{prefix}/{newest}":
+            assert await asyncio.to_thread(has_asked.wait, 20), "the journal was not asked for"
+        return await answer(requests, method, arguments, seconds)
+
+    monkeypatch.setattr(Requests, "_answer", waiting)
+    seen = look(open_store(place.url, place.server.storage_options()))
+    assert seen.moment.root.scopes["_many"].finished == 41, "one is the pause"
 
 
 def test_damaged_results_that_stand_apart_are_taken_for_none(place: Place, taken_apart: list[str]) -> None:

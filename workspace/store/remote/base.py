@@ -51,15 +51,15 @@ class RemoteStore:
 
     def fetch(self, paths: Iterable[str]) -> None:
         wanted = [path for path in dict.fromkeys(paths) if self._is_worth_fetching(path)]
-        if len(wanted) < 2:
-            return  # it is read when it is needed
+        if not wanted:
+            return
 
         def fetch(path: str) -> None:
             with suppress(SatchelError, OSError):
                 self.read(path)
 
         first, *others = wanted
-        with ThreadPoolExecutor(min(len(others), _FETCHED_AT_ONCE - 1), "satchel-fetch") as threads:
+        with ThreadPoolExecutor(max(1, min(len(others), _FETCHED_AT_ONCE - 1)), "satchel-fetch") as threads:
             fetched = threads.map(fetch, others)
             fetch(first)
             for _ in fetched:
