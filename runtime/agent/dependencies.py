@@ -11,6 +11,7 @@ import functools
 import hashlib
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -132,7 +133,7 @@ def _providers(name: str) -> list[str]:
         metadata.distribution(name)
     except metadata.PackageNotFoundError:
         folder = _where(name)
-        return sorted(_provided(folder, os.stat(folder).st_mtime_ns).get(name, ())) if folder else []
+        return [*_provided(name, folder, os.stat(folder).st_mtime_ns)] if folder else []
     return [name]
 
 
@@ -150,15 +151,17 @@ def _where(name: str) -> str | None:
     return folder if os.path.isdir(folder) else None
 
 
-@functools.lru_cache(maxsize=8)
-def _provided(folder: str, changed: int) -> dict[str, set[str]]:
-    """The distributions in a folder by top-level module. `changed` is the modification time of the folder."""
+@functools.lru_cache(maxsize=256)
+def _provided(name: str, folder: str, changed: int) -> tuple[str, ...]:
+    """The distributions in a folder that contain a top-level module. `changed` is the modification time of the folder.
+
+    The lists of files are searched as text: there may be hundreds, with tens of thousands of lines."""
     from importlib import metadata
 
-    found: dict[str, set[str]] = {}
+    in_list = re.compile(rf"^{re.escape(name)}[./]", re.MULTILINE)
+    found = set()
     for distribution in metadata.distributions(path=[folder]):
         modules = (distribution.read_text("top_level.txt") or "").split()
-        modules = modules or [file.parts[0].removesuffix(".py") for file in distribution.files or ()]
-        for module in modules:
-            found.setdefault(module, set()).add(distribution.metadata["Name"])
-    return found
+        if name in modules or (not modules and in_list.search(distribution.read_text("RECORD") or "")):
+            found.add(distribution.metadata["Name"])
+    return tuple(sorted(found))

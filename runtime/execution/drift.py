@@ -104,7 +104,10 @@ def _changed(was: Mapping[str, Any], now: Mapping[str, Any], section: str) -> It
 
 
 def code_of(agent: Agent) -> dependencies.Code:
-    """Empty for an agent that was defined in no file, for example at a prompt."""
+    """Empty for an agent that was defined in no file, for example at a prompt, and for Satchel itself, whose version is
+    in the record."""
+    if agent.function.__module__.startswith(f"{__name__.partition('.')[0]}."):
+        return dependencies.Code()
     try:
         file = inspect.getsourcefile(inspect.unwrap(agent.function))
     except TypeError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -263,3 +264,32 @@ def test_another_thread_parses_at_the_same_time(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(ast, "parse", miscounts)
     assert list(dependencies.of(str(agent)).modules) == ["agent.py", "other.py"]
+
+
+def test_of_the_distributions_only_those_that_contain_a_module_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "full"
+    site.mkdir()
+    for number in range(20):
+        info = site / f"dist{number}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: dist{number}\nVersion: 1.0\n")
+        files = [f"package{number}/part{part}.py,sha256=,1" for part in range(20)]
+        (info / "RECORD").write_text("\n".join([*files, f"single{number}.cpython-311.so,,", "common/a.py,,"]))
+    for module in ("package3", "common", "pack"):
+        (site / module).mkdir()
+    (site / "single4.py").write_text("")
+    monkeypatch.syspath_prepend(str(site))
+    read: list[str] = []
+    whole = metadata.PathDistribution.read_text
+
+    def reading(self: metadata.PathDistribution, filename: Any) -> str | None:
+        read.append(str(filename))
+        return whole(self, filename)
+
+    monkeypatch.setattr(metadata.PathDistribution, "read_text", reading)
+    assert dependencies._providers("package3") == ["dist3"] and read.count("METADATA") == 1
+    assert dependencies._providers("single4") == ["dist4"]
+    assert len(dependencies._providers("common")) == 20
+    assert dependencies._providers("pack") == []
