@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from ...workspace.base import UsageError
 from ..steps import Codec, canonical, declared
 
-_EACH: dict[Any, Callable[[Any], Any]] = {
-    inspect.Parameter.VAR_POSITIONAL: lambda hint: list[hint],
-    inspect.Parameter.VAR_KEYWORD: lambda hint: dict[str, hint],
+_T = TypeVar("_T")
+
+_EACH: dict[Any, Any] = {
+    inspect.Parameter.VAR_POSITIONAL: list[_T],
+    inspect.Parameter.VAR_KEYWORD: dict[str, _T],
 }
+"""What a parameter such as `*links: str` receives."""
 
 
 class Parameters:
@@ -25,7 +28,7 @@ class Parameters:
 
     def __init__(self, function: Callable[..., Any], what: str):
         self._what = what
-        _run, *rest = inspect.signature(function).parameters.values() or [None]
+        rest = [*inspect.signature(function).parameters.values()][1:]  # after the run
         self._signature = inspect.Signature(rest)
         self._parameters = {each.name: each for each in rest}
         try:
@@ -36,8 +39,7 @@ class Parameters:
                 remedy="import the name where the agent is defined, not only for type checking",
             ) from error  # fmt: skip
         self._codecs = {
-            each.name: Codec(_EACH.get(each.kind, _same)(hints.get(each.name, Any)), f"the argument {each.name!r}")
-            for each in rest
+            each.name: Codec(_kind(each, hints.get(each.name, Any)), f"the argument {each.name!r}") for each in rest
         }
 
     def __bool__(self) -> bool:
@@ -76,7 +78,7 @@ class Parameters:
             )  # fmt: skip
         typed = {name: self._codecs[name].decode(bytes(data)) for name, data in raw.items()}
         typed = self._filled(typed)
-        bound = inspect.BoundArguments(self._signature, {name: typed[name] for name in self._parameters})  # type: ignore[arg-type]
+        bound = inspect.BoundArguments(self._signature, {name: typed[name] for name in self._parameters})
         return bound.args, bound.kwargs
 
     def _filled(self, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -98,5 +100,5 @@ class Parameters:
         return f"its parameters are {names}" if names else "it takes no arguments besides the run"
 
 
-def _same(hint: Any) -> Any:
-    return hint
+def _kind(parameter: inspect.Parameter, hint: Any) -> Any:
+    return _EACH[parameter.kind][hint] if parameter.kind in _EACH else hint

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from msgspec import Struct, field
 
-from ...workspace.base import SatchelError, read_markdown
+from ...workspace.base import SatchelError, read_markdown, time_text
 from ...workspace.formats import Definition
 from ...workspace.inspect import (
     Lease,
@@ -63,6 +63,18 @@ class Scheduled(NamedTuple):
     next: str
 
 
+class Retrying(NamedTuple):
+    """A call that has failed and waits to be tried again."""
+
+    agent: str
+    scope: str
+    step: str
+    call: str
+    attempt: int  # that has failed
+    error: str
+    again_at: str  # UTC, ISO 8601
+
+
 class Standing(Struct):
     """Where a run is. A field is None or empty if it could not be read, and `problem` says why.
 
@@ -112,6 +124,15 @@ class Standing(Struct):
         return self.plan.next_leaf() if self.plan else None
 
     @property
+    def retries(self) -> list[Retrying]:
+        """The calls of an active run that wait to be tried again."""
+        if self.moment is None or self.state not in ("running", "draining"):
+            return []
+        lines = [line for agent in self.moment.agents.values() for scope in agent.scopes.values()
+                 for line in scope.retries.values()]  # fmt: skip
+        return [_retrying(line) for line in lines]
+
+    @property
     def wants_merge(self) -> bool:
         """A person must first resolve a conflict between a file and the run."""
         return self.has_conflict and self.state not in ("running", "draining", "cancelled", "damaged", "moved")
@@ -121,6 +142,14 @@ class Standing(Struct):
         """What has begun and not committed, besides the agent's own calls."""
         scopes = self.moment.root.scopes.items() if self.moment else ()
         return next(((key, scope) for key, scope in scopes if key != ROOT), None)
+
+
+def _retrying(line: records.Line) -> Retrying:
+    found = line.record
+    assert isinstance(found, records.StepRetry)
+    again = time_text(datetime.fromisoformat(line.at) + timedelta(seconds=found.wait))
+    error = f"{found.error.kind}: {found.error.message}"
+    return Retrying(found.agent, found.scope, found.step, found.call, found.attempt, error, again)
 
 
 def status(place: Place, *, brief: bool) -> Standing:

@@ -120,7 +120,8 @@ async def _begin(call: Call) -> Any:
     effect = call.step
     retry = effect.retry
     try:
-        return await (retry or ONCE).run(bind(_once, call), lambda error, attempt: None)
+        again = bind(recording.retries, call)
+        return await (retry or ONCE).run(bind(_once, call), lambda error, attempt: None, again)
     except Exception as error:
         wait = retry.too_long(error) if retry else None
         is_in_doubt = call.key in call.scope.agent.recorded.scopes[call.scope.key].started

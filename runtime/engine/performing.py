@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial as bind
 from typing import Any
 
 from ..steps import ONCE, encode, is_mistake
@@ -74,7 +75,7 @@ async def _tried(call: Call) -> Any:
     for model in models:
         call.model = model
         try:
-            return await (step.retry or ONCE).run(attempt, failed)
+            return await (step.retry or ONCE).run(attempt, failed, bind(recording.retries, call))
         except Exception as error:
             if is_mistake(error):
                 raise

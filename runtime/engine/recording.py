@@ -8,9 +8,9 @@ from typing import Any
 from msgspec import Raw
 
 from ...workspace.base import AgentError
-from ...workspace.journal.records import StepCompleted, StepFailed, StepProgress
+from ...workspace.journal.records import StepCompleted, StepFailed, StepProgress, StepRetry
 from ...workspace.state import blobs
-from ..agent import brief
+from ..agent import brief, said
 from ..steps import encode
 from . import raised
 from .open_scope import Call
@@ -54,6 +54,16 @@ def failed(call: Call, error: BaseException, attempt: int = 1, *, final: bool = 
             calls=tuple(inner), **facts,
         )
     )  # fmt: skip
+
+
+def retries(call: Call, error: BaseException, attempt: int, wait: float) -> None:
+    """Record that a call is tried again, and tell who watches the run. Durable in a moment, for who looks at it."""
+    context = call.scope.context
+    wait = round(wait, 3)
+    context.journal.add(StepRetry(**call.identity(), error=brief(error), attempt=attempt, wait=wait))
+    context.pace.flush_later()
+    if context.watch:
+        context.watch.noticed("retry", f"{call.step.name}: asking again in {wait:.3g} s: {said(error)}")
 
 
 async def progress(call: Call, value: Any) -> None:

@@ -65,9 +65,12 @@ class Retry(Struct, frozen=True):
     def _is_tried_again(self, error: BaseException) -> bool:
         return self.is_worth_it(error) and self.too_long(error) is None
 
-    async def run(self, once: Callable[[int], Awaitable[R]], failed: Callable[[BaseException, int], None]) -> R:
+    async def run(
+        self, once: Callable[[int], Awaitable[R]], failed: Callable[[BaseException, int], None],
+        waits: Callable[[BaseException, int, float], None],
+    ) -> R:  # fmt: skip
         """Call `await once(attempt)` until it returns. Calls `failed` for every attempt that raised, and raises the
-        last error."""
+        last error. Calls `waits` with the seconds before another attempt."""
         if self.attempts == 1:
             try:
                 return await once(1)
@@ -78,7 +81,7 @@ class Retry(Struct, frozen=True):
 
         trying = AsyncRetrying(
             stop=stop_after_attempt(self.attempts), wait=self._wait, retry=retry_if_exception(self._is_tried_again),
-            reraise=True,
+            reraise=True, before_sleep=lambda state: _told(state, waits),
         )  # fmt: skip
         async for attempt in trying:
             with attempt:
@@ -96,6 +99,12 @@ class Retry(Struct, frozen=True):
         wait = wait_random_exponential(multiplier=self.first, max=self.longest)(state)
         error = state.outcome.exception() if state.outcome else None
         return max(wait, retry_after(error) if error else 0.0)
+
+
+def _told(state: RetryCallState, waits: Callable[[BaseException, int, float], None]) -> None:
+    error = state.outcome.exception() if state.outcome else None
+    if error is not None and state.next_action is not None:
+        waits(error, state.attempt_number, state.next_action.sleep)
 
 
 A_DAY = 86_400.0

@@ -69,6 +69,7 @@ RECORDS: list[records.AnyRecord] = [
     records.StepFailed(**CALL, error=records.Failure("E", "")),
     FAILED,
     records.StepFailed(**CALL, error=FAILURE, final=True, cancelled=True, ms=5000),
+    records.StepRetry(**CALL, error=FAILURE, attempt=1, wait=0.5),
     records.StepProgress(**CALL, value=Raw(b"3")),
     records.ScopeBegun(scope="3", title="A"),
     records.ScopeFailed(scope="3", error=FAILURE),

@@ -45,6 +45,7 @@ RECORDS: dict[str, dict[str, Any]] = {
     },
     "scope.failed": {"scope": "3-a", "error": {"kind": "E", "message": "m", "where": ["agent.py:3"]}},
     "input": {"arguments": {"topic": "x"}},
+    "step.retry": {**IDENTITY, "error": {"kind": "E", "message": "m"}, "attempt": 2, "wait": 0.5},
     "agent.begun": {"agent": "a/b", "scope": "3-a", "args": "0" * 16, "call": "('x')"},
     "agent.ended": {"agent": "a/b", "error": {"kind": "E", "message": "m"}},
     "edited": {
@@ -98,7 +99,7 @@ def test_one_wrong_field_is_reported_as_22_schemas_that_do_not_fit() -> None:
 
 def test_an_unknown_record_type_gets_no_suggestion() -> None:
     (only,) = said("record", {**COMMON, "type": "step.complete"})
-    assert only == 'type: found "step.complete", expected one of 35 known values. Did you mean step.completed?'
+    assert only == 'type: found "step.complete", expected one of 36 known values. Did you mean step.completed?'
 
 
 def test_result_and_blob_exclude_each_other() -> None:

@@ -36,6 +36,7 @@ from ..journal.records import (
     StepEdit,
     StepFailed,
     StepProgress,
+    StepRetry,
     StepStarted,
 )
 from ..todo import Plan, Row, Splice
@@ -139,9 +140,16 @@ class AgentMoment(Struct, kw_only=True):
     def opened(self) -> None:
         for scope in self.scopes.values():
             scope.messages.clear()
+            scope.retries.clear()
+
+    def retried(self, line: Line, record: StepRetry) -> None:
+        if record.key in self.open_scope(record.scope).done:
+            raise ValueError(f"the call {record.step}{record.call} has returned")
+        self._numbered(record).retries[record.key] = line
 
     def started(self, record: StepStarted) -> None:
         scope = self._numbered(record)
+        scope.retries.pop(record.key, None)
         scope.started[record.key] = record
         scope.failed.pop(record.key, None)
         scope.take_answer(record.key)
@@ -150,6 +158,7 @@ class AgentMoment(Struct, kw_only=True):
         scope = self._numbered(record)
         key = record.key
         scope.done[key] = record
+        scope.retries.pop(key, None)
         scope.started.pop(key, None)
         scope.failed.pop(key, None)
         scope.progress.pop(key, None)
@@ -160,6 +169,7 @@ class AgentMoment(Struct, kw_only=True):
 
     def failed(self, record: StepFailed) -> None:
         scope = self._numbered(record)
+        scope.retries.pop(record.key, None)
         if record.not_done:
             scope.started.pop(record.key, None)
         scope.run_again(record.calls)
@@ -192,6 +202,7 @@ class AgentMoment(Struct, kw_only=True):
         scope.failures += not record.uncounted
         scope.run_again(record.calls)
         scope.messages = []  # of a commit that was refused
+        scope.retries = {}
 
     def committed(self, line: Line, record: ScopeCommitted) -> None:
         scope = self.open_scope(record.scope)

@@ -56,6 +56,7 @@ class Scope(Struct, omit_defaults=True):
     again: dict[Key, int] = {}  # how often a person has asked to repeat an effect
     last_number: int = 0
     failures: int = 0  # since it began, or since a person has changed something about it
+    retries: Unkept[dict[Key, Line]] = {}  # calls that wait to be tried again, each with its `step.retry`
     messages: Unkept[list[Line]] = []  # not yet committed: they count for nothing unless their scope commits with them
     spent: dict[str, int] = {}  # how often each cost was recorded outside its steps, by `Spent.kind`
 

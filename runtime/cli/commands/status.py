@@ -245,6 +245,9 @@ def _work(standing: Standing) -> Iterator[str]:
         last = f", the last: {one_line(f'{newest.step}{newest.call}', _TEXT)}" if newest else ""
         of = f" of {one_line(scope.title, 40)!r}" if not standing.at_work else " of it"
         yield _row("steps", f"{counted(scope.finished, 'step')}{of} kept{last}")
+    for number, each in enumerate(standing.retries[:_SHOWN]):
+        what, why = one_line(f"{each.step}{each.call}", 60), one_line(each.error, _TEXT)
+        yield _row("" if number else "retry", f"{what}: asking again at {since(each.again_at)}: {why}")
     yield from _inbox(standing)
     for stream in standing.streams[:_SHOWN]:
         damaged = ", damaged" if stream.damaged else ""
@@ -303,6 +306,7 @@ def _json(standing: Standing) -> dict[str, Any]:
         "at_work": {"id": task.id, "text": task.text, "begun": task.mark == "begun"} if task else None,
         "scope": {"id": scope[0], "title": scope[1].title, "steps": scope[1].finished,
                        "last_step": newest.step if newest else None} if scope else None,
+        "retries": [each._asdict() for each in standing.retries],
         "streams": [
             {"file": each.path, "characters": len(each.text), "damaged": each.damaged} for each in standing.streams
         ],

@@ -40,6 +40,7 @@ from ....workspace.journal.records import (
     StepCompleted,
     StepFailed,
     StepProgress,
+    StepRetry,
     StepStarted,
     TaskDone,
     TaskTaken,
@@ -158,6 +159,11 @@ def _failed(record: StepFailed) -> Told:
     return Told(f"failed      {_call(record)} attempt {record.attempt}: {_failure(record.error)}{fate}", "red")
 
 
+def _retried(record: StepRetry) -> Told:
+    wait = duration(record.wait)
+    return Told(f"retry       {_call(record)} in {wait}, attempt {record.attempt}: {_failure(record.error)}", "yellow")
+
+
 def _progressed(record: StepProgress) -> Told:
     return Told(f"progress    {_call(record)}: {_json(bytes(record.value))}", None)
 
@@ -268,6 +274,7 @@ WORDS: dict[type[AnyRecord], Callable[[Any], Told]] = {
     StepStarted: _started,
     StepCompleted: _completed,
     StepFailed: _failed,
+    StepRetry: _retried,
     StepProgress: _progressed,
     PartialPromoted: _promoted,
     ScopeBegun: _scope_begun,

@@ -384,9 +384,13 @@ class History:
         self.group(Edited(file="workspace.yaml", by="ann", sha="0" * 64, patch=patch))
 
 
-_NOT_KEPT = {Scope: {"messages"}, ApartScope: {"messages", "later"}, AgentMoment: {"new_messages"}}
-"""Messages whose scope has not committed with them count for nothing, and `new_messages` is only what a file still
-lacks. Of everything else, each field of each struct is compared."""
+_NOT_KEPT = {
+    Scope: {"messages", "retries"},
+    ApartScope: {"messages", "retries", "later"},
+    AgentMoment: {"new_messages"},
+}
+"""Messages whose scope has not committed with them count for nothing, a call waits for its retry in one process only,
+and `new_messages` is only what a file still lacks. Of everything else, each field of each struct is compared."""
 
 _IN_ANY_ORDER = {"numbers"}
 

@@ -46,6 +46,14 @@ class StepFailed(OfCall, frozen=True, kw_only=True, tag="step.failed"):
     calls: tuple[Key, ...] = ()  # inner calls whose exception ended it: they run again
 
 
+class StepRetry(OfCall, frozen=True, kw_only=True, tag="step.retry"):
+    """A call has failed for the `attempt`-th time, and is tried again in `wait` seconds."""
+
+    error: Failure
+    attempt: int
+    wait: float
+
+
 class StepProgress(OfCall, frozen=True, kw_only=True, tag="step.progress"):
     """The progress of an unfinished call (`run.progress`)."""
 

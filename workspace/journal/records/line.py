@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 
 from ...base import NewerFormat, decoder, time_text
 from .base import check_json, check_time
-from .calls import PartialPromoted, StepCompleted, StepFailed, StepProgress, StepStarted
+from .calls import PartialPromoted, StepCompleted, StepFailed, StepProgress, StepRetry, StepStarted
 from .edits import Edited, Rewound
 from .pauses import Forced, Paused, PauseLate, PauseRequested, Resumed
 from .process import FORMAT, Closed, Configured, Fenced, Input, Opened, Resource, Saved, Spent
@@ -35,7 +35,7 @@ Epoch = Annotated[int, Meta(ge=0, lt=10**8)]
 """One digit less than a stamp allows, because the next opening adds one."""
 
 AnyRecord = (
-    Opened | Closed | StepStarted | StepCompleted | StepFailed | StepProgress | ScopeBegun | ScopeFailed
+    Opened | Closed | StepStarted | StepCompleted | StepFailed | StepRetry | StepProgress | ScopeBegun | ScopeFailed
     | ScopeCommitted | PlanChanged | Message | Doubt | Resolved | PartialPromoted | AgentBegun | AgentEnded | Edited
     | PauseRequested | PauseLate | Forced | Paused | Resumed | ApprovalAsked | ApprovalAnswered | TaskTaken | TaskDone
     | Spent | Resource | Configured | Input | Migrated | Fenced | Saved | Rewound
