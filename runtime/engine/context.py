@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any, Protocol
 
 from msgspec import Struct, field
@@ -155,16 +155,14 @@ class AgentContext:
             self.caller is not None and (self.caller.abandoned or self.caller.agent.is_abandoned)
         )  # fmt: skip
 
-    @contextmanager
-    def busy(self) -> Iterator[None]:
-        """The body finishes even if the agent is abandoned."""
+    def begin_work(self) -> None:
+        """From now to its end, this work goes on even if the agent is abandoned."""
         self._under_way += 1
-        try:
-            yield
-        finally:
-            self._under_way -= 1
-            if not self._under_way and self.caller is not None:
-                self.stop_if_abandoned()
+
+    def end_work(self) -> None:
+        self._under_way -= 1
+        if not self._under_way and self.caller is not None:
+            self.stop_if_abandoned()
 
     def abandon(self) -> None:
         """Running work of this agent and its sub-agents finishes; nothing more begins."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Self
 
 from msgspec import Struct
 
@@ -25,10 +25,19 @@ _UNWINDING = 5.0
 class _Work(Struct, eq=False):
     """A part of the agent's code that finishes before the run stops."""
 
-    what: str
+    what: object  # its text is for people
     task: asyncio.Task[Any] | None
+    drain: Drain
     around: _Work | None = None
     ended: bool = False
+
+    def __enter__(self) -> Self:
+        self.drain.at_work[self] = None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ended = True
+        self.drain.has_ended(self)
 
 
 _held_here: ContextVar[_Work | None] = ContextVar("held_here", default=None)
@@ -44,7 +53,7 @@ class Drain:
         self._wanted = False
         self._main: asyncio.Task[Any] | None = None
         self._told = 0.0  # when the agent itself was stopped by a call
-        self._at_work: dict[_Work, None] = {}
+        self.at_work: dict[_Work, None] = {}  # oldest first
         self._is_planned = False
 
     @property
@@ -58,27 +67,21 @@ class Drain:
     @property
     def under_way(self) -> tuple[str, ...]:
         """The running work, in words, oldest first."""
-        return tuple(work.what for work in self._at_work)
+        return tuple(str(work.what) for work in self.at_work)
+
+    def working(self, what: object) -> AbstractContextManager[object]:
+        """The body is a step's function: a stop waits for it. `what` it is, in words, is asked only then."""
+        return _Work(what, asyncio.current_task(), self)
 
     @contextmanager
-    def working(self, what: str) -> Iterator[None]:
-        """The body is a step's function: a stop waits for it."""
-        work = self._begin(_Work(what, asyncio.current_task()))
-        try:
-            yield
-        finally:
-            self._end(work)
-
-    @contextmanager
-    def held(self, name: str) -> Iterator[None]:
+    def held(self, what: object) -> Iterator[None]:
         """The body finishes before the run stops, with all its steps."""
-        work = self._begin(_Work(name, asyncio.current_task(), _held_here.get()))
-        token = _held_here.set(work)
-        try:
-            yield
-        finally:
-            _held_here.reset(token)
-            self._end(work)
+        with _Work(what, asyncio.current_task(), self, _held_here.get()) as work:
+            token = _held_here.set(work)
+            try:
+                yield
+            finally:
+                _held_here.reset(token)
 
     def watch(self, main: asyncio.Task[Any]) -> None:
         """From now on a stop cancels `main`."""
@@ -99,20 +102,15 @@ class Drain:
         """Stop without waiting for running work. Returns what that was."""
         cut_off = self.under_way
         self.forced = self.has_cancelled = self._wanted = True
-        for work in self._at_work:
+        for work in self.at_work:
             if work.task is not None:
                 work.task.cancel()
         if self._main is not None:
             self._main.cancel()
         return cut_off
 
-    def _begin(self, work: _Work) -> _Work:
-        self._at_work[work] = None
-        return work
-
-    def _end(self, work: _Work) -> None:
-        work.ended = True
-        del self._at_work[work]
+    def has_ended(self, work: _Work) -> None:
+        del self.at_work[work]
         if self._wanted:
             self._look_soon(_PATIENCE)
 
@@ -124,7 +122,7 @@ class Drain:
     def _look(self) -> None:
         self._is_planned = False
         main = self._main
-        if main is None or main.done() or self._at_work or not self._wanted:
+        if main is None or main.done() or self.at_work or not self._wanted:
             return
         if not self._told or time.monotonic() > self._told + _UNWINDING:
             self.has_cancelled = True

@@ -64,7 +64,7 @@ class Effect(OwnStep[R]):
         record, unless a person is being asked already."""
         from . import effects
 
-        with call.scope.work.busy():
+        with call.scope.work:
             await effects.recheck(call, done)
 
     def ask_again(self, call: Any, error: UsageError) -> None:

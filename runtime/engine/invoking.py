@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from functools import partial as bind
+from types import MappingProxyType
 from typing import Any
 
 from ..steps import MODEL
 from .open_scope import Call, current_call
 
 
-async def invoke(call: Call, injected: dict[str, Any]) -> Any:
-    """Run the function of a call, in a thread if it is not async."""
+async def invoke(call: Call, injected: Mapping[str, Any] = MappingProxyType({})) -> Any:
+    """Run the function of a call, in a thread if it is not async. `injected`: the arguments that Satchel fills in."""
     scope, step = call.scope, call.step
     call.counts, call.made, call.ended = {}, None, False
     drain = scope.context.stopping.drain
     try:
-        with (drain.held if step.is_effect else drain.working)(call.words):  # never between an effect's two halves
+        with (drain.held if step.is_effect else drain.working)(call):  # never between an effect's two halves
             result = await _invoke(call, injected)
     except (Exception, asyncio.CancelledError) as error:
         if call.was_stopped:
@@ -27,7 +29,7 @@ async def invoke(call: Call, injected: dict[str, Any]) -> Any:
     return result
 
 
-async def _invoke(call: Call, injected: dict[str, Any]) -> Any:
+async def _invoke(call: Call, injected: Mapping[str, Any]) -> Any:
     scope, step = call.scope, call.step
     token = current_call.set(call)
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from functools import partial as bind
 from typing import Any
@@ -61,6 +60,9 @@ class Call(Struct, eq=False):
             for digest in identity.earlier(name, self.arguments, self.step.shape.defaults, outers):
                 yield name, digest, n
 
+    def __str__(self) -> str:
+        return self.words
+
     @property
     def words(self) -> str:
         """`send("weekly")` of 'Send it', for people."""
@@ -101,14 +103,15 @@ class Work:
         self._quiet = asyncio.Event()
         self._quiet.set()
 
-    @contextmanager
-    def busy(self) -> Iterator[None]:
+    def __enter__(self) -> None:
         """The scope can't end while the body runs."""
         self._under_way += 1
         self._quiet.clear()
+        self._agent.begin_work()
+
+    def __exit__(self, *_: object) -> None:
         try:
-            with self._agent.busy():
-                yield
+            self._agent.end_work()
         finally:
             self._under_way -= 1
             if not self._under_way:

@@ -56,7 +56,7 @@ async def _wait(call: Call, seconds: float) -> None:
 async def _tried(call: Call) -> Any:
     """Try with the retries of each model. If one of them has only asked for a long wait, the run sleeps until then."""
     scope, step = call.scope, call.step
-    once: Callable[[Any], Awaitable[Any]] = _once if step.shape.partial is None else streaming.once
+    once: Callable[[Any], Awaitable[Any]] = invoke if step.shape.partial is None else streaming.once
     models = ("", *step.fallback)
     waits: list[float] = []
     failure: Exception | None = None
@@ -86,7 +86,3 @@ async def _tried(call: Call) -> Any:
         scope.context.stopping.sleep(min(waits), f"{step.name} was told to try again later")
     assert failure
     raise failure
-
-
-async def _once(call: Call) -> Any:
-    return await invoke(call, {})

@@ -121,7 +121,7 @@ class ScopeRun(OpenScope):
             context.watch.step_begun(self.agent.path, step.name)
         context.agents.calls += 1
         try:
-            with self.work.busy():
+            with self.work:
                 return await (step.perform(call) if isinstance(step, OwnStep) else performing.perform(call))
         except (Exception, asyncio.CancelledError) as error:
             is_replayed = raised.is_replayed(raised.calls_of(error, call.place))

@@ -241,7 +241,7 @@ class Run(RunParameter, Generic[S]):
         """A stop waits for the end of this block. `name` is shown as what it waits for. Not guaranteed: anything
         against a second signal, a kill, or a power failure."""
         scope = self._scope("run.uninterrupted()")
-        with scope.work.busy(), self._session.context.stopping.drain.held(name):
+        with scope.work, self._session.context.stopping.drain.held(name):
             yield
 
     def _scope(self, what: str) -> ScopeRun:

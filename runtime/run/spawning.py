@@ -47,7 +47,7 @@ async def spawn(session: Session, agent: Agent, name: str, args: tuple[Any, ...]
         begun = AgentBegun(agent=path, scope=scope.key, args=digest, call=f"({preview})")
     context.agents.names.add(path)
     try:
-        with scope.work.busy():
+        with scope.work:
             return await _run(session, scope, agent, begun, path, args, kwargs, codec)
     finally:
         context.agents.names.remove(path)

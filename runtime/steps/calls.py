@@ -174,7 +174,7 @@ class _Shape:
         found = {name: Codec(self._hints.get(name, Any), name).decode(bytes(raw)) for name, raw in recorded.items()}
         return {name: found[name] if name in found else self.defaults[name] for name in known}
 
-    def unbind(self, arguments: dict[str, Any], injected: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def unbind(self, arguments: dict[str, Any], injected: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments for the function. `injected` is what Satchel fills in."""
         if self.names is not None:
             return (), {**arguments, **injected}

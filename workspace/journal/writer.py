@@ -190,7 +190,8 @@ class Journal:
         """
         if self._failed or (alone and self._writer is None):
             self.flush()
-            self._wake(self._next_seq, None)
+            if self._sleepers:
+                self._wake(self._next_seq, None)
             return
         if not self._waiting and self._flight is None:
             return
