@@ -8,12 +8,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import selectors
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from types import SimpleNamespace
-from typing import Any
 from unittest import mock
 
 from waits import NOBODY_SAVES
@@ -37,12 +36,15 @@ SEGMENT_BYTES = 3000
 """Small, so that segments rotate and checkpoints fall due within a few items."""
 
 
-class _Clock(datetime):
+class _Clock:
+    """The module `time` for the times of records: each is a millisecond after the one before."""
+
     ticks = itertools.count()
+    gmtime, strftime = staticmethod(time.gmtime), staticmethod(time.strftime)
 
     @classmethod
-    def now(cls, tz: Any = None) -> _Clock:
-        return cls(2026, 1, 1, tzinfo=UTC) + timedelta(milliseconds=next(cls.ticks))
+    def time_ns(cls) -> int:
+        return (1_767_225_600_000 + next(cls.ticks)) * 1_000_000  # from the first of January 2026
 
 
 class _Impatient(selectors.DefaultSelector):
@@ -78,7 +80,7 @@ def steady() -> Iterator[None]:
         for target, name, value in (
             (asyncio.BaseEventLoop, "time", lambda loop: _Impatient.now),
             (selectors, "DefaultSelector", _Impatient),
-            (line, "datetime", _Clock),
+            (line, "time", _Clock),
             (opened_workspace, "Projector", partial(Projector, clock=_Impatient.time)),
             (checkpoint_due, "REREAD_BYTES", SEGMENT_BYTES),
             (append_log, "SEGMENT_BYTES", SEGMENT_BYTES),

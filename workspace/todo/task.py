@@ -225,6 +225,7 @@ def lines_of(words: str) -> list[str]:
     return [line.strip() for line in BREAK.split(words)]
 
 
+@functools.lru_cache(maxsize=1024)  # an item's line is read again with each of its marks
 def _cut_id(rest: str) -> tuple[str, str | None]:
     """The part after a checkbox without its id; and the id."""
     before, caret, word = rest.rstrip().rpartition("^")

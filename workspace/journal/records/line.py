@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
+import time
 import zlib
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta, Struct
 
-from ...base import NewerFormat, decoder, time_text
+from ...base import NewerFormat, decoder
 from .base import check_json, check_time
 from .calls import PartialPromoted, StepCompleted, StepFailed, StepProgress, StepRetry, StepStarted
 from .edits import Edited, Rewound
@@ -111,7 +112,13 @@ _DIGITS_FROM = 8 + len(b'"}')
 
 def now() -> str:
     """UTC, ISO 8601, milliseconds."""
-    return time_text(datetime.now(UTC))
+    seconds, rest = divmod(time.time_ns(), 1_000_000_000)
+    return f"{_second(seconds)}.{rest // 1_000_000:03d}Z"
+
+
+@lru_cache(maxsize=1)
+def _second(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
 def encode(line: Line) -> bytes:
