@@ -45,6 +45,7 @@ lint: $(VENV)/tests conflict-markers retired-words
 	cd sample_workspaces/digest && MYPYPATH=../../build/lint ../../$(BIN)/mypy --config-file= --strict agent.py
 	cd sample_workspaces/offers && MYPYPATH=../../build/lint ../../$(BIN)/mypy --config-file= --strict agent.py
 	cd sample_workspaces/onboarding && MYPYPATH=../../build/lint ../../$(BIN)/mypy --config-file= --strict agent.py
+	cd sample_workspaces/refunds && MYPYPATH=../../build/lint ../../$(BIN)/mypy --config-file= --strict agent.py
 
 bench: $(BENCH)/installed
 	$(BENCH)/bin/python -m benchmarks.peers --write docs/benchmarks.md

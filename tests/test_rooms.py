@@ -235,3 +235,30 @@ def test_the_face_of_satchel_asks_faces_only() -> None:
         for node in ast.walk(tree(path)):
             if isinstance(node, ast.ImportFrom) and node.level:
                 assert node.module in (*faces(), HELPER), f"{path} imports from {node.module}"
+
+
+ADAPTERS = ROOT / "src/satchel/adapters"
+
+
+@pytest.mark.parametrize("path", sorted(ADAPTERS.glob("*.py")), ids=lambda path: path.stem)
+def test_an_adapter_is_short_and_uses_public_names_only(path: Path) -> None:
+    """It shows that the public names are enough. What needs more than 300 lines shows that they are not."""
+    import satchel
+
+    assert len(path.read_text().splitlines()) <= 300
+    for node in ast.walk(tree(path)):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+        if isinstance(node, ast.ImportFrom):
+            assert not node.level and not (node.module or "").startswith("satchel."), f"{path}: {node.module}"
+            assert node.module != "satchel" or {*names} <= {*satchel.__all__}, f"{path}: {names}"
+            assert not any(name.startswith("_") for name in (*names, *(node.module or "").split(".")[1:])), path
+        assert not isinstance(node, ast.Import) or not any(name.partition(".")[0] == "satchel" for name in names), path
+
+
+def test_nothing_of_satchel_loads_an_adapter() -> None:
+    others = [*modules().values(), *(ROOT / "src/satchel").glob("*.py")]
+    wrong = [
+        str(path) for path in others for node in ast.walk(tree(path))
+        if isinstance(node, ast.ImportFrom) and "adapters" in (node.module or "").split(".")
+    ]  # fmt: skip
+    assert not wrong

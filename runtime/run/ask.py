@@ -103,6 +103,8 @@ class _Ask(OwnStep[Any]):
         scope, context = call.scope, call.scope.context
         id = _known(call) or await self._put(call)
         scope.asked.add(id)
+        for _ in range(_TURNS):  # concurrent tasks may be about to ask too: people see all questions after one stop
+            await asyncio.sleep(0)
         until, quiet_looks = time.monotonic() + self._wait_for, 0
         while True:
             _look_for_answers(context.workspace, context.tally.noticed)

@@ -45,6 +45,15 @@ class Run(RunParameter, Generic[S]):
         self.messages = Messages(session)
         self.inbox = Inbox(session, offer)
 
+    @staticmethod
+    def current() -> Run[Any] | None:
+        """The run that the calling code belongs to, or None outside a run. For code that gets no `run`, such as a tool
+        that another framework calls."""
+        from ..engine import ScopeRun
+
+        scope = current_scope.get()
+        return scope.agent.run if isinstance(scope, ScopeRun) else None
+
     @property
     def id(self) -> str:
         return self._session.context.moment.run_id

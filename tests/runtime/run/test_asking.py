@@ -238,6 +238,20 @@ def test_several_questions_at_once_are_asked_one_after_the_other(workspace: Path
     assert run(workspace, main).result == ["approve", "deny", "approve", "no reason"]
 
 
+def test_of_several_questions_at_once_that_nobody_waits_for_only_the_first_is_asked(workspace: Path) -> None:
+    """A person would have to come back for each."""
+
+    @agent
+    async def main(run: Run) -> list[str]:
+        asked = (run.ask(f"May {name}?", CHOICES, wait_for=0) for name in ("ada", "eve", "bob"))
+        return [answer.decision for answer in await asyncio.gather(*asked)]
+
+    assert len(run(workspace, main).approvals) == 3
+    for id in ("a1", "a2", "a3"):
+        fill_in(workspace, id, "deny")
+    assert run(workspace, main).result == ["deny"] * 3
+
+
 def test_equal_questions_in_one_scope_share_an_answer(workspace: Path) -> None:
     @agent
     async def main(run: Run) -> list[Any]:

@@ -1,0 +1,300 @@
+"""Pydantic AI over a workspace: `Agent(..., capabilities=[SatchelDurability()])`.
+
+Inside a run each model request and each tool call of the agent is a step. It is identified by its content and not by
+its place in an order, so tool calls may run in parallel, and a changed prompt is asked again. Outside a run the agent
+is an ordinary one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, Literal
+
+from satchel import Key, Partial, Retry, Run, effect, step
+
+try:
+    from pydantic_ai import RunContext, ToolDenied
+    from pydantic_ai import durable_exec as durable
+    from pydantic_ai import messages as spoken
+    from pydantic_ai.agent import EventStreamHandler
+    from pydantic_ai.capabilities import WrapRunHandler
+    from pydantic_ai.durable_exec import BaseDurabilityCapability, JournalCallableOperationBackend
+    from pydantic_ai.exceptions import ModelAPIError
+    from pydantic_ai.models import Model, StreamedResponse
+    from pydantic_ai.models.wrapper import WrapperModel
+    from pydantic_ai.run import AgentRunResult
+    from pydantic_ai.tools import AgentDepsT, DeferredToolRequests, DeferredToolResults
+    from pydantic_ai.toolsets import ToolsetTool
+    from pydantic_core import ValidationError, to_jsonable_python
+except ImportError as error:
+    raise ImportError(
+        "satchel.adapters.pydantic_ai needs pydantic-ai 2.68 or newer: pip install 'satchel[pydantic-ai]'"
+    ) from error
+
+__all__ = ["SatchelDurability", "as_effect", "idempotency_key"]
+
+_CONTINUE = (
+    "Your answer was cut off ({marker}). Continue it with its next character. Repeat nothing, and explain nothing."
+)
+_UNSEEN = {"timestamp", "run_id", "conversation_id", "metadata"}
+"""Fields of Pydantic AI's messages and tools that no model sees."""
+
+_key: ContextVar[str | None] = ContextVar("_key", default=None)
+_out: ContextVar[Partial | None] = ContextVar("_out", default=None)
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """How an operation is performed. `effect` has the arguments of `satchel.effect`, if it is one."""
+
+    retry: Retry | None = None
+    effect: Mapping[str, Any] | None = None
+
+
+def as_effect(
+    *, verify: Callable[..., Any] | None = None, not_done: tuple[type[BaseException], ...] = (),
+    idempotent: bool = False, retry: Retry | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Metadata of a tool that changes the outside world: `@agent.tool(metadata=as_effect(...))`.
+
+    The parameters are those of `satchel.effect`. `verify` gets the arguments of the tool without the `RunContext`, and
+    returns what the tool returns.
+    """
+    return {"satchel": _Unit(retry, {"verify": verify, "not_done": not_done, "idempotent": idempotent})}
+
+
+def idempotency_key() -> str:
+    """The idempotency key of the effect whose tool calls this, the same at every attempt."""
+    if (key := _key.get()) is None:
+        raise RuntimeError("idempotency_key() was called outside a tool with `metadata=as_effect(...)` of a run")
+    return key
+
+
+class SatchelDurability(BaseDurabilityCapability[AgentDepsT]):
+    """Makes an agent of Pydantic AI a durable part of a run.
+
+    `models`, `event_stream_handler` and `name` are those of every durability capability of Pydantic AI. `retry` is for
+    requests to a model. With `stream=True` every answer is streamed, so that it is in partials/ while it arrives.
+    `wait_for` is how many seconds the process stays for an approval.
+    """
+
+    engine_spec = durable.DurabilityEngineSpec(
+        engine_name="Satchel",
+        durable_unit_noun="step",
+        durable_container_noun="run",
+        codec=durable.JSON_CODEC,
+        unsupported_runtime_toolset_kinds=frozenset({"function", "mcp", "dynamic"}),
+        toolset_lifecycles={"function": "enter-always", "mcp": "enter-in-durable-unit", "dynamic": "enter-never"},
+        tool_config_key="satchel",
+    )
+
+    def __init__(
+        self, *, models: Mapping[str, Model] | None = None,
+        event_stream_handler: EventStreamHandler[AgentDepsT] | None = None, name: str | None = None,
+        retry: Retry | None = Retry(attempts=6, first=1.0, longest=60.0, on=(ModelAPIError,)),  # noqa: B008
+        stream: bool = False, wait_for: float = 10.0,
+    ) -> None:  # fmt: skip
+        super().__init__(models=models, event_stream_handler=_writing(event_stream_handler), name=name)
+        self._has_handler, self._stream = event_stream_handler is not None, stream
+        self._retry, self._wait_for = retry, wait_for
+
+    @property
+    def in_durable_context(self) -> bool:
+        return Run.current() is not None
+
+    def get_durable_operation_backend(self) -> durable.DurableOperationBackend[_Unit]:
+        return _Backend(self.name, self._retry)
+
+    async def wrap_run(self, ctx: RunContext[AgentDepsT], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
+        with durable.replay_scope():  # no second span for what is answered from the record
+            return await super().wrap_run(ctx, handler=handler)
+
+    @property
+    def has_wrap_run_event_stream(self) -> bool:
+        return self._has_handler or (self._stream and self.in_durable_context)
+
+    async def wrap_run_event_stream(
+        self, ctx: RunContext[AgentDepsT], *, stream: AsyncIterable[spoken.AgentStreamEvent]
+    ) -> AsyncIterable[spoken.AgentStreamEvent]:
+        async for event in super().wrap_run_event_stream(ctx, stream=stream) if self._has_handler else stream:
+            yield event
+
+    def get_wrapper_model(self, model: Model) -> Model | None:
+        out = _out.get()
+        return _Continuing(model, out.recovered, out.marker) if out and out.recovered else None
+
+    async def handle_deferred_tool_calls(
+        self, ctx: RunContext[AgentDepsT], *, requests: DeferredToolRequests
+    ) -> DeferredToolResults | None:
+        """Ask people about the calls that need approval. Calls that are executed elsewhere are left to the caller."""
+        if (run := Run.current()) is None or not requests.approvals:
+            return None
+        asked = {}
+        for call in requests.approvals:
+            context = {"arguments": call.args_as_dict(), **requests.metadata.get(call.tool_call_id, {})}
+            asked[call.tool_call_id] = run.ask(
+                f"May {self.name} call {call.tool_name}?", ["approve", "deny"], context=context, wait_for=self._wait_for
+            )
+        said = dict(zip(asked, await asyncio.gather(*asked.values()), strict=True))
+        return requests.build_results(
+            approvals={
+                id: answer == "approve" or ToolDenied(f"A person has denied this call. {answer.note}".strip())
+                for id, answer in said.items()
+            },
+            answered_by={id: answer.by for id, answer in said.items()},
+        )
+
+
+class _Backend(JournalCallableOperationBackend[_Unit]):
+    """Performs each operation of an agent as a step or effect of the current run."""
+
+    def __init__(self, agent: str, retry: Retry | None):
+        config = durable.RoleBasedOperationConfig(
+            model=_Unit(retry), event=_Unit(), capability=_Unit(), tool=_Unit(), resolve_tool=_declared
+        )
+        super().__init__(agent_name=agent, config=config)
+        self._agent = agent
+
+    async def execute(
+        self, *, operation_id: durable.DurableOperationId, name: str, body: Callable[[], Awaitable[object]],
+        cache_key: tuple[Any, ...], config: _Unit,
+    ) -> object:  # fmt: skip
+        call = _Call(body)
+        function: Callable[..., Awaitable[Any]] = call.plain if config.effect is None else call.effect
+        match operation_id:
+            case durable.ModelRequestId(model_name=model_name, streaming=streaming):
+                model, *request, _ = map(_content, cache_key)
+                arguments = {"model": [model, model_name], "request": request}
+                function = call.stream if streaming else call.request
+            case durable.ToolsetCallToolId(toolset_id=toolset):
+                tool, arguments = cache_key[:2]
+                name = f"{self._agent}.{tool}" if toolset == "<agent>" else f"{self._agent}.{toolset}.{tool}"
+            case durable.CapabilityOperationId("workspace", operation="call"):
+                arguments = {"call": _content(cache_key[:-1])}  # the last is the id of this attempt
+            case _:
+                arguments = {"of": _content(cache_key)}
+        if config.effect is None:
+            result = await step(name=name, retry=config.retry)(function)(**arguments)
+        else:
+            result = _as_returned(await effect(name=name, retry=config.retry, **config.effect)(function)(**arguments))
+        durable.record_durable_unit(executed=call.has_run)
+        return result
+
+
+class _Call:
+    """The functions of one operation. The arguments identify it; its body knows them already."""
+
+    def __init__(self, body: Callable[[], Awaitable[Any]]):
+        self._body, self.has_run = body, False
+
+    async def plain(self, **arguments: Any) -> Any:
+        self.has_run = True
+        return await self._body()
+
+    async def effect(self, key: Key, /, **arguments: Any) -> Any:
+        token = _key.set(key)
+        try:
+            return await self.plain()
+        finally:
+            _key.reset(token)
+
+    async def request(self, **arguments: Any) -> Any:
+        answer, run, usd = await self.plain(), Run.current(), 0.0
+        response = durable.JSON_CODEC.load(spoken.ModelResponse, answer)
+        with suppress(LookupError, AssertionError):  # the price is not known
+            usd = float(response.cost().total_price)
+        if run and (response.usage.total_tokens or usd):
+            run.spend(tokens=response.usage.total_tokens, usd=usd)
+        return answer
+
+    async def stream(self, out: Partial, /, **arguments: Any) -> Any:
+        token = _out.set(out)
+        try:
+            answer = await self.request()
+        finally:
+            _out.reset(token)
+        if out.recovered:
+            texts = [part for part in answer["parts"] if part["part_kind"] == "text"]
+            if not texts:
+                texts = answer["parts"][:0] = [{"content": "", "part_kind": "text"}]
+            texts[0]["content"] = out.recovered + texts[0]["content"]
+        return answer
+
+
+def _declared(_: object, tool: object, name: str) -> _Unit | Literal[False]:
+    """The `satchel` metadata of a tool: from `as_effect`, or False for one that runs outside a step."""
+    metadata = tool.tool_def.metadata if isinstance(tool, ToolsetTool) else None
+    unit = (metadata or {}).get("satchel", _Unit())
+    if unit is not False and not isinstance(unit, _Unit):
+        raise TypeError(f"the metadata `satchel` of the tool {name} comes from `as_effect`, or is False: {unit!r}")
+    return unit
+
+
+def _as_returned(result: Any) -> Any:
+    """The result of a tool as Pydantic AI records it. `verify` and people give what the tool itself returns."""
+    try:
+        durable.JSON_CODEC.load(durable.CallToolResult, result)
+    except ValidationError:
+        return {"result": result, "kind": "tool_return"}
+    return result
+
+
+def _content(value: Any) -> Any:
+    """What identifies a call: what a model sees, without times, ids of this attempt and live objects. As JSON."""
+    if isinstance(value, RunContext | ToolsetTool):
+        return _content(value.messages if isinstance(value, RunContext) else value.tool_def)
+    if is_dataclass(value) and not isinstance(value, type):
+        unseen = _UNSEEN if type(value).__module__.startswith("pydantic_ai") else ()
+        found = {each.name: _content(getattr(value, each.name)) for each in fields(value) if each.name not in unseen}
+        return {name: each for name, each in found.items() if each is not None}  # a later version may have more fields
+    if isinstance(value, Mapping):
+        return {str(key): _content(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_content(each) for each in value]
+    if isinstance(value, set | frozenset):
+        return sorted(map(_content, value), key=repr)
+    return to_jsonable_python(value, bytes_mode="base64", fallback=lambda other: type(other).__qualname__)
+
+
+class _Continuing(WrapperModel):
+    """Asks the model to continue an answer of which it gets the beginning."""
+
+    def __init__(self, wrapped: Model, recovered: str, marker: object):
+        super().__init__(wrapped)
+        prompt = spoken.ModelRequest.user_text_prompt(_CONTINUE.format(marker=marker))
+        self._beginning: list[spoken.ModelMessage] = [spoken.ModelResponse([spoken.TextPart(recovered)]), prompt]
+
+    @asynccontextmanager
+    async def request_stream(
+        self, messages: list[spoken.ModelMessage], *args: Any, **kwargs: Any
+    ) -> AsyncIterator[StreamedResponse]:
+        async with super().request_stream([*messages, *self._beginning], *args, **kwargs) as response:
+            yield response
+
+
+def _writing(handler: EventStreamHandler[AgentDepsT] | None) -> EventStreamHandler[AgentDepsT]:
+    """`handler`, with the text of the answer written to the partial of its step first."""
+
+    async def write(ctx: RunContext[AgentDepsT], stream: AsyncIterable[spoken.AgentStreamEvent]) -> None:
+        out = _out.get()
+
+        async def written() -> AsyncIterator[spoken.AgentStreamEvent]:
+            async for event in stream:
+                match event:
+                    case spoken.PartStartEvent(part=spoken.TextPart(content=text)) if out:
+                        await out.write(text)
+                    case spoken.PartDeltaEvent(delta=spoken.TextPartDelta(content_delta=text)) if out:
+                        await out.write(text)
+                yield event
+
+        events = written()
+        if handler is not None:
+            await handler(ctx, events)
+        async for _ in events:  # what the handler has left
+            pass
+
+    return write

@@ -1,0 +1,108 @@
+"""SIGKILL at any moment of an agent of Pydantic AI: at most one call more of what was under way, every result in its
+place, every effect once."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import warm
+from killing import explore
+from servers import BUCKET, Server
+
+SUBJECTS = ("conversing", "one_by_one")
+
+
+def seed() -> int:
+    return int(os.environ.get("SATCHEL_SEED", random.randrange(1 << 30)))
+
+
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_a_killed_conversation_ends_as_an_uninterrupted_one(subject: str, tmp_path: Path) -> None:
+    explore(subject, tmp_path, "seeded", seed(), 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(2))
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_a_conversation_killed_at_many_moments_ends_as_an_uninterrupted_one(
+    subject: str, part: int, tmp_path: Path
+) -> None:
+    explore(subject, tmp_path, "seeded", seed() + part, 40)
+
+
+_CHILD = """
+import json, os, signal, sys
+sys.path.insert(0, sys.argv[1])
+import killing
+from killing import conversing, one_by_one
+from pathlib import Path
+from satchel import run
+
+moment, count = int(sys.argv[4]), 0
+
+def tick():
+    global count
+    count += 1
+    if count == moment:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+killing.tick = tick
+outcome = run(sys.argv[2], conversing.make_agent(getattr(conversing, sys.argv[5]), Path(sys.argv[3])))
+print(json.dumps([outcome.status, str(outcome.error), outcome.result, count]))
+"""
+
+
+def _child(server: Server, place: str, outside: Path, moment: int, turns: str) -> Any:
+    """What a process says at its end, or None if it was killed at `moment`."""
+    words = [sys.executable, "-c", _CHILD, str(Path(__file__).parents[1]), place, str(outside), str(moment), turns]
+    environment = {**os.environ, **server.environment()}
+    done = warm.run(words, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    if done.returncode == -signal.SIGKILL:
+        return None
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def _killed_in_a_bucket(server: Server, tmp_path: Path, turns: str, rounds: int) -> None:
+    from killing import conversing
+
+    chance, plan = random.Random(number := seed()), getattr(conversing, turns)
+    print(f"seed {number}")
+    expected, calls = conversing.expected(plan), conversing.calls(plan)
+    moments = 0
+    for n in range(rounds + 1):
+        place, outside = server.place(), tmp_path / f"outside{n}"
+        key = f"{place.removeprefix('s3://').partition('/')[2]}/workspace.yaml"
+        server.client.put_object(Bucket=BUCKET, Key=key, Body=b"format: 1\nrun_id: killed-1\nagent: agent.py:main\n")
+        kills = 0
+        for moment in sorted(chance.randint(1, moments) for _ in range(chance.choice((1, 2)))) if moments else ():
+            kills += _child(server, place, outside, moment, turns) is None
+        status, error, found, count = _child(server, place, outside, 0, turns)
+        moments = moments or count
+        assert status == "completed", error
+        assert found == expected
+        more = Counter(outside.with_suffix(".log").read_text().splitlines()) - calls
+        assert all(again <= kills * calls[what] for what, again in more.items()), more
+        effects = [line.split() for line in outside.read_text().splitlines()]
+        assert sorted(name for name, _ in effects) == ["ann", "bob", "cid"]
+
+
+def test_a_conversation_in_a_bucket_that_was_killed_ends_as_an_uninterrupted_one(moto: Server, tmp_path: Path) -> None:
+    _killed_in_a_bucket(moto, tmp_path, "TOGETHER", 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("turns", ["TOGETHER", "TURNS"])
+@pytest.mark.parametrize("kind", ["seaweedfs", "moto"])
+def test_a_conversation_in_a_bucket_killed_at_many_moments_ends_as_an_uninterrupted_one(
+    kind: str, turns: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    _killed_in_a_bucket(request.getfixturevalue(kind), tmp_path, turns, 6)
