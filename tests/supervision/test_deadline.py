@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from satchel.runtime.supervision.child import deadline
 from satchel.runtime.supervision.child.aftermath import stop_wanted
 from satchel.runtime.supervision.child.deadline import Deadline, Late
 from satchel.runtime.supervision.child.pause_watch import Glance
@@ -315,3 +316,16 @@ def test_a_look_over_a_network_is_waited_for(run: Run, monkeypatch: pytest.Monke
     assert run.deadline._looking is not None
     run.deadline._looking.result(10)
     assert run.deadline.overdue(71.0) is not None
+
+
+def test_a_changed_workspace_yaml_over_a_network_is_waited_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    far_away = Remote(run.folder)
+    run.deadline = Deadline(far_away, run.glance, None, 5.0, 0.0, run.clock)
+    may_read, define = threading.Event(), deadline.define
+    monkeypatch.setattr(deadline, "define", lambda store: may_read.wait(10) and define(store))
+    (run.folder / "workspace.yaml").write_text(HEAD.replace("60s", "7s"))
+    assert run.deadline.overdue(1.0) is None and run.deadline.patience == 65.0
+    may_read.set()
+    assert run.deadline._defining is not None
+    run.deadline._defining.result(10)
+    assert run.deadline.overdue(2.0) is None and run.deadline.patience == 12.0

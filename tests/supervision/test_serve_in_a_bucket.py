@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -22,6 +24,8 @@ from satchel.workspace.inspect import lease
 from satchel.workspace.store import open_store
 from satchel.workspace.store.remote.base import RemoteStore
 from satchel.workspace.store.remote.s3 import Requests
+
+from .supervised import wait_until
 
 NAP = timedelta(days=30)
 DEFINITION = b"format: 1\nrun_id: nap-1\nagent: agent.py:main\n"
@@ -103,14 +107,16 @@ class Served:
             self.put(path, data)
 
     def turn(self, *, everything: bool = False) -> Asked:
-        """What is asked for in a turn, in the look that comes of it, and in the turn that starts what is due."""
+        """What is asked for in a turn, in the look that comes of what has ended, and in the turn that starts what is
+        due."""
         self.asked.clear()
         if everything:
             self.server._looked_at = float("-inf")
-        for _ in range(2):
+        for _ in range(3):
             self.server.turn()
-            if self.server._thread is not None:
-                self.server._thread.join()
+            for thread in [self.server._thread, *(known.thread for known in self.server._known.values())]:
+                if thread is not None:
+                    thread.join()
         return [(method, key.removeprefix(self.prefix).strip("/")) for method, key in self.asked]
 
 
@@ -267,6 +273,46 @@ def test_one_run_whose_storage_fails_keeps_the_others_from_being_looked_at(
     served.turn(everything=True)
     assert refused == ["put_object", "list_objects_v2"]
     assert ("storage", "a") in served.told and ("started", "b") in served.told
+
+
+def test_storage_that_hangs_for_one_run_delays_signals_and_other_runs(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, asked = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        asked.set()
+        assert answers.wait(60)
+
+    for name in "abc":
+        served.put(f"{name}/workspace.yaml", DEFINITION)
+    opens = server.open_store
+    monkeypatch.setattr(server, "open_store", lambda url: hang() if url.endswith("/c") else opens(url))
+    served.begin()
+    served.server._looked_at = float("-inf")
+    served.server.turn()
+    assert served.server._thread is not None
+    served.server._thread.join()
+    served.server.turn()
+    wait_until(lambda: {("started", "a"), ("started", "b")} <= set(served.told) and asked.is_set())
+    assert ("started", "c") not in served.told, "it still waits for the storage"
+    first, second = served.child("a"), served.child("b")
+    asked.clear()
+    first.poll.side_effect = hang
+    wait_until(lambda: not any(known.is_busy for known in served.server._known.values() if known.supervisor))
+    served.server.turn()
+    assert asked.wait(60)
+    served.server.ask(signal.SIGTERM)
+    wait_until(lambda: served.server.turn() or second.ask.called)
+    assert not first.ask.called, "its thread still hangs"
+    second.code, second.why, second.error = 3, "", ""
+    wait_until(lambda: served.server.turn() or ("paused", "b") in served.told)
+    first.poll.side_effect = None
+    answers.set()
+    wait_until(lambda: served.server.turn() or first.ask.called)
+    first.code, first.why, first.error = 3, "", ""
+    wait_until(lambda: served.server.turn() or served.server.is_idle)
+    assert not served.server.running and ("started", "c") not in served.told
 
 
 @pytest.mark.parametrize(("pages", "every"), [(0, 4), (1, 4), (10, 40), (100, 400)])

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -52,6 +53,7 @@ class Child:
             os.close(reading)
             os.close(writing)
         self.pid = self._process.pid
+        self._closing = threading.Lock()  # the pipes are closed once: `serve` polls in threads, and collects orphans
         self.last_word: Word | None = None
         self._began = time.monotonic()
         self._heard = 0.0  # when its loop has last reported; 0: not yet
@@ -63,14 +65,15 @@ class Child:
 
     def poll(self) -> int | None:
         """None while it runs; then its exit code, negative for the signal that it died of."""
-        code = self._process.poll()
-        if self._lifeline >= 0:
-            self._listen()
-        if code is not None and self._lifeline >= 0:
-            os.close(self._uplink)
-            os.close(self._lifeline)
-            self._lifeline = -1
-        return code
+        with self._closing:
+            code = self._process.poll()
+            if self._lifeline >= 0:
+                self._listen()
+            if code is not None and self._lifeline >= 0:
+                os.close(self._uplink)
+                os.close(self._lifeline)
+                self._lifeline = -1
+            return code
 
     def silent_for(self, now: float) -> float:
         """Seconds since its event loop last reported. While its code is being imported, it counts as silent only after

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
     from ....workspace.journal.records import PauseRequested
     from ....workspace.state import Moment
+
+T = TypeVar("T")
 
 _AGAIN = 5.0
 """Seconds until the next look, if the workspace could not be read."""
@@ -61,9 +64,14 @@ class Deadline:
         self._looks_at = float("inf")
         self._looking: Future[_Seen] | None = None
         self._next_limit: datetime | None = None
-        self._version: Version | None = None  # of workspace.yaml
+        self._version: Version | None  # of workspace.yaml
         self._definition: Definition | None = None
-        self._look_at_definition(now)
+        self._defining: Future[Definition] | None = None
+        self._version = store.version(DEFINITION)
+        with suppress(SatchelError):
+            self._definition = define(store)
+            if self._has_limits:
+                self._look_in_time(now)
 
     @property
     def patience(self) -> float | None:
@@ -110,7 +118,7 @@ class Deadline:
             if now < self._looks_at:
                 return None
             self._looks_at = float("inf")
-            self._looking = self._begin_look(now)
+            self._looking = self._aside(lambda: self._look(now))
         if not self._looking.done():
             return None
         looking, self._looking = self._looking, None
@@ -131,27 +139,37 @@ class Deadline:
         if self.patience is not None:
             self._looks_at = min(self._looks_at, asked_at + self.patience)
 
-    def _look_at_definition(self, now: float) -> None:
-        version = self._store.version(DEFINITION)
-        if version == self._version:
-            return
-        is_another, self._version = self._version is not None, version
-        try:
-            self._definition = define(self._store)
-        except SatchelError:
-            return  # the child reports the mistake, and continues with the earlier values
-        if is_another or self._definition.windows or self._definition.budget.time is not None:
-            self._look_in_time(now if self._asked_at is None else self._asked_at)  # it may be less patient than before
+    @property
+    def _has_limits(self) -> bool:
+        known = self._definition
+        return known is not None and (bool(known.windows) or known.budget.time is not None)
 
-    def _begin_look(self, now: float) -> Future[_Seen]:
+    def _look_at_definition(self, now: float) -> None:
+        """Read it again if it has changed. If that takes time, a later call has the result."""
+        if self._defining is None:
+            version = self._store.version(DEFINITION)
+            if version == self._version:
+                return
+            self._version = version
+            self._defining = self._aside(lambda: define(self._store))
+        if not self._defining.done():
+            return
+        defining, self._defining = self._defining, None
+        try:
+            self._definition = defining.result()
+        except (SatchelError, OSError):
+            return  # the child reports the mistake, and continues with the earlier values
+        self._look_in_time(now if self._asked_at is None else self._asked_at)  # it may be less patient than before
+
+    def _aside(self, ask: Callable[[], T]) -> Future[T]:
         """Over a network in a thread of its own, so that signals are still handled."""
         from concurrent.futures import Future
 
-        future: Future[_Seen] = Future()
+        future: Future[T] = Future()
 
         def work() -> None:
             try:
-                future.set_result(self._look(now))
+                future.set_result(ask())
             except Exception as error:
                 future.set_exception(error)
 

@@ -14,19 +14,19 @@ from datetime import datetime
 from functools import partial
 from typing import Literal
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from ....workspace.base import DEFINITION, SatchelError, StorageFailed
-from ....workspace.inspect import duplicates, glance, lease
-from ....workspace.people.edits import not_settled
+from ....workspace.inspect import duplicates, lease
 from ....workspace.store import Store, open_store
 from ...limits import utc_now
 from ..child.background import open_log
 from ..child.signals import listening
 from ..child.supervisor import STORAGE, Order, Policy, Supervisor, heard
-from .judging import NEVER, Verdict, is_of_serve, judge, questions
-from .roots import FolderRoot, Root, Signature, UrlRoot
+from .judging import NEVER, judge
+from .known import Known, due_since, has_not_gone_on, has_taken, told, wants_merge
+from .roots import FolderRoot, Root, UrlRoot
 from .schedule import Schedule
 
 _TURN = 1.0  # seconds after which it turns, whatever comes
@@ -53,36 +53,9 @@ class Event(Struct, frozen=True):
     text: str = ""
 
 
-class _Known(Struct, eq=False):
-    """A workspace that was found."""
-
-    folder: str
-    store: Store
-    afresh: bool  # it was due when `serve` began, or that is not known yet; and it has not been started since
-    schedule: Schedule
-    run_id: str = ""
-    told: dict[str, str] = field(default_factory=dict)  # its errors, by the code that has found them
-    seen: datetime | None = None  # when it was last looked at
-    tried: datetime | None = None  # when its last child has ended
-    signature: Signature | None = None  # of what `verdict` was made of
-    verdict: Verdict = NEVER
-    due_since: float = 0.0  # by time.time; 0: it is not due
-    not_before: float = 0.0  # by time.monotonic
-    in_vain: int = 0  # starts in a row after which it was due again as before
-    taken: int = 0  # tasks that it had ever taken when its last child had ended
-    settled: Signature | None = None  # not started again while it is as its last child has left it
-    may_be_held: bool = False  # it would be due, but it is not known yet whether its lease is left over
-    supervisor: Supervisor | None = None
-
-    def has_come(self, now: datetime) -> bool:
-        """Whether a time has come since the last look, at which it must be started or get a task."""
-        starts_at = None if self.supervisor else self.verdict.at
-        return any(at and self.seen and self.seen < at <= now for at in (starts_at, self.schedule.due))
-
-
 class Server:
-    """Call `turn` again and again. `store` is that of a root that is a URL: then a thread makes the looks, and nothing
-    is started during one."""
+    """Call `turn` again and again. `store` is that of a root that is a URL: then threads make the looks, the starts and
+    the polls. No start begins during a look."""
 
     def __init__(
         self, root: str, at_most: int, tell: Callable[[Event], None], drain_timeout: float | None = None,
@@ -92,7 +65,7 @@ class Server:
         self._thread: threading.Thread | None = None
         self._typed, self._at_most, self._tell, self._clock = root, at_most, tell, clock
         self._drain_timeout, self._policy = drain_timeout, policy
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, Known] = {}
         self._looked_at = float("-inf")
         self._has_looked = False
         self._trouble = ""
@@ -101,18 +74,24 @@ class Server:
 
     @property
     def running(self) -> list[Supervisor]:
-        return [known.supervisor for known in list(self._known.values()) if known.supervisor]
+        return [known.supervisor for known in self._taken if known.supervisor]
+
+    @property
+    def _taken(self) -> list[Known]:
+        return [known for known in list(self._known.values()) if known.is_taken]
 
     @property
     def is_idle(self) -> bool:
-        """Nothing runs, and nothing is due."""
-        if not self.stops and (self._is_looking or not self._has_looked):
+        """Nothing runs, and nothing is due. After a stop: nothing runs; a start that waits for the storage is given
+        up."""
+        everything = list(self._known.values())
+        if self.stops:
+            return not any(known.supervisor or (known.is_busy and not known.is_starting) for known in everything)
+        if self._is_looking or not self._has_looked:
             return False
         now = time.monotonic()
-        due = (
-            known.may_be_held or (known.due_since and known.not_before <= now) for known in list(self._known.values())
-        )
-        return not self.running and (self.stops or not any(due))
+        due = (known.may_be_held or (known.due_since and known.not_before <= now) for known in everything)
+        return not any(known.is_taken or known.is_busy for known in everything) and not any(due)
 
     @property
     def _is_looking(self) -> bool:
@@ -124,11 +103,14 @@ class Server:
         if self._is_looking:
             return time.monotonic() + _GLANCE
         looks_at = float("inf") if self.stops else self._looked_at + self._root.every
-        return min([looks_at, *(supervisor.wake_at for supervisor in self.running)])
+        glance_at = time.monotonic() + _GLANCE
+        polls_at = (glance_at if known.is_busy or known.supervisor is None else known.supervisor.wake_at
+                    for known in self._taken)  # fmt: skip
+        return min([looks_at, *polls_at])
 
     def turn(self) -> None:
-        for known in [known for known in list(self._known.values()) if known.supervisor]:
-            self._poll(known)
+        for known in self._taken:
+            self._aside(known, self._poll)
         if self.stops or self._is_looking:
             return
         if (look := self._next_look()) is not None:
@@ -138,18 +120,33 @@ class Server:
                 self._thread = threading.Thread(target=look, name="satchel-serve-look", daemon=True)
                 self._thread.start()
                 return
-        waiting = [known for known in self._known.values() if known.due_since and not known.supervisor]
+        waiting = [known for known in self._known.values() if known.due_since and not known.is_taken]
         for known in sorted(waiting, key=lambda known: (known.due_since, known.folder)):
-            if len(self.running) >= self._at_most:
+            if len(self._taken) >= self._at_most:
                 break
-            if known.not_before <= time.monotonic():
-                self._start(known)
+            if known.not_before <= time.monotonic() and not known.is_busy:
+                known.is_starting = True
+                self._aside(known, self._start)
 
     def ask(self, number: signal.Signals) -> None:
         """Start nothing any more, and pass the signal on."""
         self.stops = True
-        for supervisor in self.running:
-            supervisor.ask(number)
+        for known in self._taken:
+            known.asked.append(number)
+            self._aside(known, self._pass_on)
+
+    def _aside(self, known: Known, work: Callable[[Known], None]) -> None:
+        """Where reading is a request, each workspace has a thread for this: slow storage delays neither signals nor
+        other workspaces. Does nothing if that thread is busy: the next turn comes soon."""
+        if not self._root.aside:
+            work(known)
+        elif not known.is_busy:
+            known.thread = threading.Thread(target=work, args=(known,), name="satchel-serve-run", daemon=True)
+            known.thread.start()
+
+    def _pass_on(self, known: Known) -> None:
+        while known.asked and known.supervisor is not None:
+            known.supervisor.ask(known.asked.popleft())
 
     def _next_look(self) -> Callable[[], None] | None:
         """Look at everything, or in between at those whose time has come since."""
@@ -160,7 +157,7 @@ class Server:
         due = [known for known in self._known.values() if self._root.aside and known.has_come(now)]
         return partial(self._look_at, due) if due else None
 
-    def _look_at(self, due: list[_Known]) -> None:
+    def _look_at(self, due: list[Known]) -> None:
         for known in due:
             known.seen = self._clock()
         try:
@@ -176,7 +173,7 @@ class Server:
                 self._looked_at = float("-inf")  # only a look at everything drops it
                 continue
             self._fire(known)
-            if not known.supervisor:
+            if not known.is_taken:
                 self._judge(known)
 
     def _look(self) -> None:
@@ -192,12 +189,12 @@ class Server:
             if place not in self._known:
                 with suppress(SatchelError):  # it has just been removed
                     store = self._root.store(folder)
-                    self._known[place] = _Known(folder, store, not self._has_looked, Schedule(store, self._clock()))
+                    self._known[place] = Known(folder, store, not self._has_looked, Schedule(store, self._clock()))
         for place, known in list(self._known.items()):
             known.seen = self._clock()
             if place in found:
                 self._fire(known)
-            if known.supervisor:
+            if known.is_taken:
                 continue
             if place not in found:
                 del self._known[place]
@@ -220,7 +217,7 @@ class Server:
             self._tell(Event("damaged", self._typed, trouble))
         self._trouble = trouble
 
-    def _fire(self, known: _Known) -> None:
+    def _fire(self, known: Known) -> None:
         """Put the due tasks of its schedule into its inbox, whether it runs or not."""
         try:
             for text in known.schedule.look(self._clock()):
@@ -229,7 +226,7 @@ class Server:
         except Exception as error:  # whatever is wrong with this one, the others go on
             self._complain(known, "schedule", error)
 
-    def _complain(self, known: _Known, of: str, error: Exception) -> None:
+    def _complain(self, known: Known, of: str, error: Exception) -> None:
         """Once, as long as it is the same, whichever code has found it."""
         is_ours = isinstance(error, SatchelError)
         text = str(error) if is_ours else f"can't be read ({type(error).__name__}: {error})"
@@ -237,7 +234,7 @@ class Server:
             self._tell(Event("storage" if isinstance(error, _STORAGE) else "damaged", known.folder, text))
         known.told[of] = text
 
-    def _judge(self, known: _Known) -> None:
+    def _judge(self, known: Known) -> None:
         now = self._clock()
         is_held: bool | None = False
         try:
@@ -260,11 +257,11 @@ class Server:
         if is_due and is_held is not False:
             known.due_since = 0.0  # its holder may run elsewhere; a run with a left-over lease is due again
         elif is_due and not known.due_since:
-            known.due_since = _due_since(verdict, known.afresh)
+            known.due_since = due_since(verdict, known.afresh)
         elif not is_due:
             known.due_since, known.in_vain, known.not_before = 0.0, 0, 0.0
 
-    def _is_held(self, known: _Known) -> bool | None:
+    def _is_held(self, known: Known) -> bool | None:
         """Whether a process elsewhere has it, as far as can be told without a lock. None: not known yet."""
         is_renewed = self._root.is_renewed(known.folder)
         if is_renewed is False or lease.holder(known.store) is not None:
@@ -272,7 +269,14 @@ class Server:
         is_gone = known.store.version(lease.PATH) is None  # since it was listed, and so the rest of the listing is old
         return None if is_gone else False
 
-    def _start(self, known: _Known) -> None:
+    def _start(self, known: Known) -> None:
+        try:
+            if not self.stops:
+                self._begin(known)
+        finally:
+            known.is_starting = False
+
+    def _begin(self, known: Known) -> None:
         if not self._root.aside:
             # It may have changed since it was looked at, and an emergency must not be missed. In a bucket the child
             # looks again, before it does anything.
@@ -287,23 +291,26 @@ class Server:
         late = lambda text: self._tell(Event("late", known.folder, text))  # noqa: E731
         try:
             store = open_store(known.folder) if self._root.aside else known.store  # its own looks, at nothing else
-            known.supervisor = Supervisor(store, order, say, self._policy, late)
-            known.supervisor.start()
+            supervisor = Supervisor(store, order, say, self._policy, late)
+            if self.stops:  # since it was decided to start it
+                return
+            supervisor.start()
         except (SatchelError, OSError) as error:
-            known.supervisor = None
             if isinstance(error, _STORAGE):
                 self._tell(Event("storage", known.folder, f"{error}; {self._try_again(known)}"))
             else:
                 known.settled = known.signature
                 self._tell(Event("damaged", known.folder, str(error)))
             return
-        known.due_since = 0.0
+        known.due_since, known.supervisor = 0.0, supervisor
         self._tell(Event("started", known.folder, known.verdict.why))
 
-    def _poll(self, known: _Known) -> None:
+    def _poll(self, known: Known) -> None:
         supervisor = known.supervisor
-        assert supervisor is not None
+        if supervisor is None:
+            return  # it is being started
         try:
+            self._pass_on(known)
             supervisor.poll()
         except (SatchelError, OSError) as error:  # the folder is gone, or the disk
             self._complain(known, "child", error)
@@ -314,27 +321,27 @@ class Server:
         with suppress(SatchelError, OSError):
             self._root.refresh([known.folder])  # with what the child has written
         known.signature, known.due_since = None, 0.0
-        known.supervisor = None  # from here on a look in a thread may judge it, by what was just listed
-        if self._root.aside:  # the next look at everything may be far off: the time to look at this one has come
-            known.verdict = replace(NEVER, at=self._clock(), passing=True)
-        known.afresh = known.afresh and _has_not_gone_on(known, supervisor.code)
-        code, text = supervisor.code, supervisor.why or supervisor.error or _told(known, supervisor.code)
+        known.afresh = known.afresh and has_not_gone_on(known, supervisor.code)
+        code, text = supervisor.code, supervisor.why or supervisor.error or told(known, supervisor.code)
         with suppress(OSError, SatchelError):
-            is_settled = code in (1, 2) or (code == 4 and _wants_merge(known))
+            is_settled = code in (1, 2) or (code == 4 and wants_merge(known))
             known.settled = self._root.signature(known.folder) if is_settled else None
         again = ""
         if code == 6:
             known.not_before = time.monotonic() + _BUSY
         elif code == STORAGE:
             again = self._try_again(known)
-        elif code in (3, 4) or (code == 0 and not _has_taken(known)):
+        elif code in (3, 4) or (code == 0 and not has_taken(known)):
             self._try_again(known)  # if it is due again at once, something that it needs is missing
         else:
             known.in_vain, known.not_before = 0, 0.0
+        if self._root.aside:  # the next look at everything may be far off: the time to look at this one has come
+            known.verdict = replace(NEVER, at=self._clock(), passing=True)
+        known.supervisor = None  # from here on a look in a thread may judge it, by what was just listed
         kind = _OUTCOMES.get(code, "interrupted")
         self._tell(Event(kind, known.folder, "; ".join(part for part in (text, again) if part)))
 
-    def _try_again(self, known: _Known) -> str:
+    def _try_again(self, known: Known) -> str:
         """After some time, and later each time."""
         delay = min(_LONGEST, _FIRST * 2.0**known.in_vain)
         known.in_vain += 1
@@ -352,48 +359,3 @@ def serve(server: Server, *, once: bool) -> None:
                 return
             for number in heard(bell, min(server.wake_at, time.monotonic() + _TURN), server.running):
                 server.ask(number)
-
-
-def _due_since(verdict: Verdict, afresh: bool) -> float:
-    """For the order of the starts. Runs that are found at the beginning have waited since their last process ended."""
-    now = time.time()
-    if verdict.at is not None:
-        return verdict.at.timestamp()
-    return min(now, verdict.rested.timestamp()) if afresh and verdict.rested else now
-
-
-def _has_taken(known: _Known) -> bool:
-    """Whether tasks were taken since the last child has ended."""
-    before = known.taken
-    with suppress(SatchelError, OSError):
-        known.taken = glance(known.store).moment.tasks_taken
-    return known.taken != before
-
-
-def _wants_merge(known: _Known) -> bool:
-    """Whether a file and the run conflict: a start changes nothing until a person has resolved that."""
-    return bool(not_settled(known.store, glance(known.store).moment))
-
-
-def _has_not_gone_on(known: _Known, code: int) -> bool:
-    """Whether a start did nothing: it was refused, the storage failed, or a process of another `serve` has it."""
-    with suppress(SatchelError, OSError):
-        return code in (2, STORAGE) or (code == 6 and ((held := lease.read(known.store)) is None or is_of_serve(held)))
-    return True
-
-
-def _told(known: _Known, code: int) -> str:
-    try:
-        if code == 4:
-            return "; ".join(questions(known.store))
-        moment = glance(known.store).moment
-    except (SatchelError, OSError):
-        return ""
-    if code == 5:
-        return f"until {moment.until}"
-    if code == 1 and moment.error:
-        return f"{moment.error.kind}: {moment.error.message}"
-    if code == 3:
-        return moment.reason
-    settled, leaves = moment.root.plan.progress
-    return f"{settled} of {leaves} items done" if code == 0 and leaves else ""
