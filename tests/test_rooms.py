@@ -22,7 +22,7 @@ TABLES = {
     "workspace": (
         "base", "formats", "store", "todo", "journal", "state", "views", "inspect", "people", "lifecycle", "transfer",
     ),
-    "runtime": ("steps", "limits", "agent", "engine", "run", "execution", "supervision", "control", "cli"),
+    "runtime": ("steps", "limits", "agent", "engine", "run", "execution", "supervision", "control", "testing", "cli"),
 }  # fmt: skip
 """The layers, each with its rooms. A module may import from what comes before it."""
 

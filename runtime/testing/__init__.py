@@ -1,0 +1,11 @@
+"""What the tests of an agent need: calls without a run, a run without a workspace, and crashes at chosen moments."""
+
+# mypy: implicit-reexport
+
+from ...workspace.base.lazy import on_first_use
+
+with on_first_use(__name__):
+    from .calling import MemoryPartial, call
+    from .crashing import crash_after
+    from .scratch import fake_run
+    from .surviving import Survived, assert_survives

@@ -1,0 +1,60 @@
+"""Call a step or an effect as a plain function: nothing is recorded."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from ...workspace.base import UsageError
+from ...workspace.views import Marker
+from ..steps import Partial, Step
+
+KEY = "test-key"
+"""The idempotency key that an effect gets, unless the test gives another."""
+
+
+class MemoryPartial(Partial):
+    """A `Partial` without a file. `text` is what the step has written, behind the `recovered` text of an earlier
+    attempt; `pieces` are its writes."""
+
+    def __init__(self, recovered: str | None = None, marker: Marker | None = None):
+        self.recovered, self.marker, self.ended = recovered, marker, False
+        self.pieces: list[str] = []
+
+    async def write(self, text: str) -> None:
+        if not isinstance(text, str):
+            raise TypeError(f"a partial is text, not {type(text).__qualname__}")
+        self.pieces.append(text)
+
+    @property
+    def has_new(self) -> bool:
+        return bool(self.pieces)
+
+    @property
+    def text(self) -> str:
+        return (self.recovered or "") + "".join(self.pieces)
+
+
+async def call(step: Step[Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Call the function of a step or an effect once, in this task, and return its result. Nothing is recorded, retried
+    or verified.
+
+    What Satchel would fill in may be given by name; otherwise a `Partial` is a new `MemoryPartial`, and a `Key` is
+    "test-key". UsageError for a parameter that needs a run, and for what is neither step nor effect.
+    """
+    if not isinstance(step, Step):
+        name = getattr(step, "__name__", step)
+        raise UsageError(f"{name} is neither a step nor an effect", remedy="call it as it is")
+    shape, given = step.shape, dict(kwargs)
+    if shape.partial:
+        given.setdefault(shape.partial, MemoryPartial())
+    if shape.key:
+        given.setdefault(shape.key, KEY)
+    if shape.run and shape.run not in given:
+        raise UsageError(
+            f"{step.name} needs a run", remedy=f"give it one: call({step.name}, ..., {shape.run}=run), see fake_run"
+        )
+    injected = {name: given.pop(name) for name in (shape.partial, shape.key, shape.run) if name}
+    positional, named = shape.unbind(shape.bind(step.name, args, given), injected)
+    found = step.function(*positional, **named)
+    return await found if inspect.isawaitable(found) else found

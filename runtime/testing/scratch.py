@@ -1,0 +1,67 @@
+"""A run without a workspace of its own: what a test gives to a function that takes a `Run`."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from ..agent import Agent
+from ..agent import agent as make_agent
+from ..execution import run_async
+from ..run import Run
+from ..steps import current_scope
+
+DEFINITION = "format: 1\nrun_id: test\nagent: agent.py:main\n"
+
+
+@asynccontextmanager
+async def fake_run(
+    plan: Sequence[str] = (), *, agent: Agent | None = None, folder: Path | None = None
+) -> AsyncIterator[Run[Any]]:
+    """A run that the body of `async with` has in its hands: steps, effects, `run.state` and the plan work as in an
+    agent, on a temporary folder or on `folder`.
+
+    `plan` are the texts of its items. `agent` gives the type of the state, the resources and the durability; its
+    function is not called. The state belongs to a scope, as in every run: change it in `run.todo.each(work)` or
+    `run.scope(name, function)`. At the end the run is closed; an error that stopped it is raised. Only for one task at
+    a time. Not guaranteed: that the body is stopped when the run is paused; the next call raises then.
+    """
+    if folder is None:
+        with tempfile.TemporaryDirectory(prefix="satchel-test-") as made:
+            async with fake_run(plan, agent=agent, folder=Path(made)) as run:
+                yield run
+        return
+    if not (folder / "workspace.yaml").exists():
+        (folder / "workspace.yaml").write_text(DEFINITION)
+    begun: asyncio.Future[tuple[Run[Any], Any]] = asyncio.get_running_loop().create_future()
+    over = asyncio.Event()
+
+    async def hold(run: Run[Any]) -> None:
+        if plan and not run.todo.items:
+            await run.plan(None, list(plan))
+        begun.set_result((run, current_scope.get()))
+        await over.wait()
+
+    going = asyncio.create_task(run_async(folder, replace(agent or make_agent(hold), function=hold)))
+    first: list[asyncio.Future[Any]] = [going, begun]
+    await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+    if begun.done():
+        run, scope = begun.result()
+        token = current_scope.set(scope)
+        try:
+            yield run
+        finally:
+            current_scope.reset(token)
+            over.set()
+            await asyncio.wait([going])
+    outcome = await going
+    if outcome.error is not None:
+        raise outcome.error
+    if not begun.done():
+        raise RuntimeError(f"the run did not begin: it is {outcome.status}")
