@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from . import bucket, growth, imports, messages, pipelined, resume, steps, stream, waiting
+from . import bucket, growth, imports, messages, parallel, pipelined, resume, steps, stream, waiting
 from .measuring import REPOSITORY, Ground, Result, file_system, ground
 
 _ALL: dict[str, Callable[[Ground], Iterator[Result]]] = {
     "steps": steps.measure,
     "pipelined": pipelined.measure,
     "growth": growth.measure,
+    "parallel": parallel.measure,
     "messages": messages.measure,
     "resume": resume.measure,
     "stream": stream.measure,

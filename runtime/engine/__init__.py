@@ -5,10 +5,11 @@
 from ...workspace.base.lazy import on_first_use
 
 with on_first_use(__name__):
-    from . import recording, reverify, uplink
+    from . import entry, items, recording, reverify, uplink
     from .context import AgentContext, Context
     from .doubts import Doubts, put_question
     from .effect_decorator import effect
+    from .lanes import Lanes
     from .open_scope import PREVIEW, Call, OpenScope, check_outside_steps, current_call
     from .own_step import OwnStep
     from .raised import RecordedError

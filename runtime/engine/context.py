@@ -41,11 +41,12 @@ class Agents:
     def __init__(self) -> None:
         self.running: dict[str, AgentContext] = {}  # by path
         self.names: set[str] = set()  # their paths, and those of agents that are about to begin
+        self.parallel = 0  # the agents of which several scopes may run at once
         self.calls = 0  # the running scopes of all agents that may commit
 
     def begin(self, root: AgentContext) -> None:
         """The root is entered, and no earlier agent runs."""
-        self.running = {"": root}
+        self.running, self.parallel = {"": root}, 0
         self.names.clear()
 
     def stop_abandoned(self) -> None:
@@ -130,8 +131,8 @@ class AgentContext:
 
     @property
     def is_alone(self) -> bool:
-        """Whether only this agent runs, and those that wait for it."""
-        return len(self.context.agents.running) == self._depth
+        """Whether only one scope of this agent runs, and those agents that wait for it."""
+        return len(self.context.agents.running) == self._depth and not self.context.agents.parallel
 
     def check_going_on(self) -> None:
         """Like that of `Stopping`. In addition, an agent whose caller has failed stops at its next call."""

@@ -98,6 +98,12 @@ class Drain:
         if self._main is not None and asyncio.current_task() is self._main and not self._told:
             self._told = time.monotonic()
 
+    def still_waits(self) -> None:
+        """The agent itself was stopped by a call, but first waits for its other scopes."""
+        self._told = 0.0
+        if self._wanted:
+            self._look_soon(_PATIENCE)
+
     def force(self) -> tuple[str, ...]:
         """Stop without waiting for running work. Returns what that was."""
         cut_off = self.under_way

@@ -76,6 +76,11 @@ class LiveState:
             self._left.append((self.value, _Said(encode(self.value, "the state"), mark)))
             del self._left[1 : 1 - _REMEMBERED]
 
+    def take_leave(self, other: LiveState, change: Change) -> None:
+        """Remember the object of a copy that has committed `change`: it is no longer the state, either."""
+        self._left.append((other.value, _Said(change.state, None)))
+        del self._left[1 : 1 - _REMEMBERED]
+
     def _check_left(self) -> None:
         """AgentError if one of these objects was changed."""
         for value, said in self._left:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar, copy_context
 from functools import partial as bind
 from typing import Any
@@ -13,11 +13,13 @@ from msgspec import Struct, field
 from ...workspace.base import AgentError
 from ...workspace.journal.records import Key, Message, Output
 from ...workspace.state import Scope
+from ...workspace.todo import Splice
 from ..agent import of_a_future
 from ..steps import Step
 from . import identity, raised
+from .apart import Apart
 from .claims import Claims
-from .context import AgentContext
+from .context import Abandoned, AgentContext
 from .forgotten import Made
 
 PREVIEW = 60
@@ -99,6 +101,7 @@ class Work:
         self.made = Made(agent.context.looks)
         self._agent, self._pool, self._drain = agent, agent.context.threads, agent.context.stopping.drain
         self._under_way = 0
+        self.at_quiet: Callable[[], Any] | None = None  # called whenever no call runs any more
         self._threads: set[asyncio.Future[Any]] = set()
         self._quiet = asyncio.Event()
         self._quiet.set()
@@ -116,6 +119,12 @@ class Work:
             self._under_way -= 1
             if not self._under_way:
                 self._quiet.set()
+                if self.at_quiet is not None:
+                    self.at_quiet()
+
+    @property
+    def is_quiet(self) -> bool:
+        return not self._under_way
 
     async def quiet(self) -> None:
         """Return when no call of this scope runs in a task, or in a thread that must be waited for."""
@@ -145,11 +154,15 @@ class OpenScope:
         self.work, self.place = Work(agent), raised.new_place()
         self.outputs: dict[str, Output] = {}
         self.messages: list[Message] = []
+        self.splices: list[Splice] = []  # what it changes in the plan
+        self.planned = ""  # what it has written as the plan, as a hash
+        self.apart: Apart | None = None  # its own state and plan, if other scopes of its agent may run, too
         self.tasks: list[str] = []  # from the inbox, that are done when this commits
         self.asked: set[str] = set()  # the open questions that this attempt asks, too
         self.spent: dict[str, int] = {}  # how often what, outside its steps
         self.ended = self.was_stopped = False
         self.abandoned = False  # it has failed; its sub-agents must stop
+        self.is_dismissed = False  # it must end for a person's edit
         self._task = asyncio.current_task()  # the one that runs the scope's function
 
     async def durable(self) -> None:
@@ -162,6 +175,20 @@ class OpenScope:
         """The scope has failed. Its sub-agents stop."""
         self.abandoned = True
         self.context.agents.stop_abandoned()
+
+    def dismiss(self) -> None:
+        """Let running calls finish, begin no others, and cancel what the scope waits for."""
+        if self.is_dismissed or self._task is None:
+            return
+        self.is_dismissed = True
+        self.abandon()
+        self.work.at_quiet = self._task.cancel
+        if self.work.is_quiet:
+            self._task.cancel()
+
+    def check_not_dismissed(self) -> None:
+        if self.is_dismissed and not self.context.stopping.drain.is_held_here:
+            raise Abandoned
 
     def stop(self) -> None:
         """The agent must stop: running calls of this scope have no result."""

@@ -44,6 +44,7 @@ class ScopeRun(OpenScope):
     ) -> Any:  # fmt: skip
         made.begun(mark)
         self.agent.check_going_on()
+        self.check_not_dismissed()
         outer = current_call.get()
         self._check_may_call(step, outer)
         arguments = step.shape.bind(step.name, args, kwargs)

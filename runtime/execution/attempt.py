@@ -19,7 +19,7 @@ from ...workspace.people.inbox import inbox
 from ...workspace.state import CANCEL, ROOT
 from ...workspace.views import stable_read
 from ..agent import Agent, Code, describe, of_storage, said
-from ..engine import Context, Returned, Session, Suspension, returned
+from ..engine import Context, Returned, Session, Suspension, entry, returned
 from ..run import Offer, Pool, Run
 from ..steps import result_codec, runs_going
 from . import given, preflight
@@ -166,7 +166,7 @@ class Entering:
         function = session.agent.function
         codec = result_codec(function, "the agent")
         args, kwargs = given.of_call(context.store, context.moment, function) if has_input else ((), {})
-        result = await session.call(*args, **kwargs)
+        result = await entry.call(session, args, kwargs)
         return returned(context.store, context.journal.epoch, result, "the result of the agent", codec)
 
     async def _rest(self, main: asyncio.Task[Returned]) -> None:

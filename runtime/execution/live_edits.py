@@ -1,7 +1,8 @@
 """Watch people's edits while the run is active, and apply them at a safe point.
 
 live_pause.py obeys pause.yaml at once. An edit waits until no scope of the agents is open. If it concerns running
-work, or if several agents run, they are stopped between two steps and entered again.
+work, or if several agents run, they are stopped between two steps and entered again. An agent that runs several scopes
+at once takes an edit like one more commit: only the scopes that it concerns are stopped and begin again.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ...workspace.people.inbox import inbox
 from ...workspace.state import folder_of_agent
 from ...workspace.store import Content, Version
 from ...workspace.views import STATE, TODO, Settling, Stage
-from ..engine import Context, Suspension
+from ..engine import AgentContext, Context, Lanes, Session, Suspension
 from ..limits import windows
 from .live_pause import SETTLE, PauseWatch
 
@@ -140,14 +141,17 @@ class EditWatch:
         """Take saved edits if this is a safe moment; else arrange for one."""
         held = self._held()
         versions = {path: content.version for path, content in held.items()}
-        if not held or (self._waits and versions == self._decided and not self._is_quiet):
+        if not held or (self._waits and versions == self._decided and not self._may_take):
             return
         self._decided = versions
         noticed = self._notice(held)
         if noticed is None or (self._turn_away(noticed, held) and not held):
             return
-        if self._is_quiet or held.keys() == {DEFINITION}:
-            self._take(noticed, held)
+        if self._is_quiet or held.keys() == {DEFINITION} or self._is_for_lanes(noticed):
+            if self._dismiss(noticed):
+                self._waits = True
+            else:
+                self._take(noticed, held)
         elif len(self._context.agents.running) > 1 or self._is_about_what_is_open(noticed):
             self._context.stopping.suspend(Suspension("edited", "a file was edited"))
         else:
@@ -155,7 +159,7 @@ class EditWatch:
 
     def at_boundary(self) -> None:
         """A scope has ended: take an edit that waits for that."""
-        if self._waits and self._is_quiet and self._context.stopping.suspension is None:
+        if self._waits and self._may_take and self._context.stopping.suspension is None:
             try:
                 self.obey()
             except Exception as error:  # not for the agent: a commit can't be undone
@@ -209,8 +213,28 @@ class EditWatch:
 
     @property
     def _is_quiet(self) -> bool:
-        """Whether no agent has an open scope with unrecorded changes."""
+        """Whether no agent has an open scope with unrecorded changes, except scopes with copies of their own."""
         return all(getattr(agent, "scope", None) is None for agent in self._context.agents.running.values())
+
+    @property
+    def _may_take(self) -> bool:
+        return self._is_quiet or bool(self._context.agents.parallel)
+
+    def _is_for_lanes(self, noticed: Noticed) -> bool:
+        """Whether only agents are concerned that run several scopes at once, or that don't run."""
+        paths = {edit.record.agent for edit in noticed.edits} | {*noticed.plans}
+        running = self._context.agents.running
+        return not noticed.questions and all(path not in running or _lanes(running[path]) for path in paths)
+
+    def _dismiss(self, noticed: Noticed) -> bool:
+        """Let the running scopes end that the edit concerns. Returns whether there are any."""
+        concerned: dict[str, set[str]] = {}
+        for record in [edit.record for edit in noticed.edits]:
+            keys = concerned.setdefault(record.agent, set())
+            keys |= {*record.redone, *record.dropped, *([record.step.scope] if record.step is not None else ())}
+        running = self._context.agents.running
+        found = [lanes.dismiss(keys) for path, keys in concerned.items() if (lanes := _lanes(running.get(path)))]
+        return any(found)
 
     def _is_about_what_is_open(self, noticed: Noticed) -> bool:
         if noticed.questions:
@@ -279,8 +303,9 @@ class EditWatch:
         for path, content in held.items():
             if path not in asked and path != DEFINITION:
                 self._let_go(path, content.version)
-        for agent in context.agents.running.values() if self._is_quiet else ():
-            agent.refresh()
+        for agent in context.agents.running.values():
+            if self._is_quiet or _lanes(agent):
+                agent.refresh()
         for question in noticed.questions:
             rejected.put_question(self._store, context.moment, question)
             if question.path in held:
@@ -315,6 +340,10 @@ class EditWatch:
         self._stages.pop(path, None)
         for files in self._context.workspace.files.values():
             files.steps.forget(path)
+
+
+def _lanes(agent: AgentContext | None) -> Lanes | None:
+    return agent.lanes if isinstance(agent, Session) else None
 
 
 def started(context: Context, check_data: CheckData) -> tuple[EditWatch, asyncio.Task[Any]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Literal
 from weakref import WeakSet
 
@@ -22,10 +22,17 @@ from ...workspace.journal.records import TaskDone, TaskTaken
 from ...workspace.people.inbox import Arrivals, Found, Offered, archive, inbox
 from ...workspace.state import ROOT, blobs, scope_of_task
 from ...workspace.views import BRIEF, PATIENCE, stable_read
-from ..engine import Call, OpenScope, OwnStep, Session, check_outside_steps, recording
+from ..engine import Call, OpenScope, OwnStep, Session, check_outside_steps, items, recording
 from ..steps import Retry, current_scope
+from .plan import check_parallel
 
 Kind = Literal["task", "message", "schedule"]
+
+_LOOK = 0.5
+"""Seconds between two looks for tasks that arrive while others run."""
+
+_REMOTE_LOOK = 4.0
+"""The same where every look is a request that costs money."""
 
 _LONGEST = 60.0
 """How many seconds the end of the inbox is delayed for files that a program has open for writing."""
@@ -65,22 +72,46 @@ class Inbox:
         self._check_is_root()
         return len(inbox.waiting(self._store, self._moment))
 
-    async def each(self, work: Callable[[Any, InboxTask], Any]) -> None:
+    async def each(self, work: Callable[[Any, InboxTask], Any], *, parallel: int = 1) -> None:
         """Call `work(run, task)` for every task in the order of their names, each in a scope of its own. Includes tasks
         that arrive meanwhile and those of a schedule. Returns when none is left. A failed task is tried again; after
-        three failures the run is paused. A begun task is dropped when `inbox/cancelled/` has a file of its name."""
-        while (task := await self._next(in_own_scope=True)) is not None:
-            try:
-                if self._is_dropped(task):  # its scope commits without a call, unless one of its effects is in doubt
-                    wish = f"{archive.CANCELLED}/{task.name}"
-                    await self._session.run_task(task.id, task.name, _do_nothing, task, wish)
-                else:
-                    await self._session.run_task(task.id, task.name, work, task)
-            except Exception as error:
-                if not Retry().is_worth_it(error):
-                    raise  # a programming mistake, so the next attempt would fail too
-                way_out = f". To drop it, move its file into {archive.CANCELLED}/"
-                await self._session.wait_to_try_again(scope_of_task(task.id), error, way_out)
+        three failures the run is paused. A begun task is dropped when `inbox/cancelled/` has a file of its name.
+
+        Up to `parallel` tasks run at once, as `run.todo.each` runs items."""
+        check_parallel("run.inbox.each()", parallel)
+        self._check_is_root()
+        self._check_between_scopes()
+        self._session.check_between_scopes("run.inbox.each() was called")
+        if parallel == 1:
+            while (task := await self._next(in_own_scope=True)) is not None:
+                await self._try(work, task)
+        else:
+            await self._in_parallel(work, parallel)
+
+    async def _in_parallel(self, work: Callable[[Any, InboxTask], Any], most: int) -> None:
+        async def begin() -> tuple[str, Coroutine[Any, Any, None]] | None:
+            task = await self._next(in_own_scope=True)
+            return None if task is None else (scope_of_task(task.id), until_done(task))
+
+        async def until_done(task: InboxTask) -> None:
+            while task.id in self._moment.tasks:
+                await self._try(work, task)
+
+        every = _REMOTE_LOOK if self._store.abilities.remote else _LOOK
+        await items.several(self._session, most, begin, every)
+
+    async def _try(self, work: Callable[[Any, InboxTask], Any], task: InboxTask) -> None:
+        try:
+            if self._is_dropped(task):  # its scope commits without a call, unless one of its effects is in doubt
+                wish = f"{archive.CANCELLED}/{task.name}"
+                await items.run_task(self._session, task.id, task.name, _do_nothing, task, wish)
+            else:
+                await items.run_task(self._session, task.id, task.name, work, task)
+        except Exception as error:
+            if not Retry().is_worth_it(error):
+                raise  # a programming mistake, so the next attempt would fail too
+            way_out = f". To drop it, move its file into {archive.CANCELLED}/"
+            await self._session.wait_to_try_again(scope_of_task(task.id), error, way_out)
 
     def __aiter__(self) -> AsyncIterator[InboxTask]:
         """The tasks one by one, in the order of `each`. A task is done when the loop asks for the next one. After a
@@ -92,6 +123,8 @@ class Inbox:
 
     async def _following(self, id: str) -> InboxTask | None:
         """The next task for a loop that has finished the task `id`, if it had one."""
+        self._check_between_scopes()
+        self._session.check_between_scopes("the next task was asked for")
         if id in self._moment.tasks:
             self._end(id)
         return await self._next(in_own_scope=False)
@@ -146,8 +179,10 @@ class Inbox:
         return not task.handed_to and is_left and not self._is_held(task.id)
 
     def _is_held(self, id: str) -> bool:
-        """Whether a loop has this task and has not asked for the next."""
-        return any(loop.current == id for loop in self._loops)
+        """Whether a loop has this task and has not asked for the next, or it is one of several that run at once."""
+        running = self._session.lanes
+        is_running = running is not None and scope_of_task(id) in running.keys
+        return is_running or any(loop.current == id for loop in self._loops)
 
     async def _next_file(self) -> Found | None:
         """The next task file that is completely saved. None if there is none, or if all others take very long to
@@ -280,7 +315,7 @@ class Inbox:
 
     def _check_between_scopes(self) -> None:
         session = self._session
-        if session.scope is not None or current_scope.get() is not session.root:
+        if session.here is not None or current_scope.get() is not session.root:
             raise AgentError(
                 "the next task was asked for inside a scope",
                 why="the task would be done before that scope has committed",

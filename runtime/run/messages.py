@@ -60,7 +60,7 @@ class Messages:
         return self.slice()
 
     def __len__(self) -> int:
-        fresh = self._session.scope.messages if self._session.scope else []
+        fresh = here.messages if (here := self._session.here) else []
         return self._session.recorded.messages + len(fresh)
 
     def _slice(self, last: int | None, tokens: int | None, count: Callable[[str], int]) -> list[dict[str, Any]]:
@@ -78,8 +78,8 @@ class Messages:
     def _newest_first(self) -> Iterator[Message | Row]:
         """A message is first in the scope that adds it, then in the committed ones, then in the file."""
         session = self._session
-        if session.scope:
-            yield from reversed(session.scope.messages)
+        if here := session.here:
+            yield from reversed(here.messages)
         for line in reversed(session.recorded.new_messages):
             assert isinstance(line.record, Message)
             yield line.record

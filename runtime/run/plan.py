@@ -76,18 +76,32 @@ class Todo:
         """The rest of the plan as Markdown, for a prompt."""
         return self._session.plan.remaining()
 
-    async def each(self, work: Callable[[Any, Item], Any]) -> None:
+    async def each(self, work: Callable[[Any, Item], Any], *, parallel: int = 1) -> None:
         """Call `work(run, item)` for every open item without open sub-items, in order. Looks at the plan again after
-        each."""
+        each.
+
+        Up to `parallel` items run at once, each with its own copy of `run.state`. When an item ends, its changes are
+        merged with the commits made meanwhile. If both have changed the same value, the item is entered again: finished
+        steps return their results. After two such attempts it runs alone. Elements that both append to a list are all
+        kept. Not guaranteed: that a value which an item only reads is still the same when it commits.
+        """
+        from ..engine import items
+
+        check_parallel("run.todo.each()", parallel)
+        self._session.check_between_scopes("run.todo.each() was called")
         plan = self._session.plan
         if not plan.progress.leaves:
             raise AgentError(
                 f"{self._session.folder}todo.md has no items", why="a plan without items is not a finished plan",
                 remedy="add lines like `- [ ] the task`, or call run.plan(...) first",
             )  # fmt: skip
-        follows = False
-        while (task := self._session.plan.next_leaf()) is not None:
-            follows = await self._session.run_item(task, lambda id: Item(self._session, id), work, follows=follows)
+        if parallel == 1:
+            await items.in_order(self._session, self._item, work)
+        else:
+            await items.in_parallel(self._session, self._item, work, parallel)
+
+    def _item(self, id: str) -> Item:
+        return Item(self._session, id)
 
     async def add(self, text: str, *, after: Task | str | None = None, under: Task | str | None = None) -> None:
         """Add an open item: after another item and its sub-items, as the last sub-item of another, or at the end."""
@@ -125,6 +139,11 @@ class Todo:
             f"no item {word!r} in todo.md" if not by_text else f"several items read {word!r}",
             remedy="name it by its id, without the ^",
         )
+
+
+def check_parallel(what: str, parallel: int) -> None:
+    if type(parallel) is not int or parallel < 1:
+        raise UsageError(f"{what} got parallel={parallel!r}", why="it is how many may run at once, 1 or more")
 
 
 async def write(session: Session, title: str | None, items: Sequence[str]) -> None:

@@ -86,12 +86,11 @@ class Run(RunParameter, Generic[S]):
 
     @property
     def state(self) -> S:
-        return self._session.state  # type: ignore[no-any-return]
+        return self._session.state.value  # type: ignore[no-any-return]
 
     @state.setter
     def state(self, value: S) -> None:
-        _ = self.state  # only from where it can be read
-        self._session.live.value = value
+        self._session.state.value = value
 
     async def plan(self, title: str | None, items: Sequence[str]) -> None:
         """Write a heading and open items into todo.md, once. A later equal call does nothing, whatever people have

@@ -11,7 +11,7 @@ from ...workspace.base import AgentError, StorageFailed, UsageError
 from ...workspace.journal.records import AgentBegun, AgentEnded
 from ...workspace.state import blobs
 from ..agent import Agent, Parameters, describe
-from ..engine import PREVIEW, ScopeRun, Session, Suspended, check_outside_steps, returned
+from ..engine import PREVIEW, ScopeRun, Session, Suspended, check_outside_steps, entry, returned
 from ..steps import Codec, current_scope, result_codec
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
@@ -108,7 +108,7 @@ async def _outcome(child: Session, args: tuple[Any, ...], kwargs: dict[str, Any]
 
     async def call() -> Any:
         await begun.wait()  # an eager task would run before it could be cancelled
-        return await child.call(*args, **kwargs)
+        return await entry.call(child, args, kwargs)
 
     task = child.task = asyncio.create_task(call(), name=child.path)
     begun.set()
@@ -132,7 +132,7 @@ async def _outcome(child: Session, args: tuple[Any, ...], kwargs: dict[str, Any]
 def _scope_of(session: Session, name: str) -> ScopeRun:
     """The scope of `session` that contains the call."""
     check_outside_steps(f"the agent {name!r} was spawned")
-    scope = session.scope or session.root
+    scope = session.here or session.root
     if current_scope.get() is not scope:
         raise AgentError(
             f"the agent {name!r} was spawned while a scope ran: {scope.title!r}", why="one scope at a time commits",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 from msgspec import Raw
@@ -13,7 +14,7 @@ from satchel.workspace.journal.records import Resolved
 from satchel.workspace.store import DiskStore
 
 from .checker import Violation
-from .memory import ROOT, Memory
+from .memory import ROOT, Memory, files
 from .play import playing
 from .witness import Fact, Streamed, Witness
 
@@ -27,7 +28,7 @@ class Watcher:
 
     def __init__(self, system: Memory):
         self._system = system
-        self.about_to_commit: list[Fact] = []
+        self.about_to_commit: dict[str, list[Fact]] = {}  # by the text of the item
 
     def opened(self, report: Report) -> None: ...
     def agent_begun(self, agent: str) -> None: ...
@@ -38,13 +39,13 @@ class Watcher:
     def noticed(self, kind: str, text: str) -> None: ...
 
     def item_ended(self, agent: str, text: str, finished: int, of: int) -> None:
-        for fact in (*self.about_to_commit, Fact("tick", text)):
+        for fact in (*self.about_to_commit.pop(text, ()), Fact("tick", text)):
             self._system.acknowledge(fact)
-        self.about_to_commit.clear()
 
 
-def _agent(system: Memory, watcher: Watcher, saved: dict[str, int]) -> Any:
-    """An agent that tells the witness what its calls have returned. `saved` is how far its scopes' steps have come."""
+def _agent(system: Memory, watcher: Watcher, saved: dict[str, int], parallel: int) -> Any:
+    """An agent that tells the witness what its calls have returned. `saved` is how far its scopes' steps have come.
+    Of `parallel` items each contradicts the others."""
 
     def tell(kind: Any, key: Any, value: Any = None) -> None:
         system.acknowledge(Fact(kind, key, value))
@@ -95,7 +96,7 @@ def _agent(system: Memory, watcher: Watcher, saved: dict[str, int]) -> Any:
         return f"sent {scope}"
 
     async def work(run: Run[dict[str, Any]], item: Item) -> str:
-        scope = item.id
+        scope, before = item.id, run.state.get("count", 0)
         if item.text == "Draft":
             await draft(scope)
             tell("step", (scope, "draft"), "drafted")
@@ -114,7 +115,8 @@ def _agent(system: Memory, watcher: Watcher, saved: dict[str, int]) -> Any:
         path = await run.output(f"{item.text}.md", found * 20 if len(found) < 100 else found)
         run.messages.add("user", f"about {scope}")
         run.state.setdefault("items", {})[scope] = item.text
-        watcher.about_to_commit += [
+        run.state["count"] = before + 1
+        watcher.about_to_commit[item.text] = [
             Fact("result", scope, f"did {item.text}"), Fact("data", scope, item.text), Fact("output", path),
             Fact("message", f"about {scope}", 1),
         ]  # fmt: skip
@@ -126,27 +128,27 @@ def _agent(system: Memory, watcher: Watcher, saved: dict[str, int]) -> Any:
             await run.plan("Work", ITEMS)
             for text in ITEMS:
                 tell("plan", text)
-        await run.todo.each(work)
+        await run.todo.each(work, parallel=parallel)
         return "all done"
 
     return working
 
 
-def live(system: Memory) -> None:
+def live(system: Memory, parallel: int = 1) -> None:
     """Run the agent once, from the beginning to the end."""
     watcher = Watcher(system)
-    outcome = run(DiskStore(ROOT, system), _agent(system, watcher, {}), watch=watcher)
+    outcome = run(DiskStore(ROOT, system), _agent(system, watcher, {}, parallel), watch=watcher)
     if outcome.status != "completed":
         raise outcome.error or AssertionError(outcome.status)
 
 
-def finish(system: Memory, witness: Witness) -> None:
+def finish(system: Memory, witness: Witness, parallel: int = 1) -> None:
     """Run the agent until it is done, a person answering its questions truthfully. Violation if a promise breaks."""
     done = {fact.key for fact in witness.facts if fact.kind == "stepped"}
     saved = {fact.key: fact.value for fact in witness.facts if fact.kind == "progress"}
     for _ in range(2 * len(ITEMS)):
         watcher = Watcher(system)
-        outcome = run(DiskStore(ROOT, system), _agent(system, watcher, saved), watch=watcher)
+        outcome = run(DiskStore(ROOT, system), _agent(system, watcher, saved, parallel), watch=watcher)
         if outcome.status == "completed":
             break
         if outcome.status != "waiting":
@@ -168,6 +170,9 @@ def finish(system: Memory, witness: Witness) -> None:
         fact = step_.call.fact
         if isinstance(fact, Fact) and fact.kind == "ran" and fact.key in done:
             raise Violation(f"a finished step was done again: {fact.key}")
+    count = json.loads(files(system.nodes)["state.json"])["data"]["count"]
+    if count != len(ITEMS):
+        raise Violation(f"every item counts once, and the count is {count}")
     acted = _acted(system, witness)
     if len(acted) != len(set(acted)) or len(acted) < len(ITEMS):
         raise Violation(f"every effect is due once, and these were done: {sorted(acted)}")

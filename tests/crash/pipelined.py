@@ -79,7 +79,7 @@ def _agent(system: Memory, watcher: Watcher) -> Any:
         last = await four(scope=scope)
         await long(scope=scope)
         tell("step", (scope, "four"), last)
-        watcher.about_to_commit += [Fact("result", scope, last), Fact("output", path)]
+        watcher.about_to_commit[item.text] = [Fact("result", scope, last), Fact("output", path)]
         return str(last)
 
     @agent(durability="pipelined")

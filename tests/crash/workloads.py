@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from . import agents, inboxes, pipelined
@@ -175,6 +176,7 @@ WORKLOADS = {
         Workload("outputs", {}, _outputs),
         Workload("persons-plan", {"todo.md": _PLAN}, _plan_of_a_person),
         Workload("agent", {}, agents.live, agents.finish),
+        Workload("parallel", {}, partial(agents.live, parallel=3), partial(agents.finish, parallel=3)),
         Workload("pipelined", {}, pipelined.live, pipelined.finish),
         Workload("inbox", inboxes.FILES, inboxes.live, inboxes.finish),
     )

@@ -19,6 +19,7 @@ ITEMS = 20
 class State:
     lengths: dict[str, int] = field(default_factory=dict)
     order: list[str] = field(default_factory=list)
+    count: int = 0
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Receipt:
     line: int
 
 
-def make_agent(outside: Path) -> Any:
+def make_agent(outside: Path, parallel: int = 1) -> Any:
     @step
     async def measure(text: str) -> int:
         return len(text)
@@ -53,8 +54,10 @@ def make_agent(outside: Path) -> Any:
         return find(text)
 
     async def work(run: Run[State], item: Any) -> dict[str, Any]:
+        before = run.state.count  # in parallel each item contradicts the others
         if item.text.endswith("5"):  # nothing of it waits for the storage, and its commit travels with the next item's
             run.state.order.append(item.text)
+            run.state.count = before + 1
             run.messages.add("agent", f"noted {item.text}")
             return {"line": len(run.state.order)}
         length = await measure(item.text)
@@ -62,6 +65,7 @@ def make_agent(outside: Path) -> Any:
         receipt = await append(loud)
         run.state.lengths[item.text] = length
         run.state.order.append(receipt.text)
+        run.state.count = before + 1
         run.messages.add("agent", f"did {item.text}")
         if item.text.endswith("7"):
             await run.output(f"{item.text}.txt", loud)
@@ -71,7 +75,7 @@ def make_agent(outside: Path) -> Any:
     async def main(run: Run[State]) -> None:
         if not run.todo.items:
             await run.plan("Work", [f"item number {i}" for i in range(ITEMS)])
-        await run.todo.each(work)
+        await run.todo.each(work, parallel=parallel)
 
     return main
 

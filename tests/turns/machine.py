@@ -45,7 +45,10 @@ PICKS = st.integers(0, 11)
 
 
 class Turns(RuleBasedStateMachine):
-    """`rejected`, `conflicted`: how the last opening ended, if not well."""
+    """`rejected`, `conflicted`: how the last opening ended, if not well. `parallel`: so many items of each agent run at
+    once."""
+
+    parallel = 1
 
     def __init__(self) -> None:
         super().__init__()
@@ -343,7 +346,8 @@ class Turns(RuleBasedStateMachine):
 
         def live(system: Memory, process: Process) -> None:
             process.breaks_in = breaks_at or -1
-            outcome = run(DiskStore(ROOT, system), make(process), watch=_Watch(self, system, process))
+            agent = make(process, parallel=self.parallel)
+            outcome = run(DiskStore(ROOT, system), agent, watch=_Watch(self, system, process))
             status.append(outcome.status)
             if outcome.status == "failed" and not (breaks_at and process.breaks_in <= 0):
                 told = "".join(traceback.format_exception(outcome.error))

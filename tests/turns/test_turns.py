@@ -21,13 +21,22 @@ def test_whatever_turns_are_taken_nothing_is_lost_and_nothing_doubled() -> None:
     _take_turns(Turns, 30, derandomize=True)
 
 
+class _InParallel(Turns):
+    parallel = 3
+
+
+def test_items_in_parallel_take_turns_with_people_and_crashes() -> None:
+    _take_turns(_InParallel, 15, derandomize=True)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(_PARTS))
-def test_many_other_turns(part: int) -> None:
+@pytest.mark.parametrize("machine", [Turns, _InParallel])
+def test_many_other_turns(machine: type[Turns], part: int) -> None:
     seed = _SEED + part
     print(f"seed {seed}")
     # `hypothesis.seed` is for functions; the machine's own test takes it from here.
-    seeded = type("Turns", (Turns,), {"_hypothesis_internal_use_seed": seed})
+    seeded = type("Turns", (machine,), {"_hypothesis_internal_use_seed": seed})
     _take_turns(seeded, 60, print_blob=True)
 
 

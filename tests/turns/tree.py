@@ -149,7 +149,7 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
     return found
 
 
-def make(process: Process, durability: Literal["strict", "pipelined"] = "strict") -> Any:
+def make(process: Process, durability: Literal["strict", "pipelined"] = "strict", parallel: int = 1) -> Any:
     @step
     async def look(agent: str, scope: str) -> str:
         await asyncio.sleep(0)
@@ -195,14 +195,14 @@ def make(process: Process, durability: Literal["strict", "pipelined"] = "strict"
     async def child(run: Run[dict[str, Any]]) -> str:
         if not run.todo.items:
             await run.plan(None, PLANS[run.agent])
-        await run.todo.each(work)
+        await run.todo.each(work, parallel=parallel)
         return "done"
 
     @agent(durability=durability)
     async def main(run: Run[dict[str, Any]]) -> str:
         if not run.todo.items:
             await run.plan("A journey", PLANS[""])
-        await run.todo.each(work)
+        await run.todo.each(work, parallel=parallel)
         return "all done"
 
     return main

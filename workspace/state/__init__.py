@@ -16,3 +16,4 @@ with on_first_use(__name__):
     from .questions import DONE, REDO, Answered, Verdict, verdicts
     from .run_state import Moment, scope_of_task
     from .scope_state import Answer, Kept, Past, Scope
+    from .strict_merge import contradiction

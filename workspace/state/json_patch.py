@@ -105,7 +105,7 @@ def apply(value: Any, patch: Patch) -> Any:
         if not path:
             value = new
             continue
-        *parents, last = [_unescape(part) for part in path[1:].split("/")]
+        *parents, last = split(path)
         target = value = _copy(value, copied)
         for part in parents:
             key: Any = _index(part) if isinstance(target, list) else part
@@ -151,6 +151,11 @@ def _index(part: str) -> int:
 
 def escape(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1") if "~" in key or "/" in key else key
+
+
+def split(path: str) -> list[str]:
+    """The keys and indexes of a path, from the outside in."""
+    return [_unescape(part) for part in path[1:].split("/")] if path else []
 
 
 def _unescape(part: str) -> str:

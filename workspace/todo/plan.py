@@ -80,10 +80,11 @@ class Plan:
             self._reading, self._layout = Reading(self._lines, rows), None
 
     def copy(self) -> Self:
-        """A plan of the same text that changes separately, and need not be parsed again."""
+        """A plan of the same text that changes separately, and need not be parsed again. Tasks that were read from this
+        one are known there, too."""
         other = type(self)()
         other._lines, other._text = list(self._lines), self._text
-        other._reading = Reading(other._lines, self._now().rows)
+        other._reading = Reading(other._lines, self._now().rows, self._now().revision)
         return other
 
     def outline(self) -> list[Row]:

@@ -17,13 +17,14 @@ _NUMBER_LENGTH = 15
 
 
 class Reading:
-    """Tasks by position, line and id. Made new whenever lines are added or removed; `lines` is the plan's own list."""
+    """Tasks by position, line and id. Made new whenever lines are added or removed; `lines` is the plan's own list.
+    `revision` is that of a reading with the same rows."""
 
-    def __init__(self, lines: list[str], rows: list[Row]):
+    def __init__(self, lines: list[str], rows: list[Row], revision: int | None = None):
         self.lines, self.rows = lines, rows
         self._at = [row.line for row in rows]
         self.tree = Tree(rows, [MARKS[lines[row.line][row.column]] for row in rows])
-        self.revision = next(_revisions)
+        self.revision = next(_revisions) if revision is None else revision
         self._read: list[Task | None] = [None] * len(rows)
         self._all: tuple[Task, ...] | None = None
         self._ids: dict[str, int] | None = None  # lower case: ids become names of folders

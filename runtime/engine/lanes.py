@@ -1,0 +1,149 @@
+"""Several scopes of one agent at once, each in a task of its own.
+
+Each has its own copies of state and plan (apart.py). After two attempts whose commits contradict others a scope runs
+alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
+from contextlib import asynccontextmanager, suppress
+from itertools import count
+from typing import Any, TypeVar
+
+from .apart import Contradiction
+from .drain import Drain
+from .open_scope import OpenScope
+from .stopping import Stopped
+
+T = TypeVar("T")
+
+_TOGETHER = 2
+"""Attempts of a scope while others run."""
+
+Begin = Callable[[], Awaitable[tuple[str, Coroutine[Any, Any, None]] | None]]
+"""Begins the next scope: its key and its work. None if there is nothing to begin now."""
+
+
+class Dismissed(BaseException):
+    """A person's edit is about this scope, which must have ended before the edit is taken."""
+
+
+class Lanes:
+    """For one call of `each`, on the agent's loop."""
+
+    def __init__(self, most: int, drain: Drain):
+        self._most, self._drain = most, drain
+        self.open: set[OpenScope] = set()  # running attempts
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._ended: list[str] = []
+        self._news = asyncio.Event()
+        self._door = asyncio.Lock()  # held while a scope enters, and by one that runs alone
+        self._inside = 0
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    @property
+    def keys(self) -> Collection[str]:
+        """The scopes that have begun here and not ended, also those that wait for their next attempt."""
+        return self._tasks.keys()
+
+    def look_again(self) -> None:
+        """There may be something new to begin."""
+        self._news.set()
+
+    def dismiss(self, keys: Collection[str]) -> bool:
+        """Let the scopes with these keys come to an end: their running calls finish. Returns whether there are any."""
+        found = [scope for scope in self.open if scope.key in keys]
+        for scope in found:
+            scope.dismiss()
+        return bool(found)
+
+    async def run(self, begin: Begin, every: float | None = None) -> BaseException | None:
+        """Run what `begin` gives until it gives nothing and all has ended. `every`: seconds between two calls of it
+        while there is room. After an error or a stop nothing more begins, but what runs comes to its end; then that
+        error is returned."""
+        error: BaseException | None = None
+        try:
+            while True:
+                while error is None and len(self._tasks) < self._most:
+                    self._news.clear()
+                    try:
+                        if (found := await begin()) is None:
+                            break
+                    except (Exception, Stopped) as failure:
+                        error = failure
+                        self._drain.still_waits()
+                        break
+                    self._begin(*found)
+                if not self._tasks:
+                    return error
+                has_room = error is None and len(self._tasks) < self._most
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(every if has_room else None):
+                        await self._news.wait()
+                self._news.clear()
+                error = self._outcome(error)
+        except BaseException:
+            await self._cancel_all()
+            raise
+
+    def _begin(self, key: str, work: Coroutine[Any, Any, None]) -> None:
+        task = self._tasks[key] = asyncio.create_task(work, name=key)
+
+        def ended(_: object) -> None:
+            self._ended.append(key)
+            self._news.set()
+
+        task.add_done_callback(ended)
+
+    def _outcome(self, error: BaseException | None) -> BaseException | None:
+        """The first error so far. Raises one that must end the run at once."""
+        ended, self._ended = self._ended, []
+        for task in [self._tasks.pop(key) for key in ended]:
+            failure = asyncio.CancelledError() if task.cancelled() else task.exception()
+            if isinstance(failure, Dismissed):
+                continue
+            if failure is not None and not isinstance(failure, Exception | asyncio.CancelledError):
+                raise failure
+            error = error or failure
+        return error
+
+    async def _cancel_all(self) -> None:
+        tasks = [*self._tasks.values()]
+        for task in tasks:
+            task.cancel()
+        while any(not task.done() for task in tasks):
+            try:
+                await asyncio.wait(tasks)
+            except asyncio.CancelledError:  # told again, perhaps by force
+                for task in tasks:
+                    task.cancel()
+        for task in tasks:
+            if not task.cancelled():
+                task.exception()  # it has been seen
+
+    async def until_merged(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Enter a scope, and again as long as its commit contradicts one that was made meanwhile."""
+        for number in count(1):
+            async with self._entered(alone=number > _TOGETHER):
+                with suppress(Contradiction):
+                    return await attempt()
+        raise AssertionError("the count has no end")
+
+    @asynccontextmanager
+    async def _entered(self, *, alone: bool) -> AsyncIterator[None]:
+        async with self._door:
+            if alone:
+                await self._empty.wait()
+                yield
+                return
+            self._inside += 1
+            self._empty.clear()
+        try:
+            yield
+        finally:
+            self._inside -= 1
+            if not self._inside:
+                self._empty.set()
