@@ -7,20 +7,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from types import GenericAlias
+from typing import Any
 
 import msgspec
 
 from ...workspace.base import UsageError
 from ..steps import Codec, canonical, declared
-
-_T = TypeVar("_T")
-
-_EACH: dict[Any, Any] = {
-    inspect.Parameter.VAR_POSITIONAL: list[_T],
-    inspect.Parameter.VAR_KEYWORD: dict[str, _T],
-}
-"""What a parameter such as `*links: str` receives."""
 
 
 class Parameters:
@@ -87,8 +80,10 @@ class Parameters:
         for name, parameter in self._parameters.items():
             if name in filled:
                 continue
-            if parameter.kind in _EACH:
-                filled[name] = [] if parameter.kind is parameter.VAR_POSITIONAL else {}
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                filled[name] = []
+            elif parameter.kind is parameter.VAR_KEYWORD:
+                filled[name] = {}
             elif parameter.default is not parameter.empty:
                 filled[name] = parameter.default
             else:
@@ -101,4 +96,7 @@ class Parameters:
 
 
 def _kind(parameter: inspect.Parameter, hint: Any) -> Any:
-    return _EACH[parameter.kind][hint] if parameter.kind in _EACH else hint
+    """What a parameter receives: a list in `*links: str`."""
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        return GenericAlias(list, (hint,))
+    return GenericAlias(dict, (str, hint)) if parameter.kind is parameter.VAR_KEYWORD else hint

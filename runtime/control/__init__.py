@@ -7,6 +7,7 @@ checking    whether a workspace is sound; `survey` checks every file, and yields
 making      a new workspace from a `template`; `serving` keeps all below a folder running
 running     runs the agent in this process, `starting` in another one
 history     the log, and the recorded result
+events      what happens, as typed events: `streaming` runs and tells, `following` reads what any process has recorded
 requests    pause and cancel; `emergency`, the stop that kills
 recovering  repairs; `merging` resolves conflicts of files and the run
 questions   the open questions; `answering` answers them
@@ -19,6 +20,7 @@ place       the workspace as it was named; all modules use `waiting`, `takeover`
 from ...workspace.base.lazy import on_first_use
 
 with on_first_use(__name__):
+    from . import events
     from .answering import Answering, say_what
     from .checking import Checked, Tried
     from .emergency import stop_all
@@ -38,5 +40,6 @@ with on_first_use(__name__):
     from .serving import serve
     from .standing import Scheduled, Standing
     from .starting import Supervised
+    from .streaming import stream
     from .template import Template, samples, typed_settings
     from .words import counted, cut, duration, one_line, since

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import TYPE_CHECKING
 
+from ...workspace.base import arguments
 from .place import Place
 from .waiting import finish, finish_async
 
 if TYPE_CHECKING:
     from ...workspace.lifecycle import Cut
     from .checking import Checked, Tried
+    from .events import Event
     from .history import Result, Row
     from .questions import OpenQuestion
     from .standing import Standing
@@ -63,6 +65,19 @@ class Look(Place):
         from . import history
 
         return history.log(self, last, item, type)
+
+    def events(self, *, after: int = 0, follow: bool = False) -> AsyncGenerator[Event, None]:
+        """What has happened in the run, as typed events (`satchel.events`), oldest first.
+
+        `after`: only what came after the event with this `seq`. `follow`: then also what happens from now on, in
+        whichever process, through pauses, crashes and restarts, until the run is completed or cancelled; and the text
+        of streamed steps (`Tokens`, which is not durable). A follower only reads, several times a second on a disk and
+        every 1.5 s in a bucket. Errors are those of `log`.
+        """
+        from . import following
+
+        position: int = arguments.count("after", after, least=0) or 0
+        return following.follow(self, position, follows=follow)
 
     @property
     def result(self) -> Result:

@@ -19,4 +19,4 @@ with on_first_use(__name__):
     from .signals import Interruption, hold, release
     from .stopping import Stopping, Suspended, Suspension
     from .uplink import Word
-    from .watch import Watch
+    from .watch import Tap, Watch

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Protocol
 
 from msgspec import Struct, field
 
+from ...workspace.journal.records import Line
 from ...workspace.lifecycle import Workspace
 from ...workspace.views import Files
 from ..limits import Announcer, Limits
@@ -18,7 +19,7 @@ from .forgotten import Looks
 from .outputs import Outputs
 from .pace import Pace
 from .stopping import Stopped, Stopping, Suspended
-from .watch import Told, Watch
+from .watch import Tap, Told, Watch
 
 _THREADS = 32
 
@@ -68,12 +69,17 @@ class Context:
     """What all agents of a run share, each part with its own purpose. For one opening; used from one event loop."""
 
     def __init__(
-        self, workspace: Workspace, stopping: Stopping, doubts: Doubts, announcer: Announcer, watch: Watch | None
-    ):
+        self, workspace: Workspace, stopping: Stopping, doubts: Doubts, announcer: Announcer, watch: Watch | None,
+        tap: Tap | None = None,
+    ):  # fmt: skip
         self.workspace, self.stopping, self.doubts = workspace, stopping, doubts
         self.store, self.moment = workspace.store, workspace.moment
         self.journal, self.projector = workspace.journal, workspace.projector
-        self.watch: Watch | None = Told(watch, workspace.journal) if watch else None
+        self._told = Told(watch, workspace.journal) if watch else None
+        self.watch: Watch | None = self._told
+        self.tap = tap
+        if watch or tap:
+            workspace.journal.on_durable = self._durable
         self.announcer = announcer
         self.limits = Limits(workspace, stopping.pause, announcer)
         self.pace = Pace(workspace, stopping.fail)
@@ -88,6 +94,12 @@ class Context:
         self.tally.noticed.append(text)
         if self.watch:
             self.watch.noticed(kind, text)
+
+    def _durable(self, lines: Sequence[Line]) -> None:
+        if self._told:
+            self._told.durable(lines)
+        if self.tap:
+            self.tap.recorded(lines)
 
     def begin(self, root: AgentContext, main: asyncio.Task[Any]) -> None:
         """The agent is entered in the task `main`; again, if a pause in this process is over."""

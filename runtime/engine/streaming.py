@@ -13,6 +13,7 @@ from ...workspace.views import PartialHead
 from ...workspace.views import partial_files as partial_file
 from ..agent import said
 from ..steps import Partial, recover
+from .context import Context
 from .invoking import invoke
 from .open_scope import Call, OpenScope
 from .stopping import Suspended
@@ -38,7 +39,9 @@ async def once(call: Call) -> Any:
         run_id=context.moment.run_id, agent=scope.agent.path, scope=scope.key, no=call.no, step=name, args=args, n=n,
         attempt=promoted[-1].attempt + 1 if promoted else 1, at=now(), call=call.identity()["call"],
     )  # fmt: skip
-    watch = bind(context.watch.streamed, scope.agent.path, name) if context.watch else None
+    if context.tap and recovered:
+        context.tap.streamed(head, recovered, 0)
+    watch = bind(_tell, context, head) if context.watch or context.tap else None
     out = Partial(
         context.store, context.workspace.behind, context.projector, path(call), head, recovered, marker, watch
     )
@@ -58,6 +61,13 @@ async def once(call: Call) -> Any:
     finally:
         out.ended = True
         context.projector.drop(out.file)
+
+
+def _tell(context: Context, head: PartialHead, text: str, length: int) -> None:
+    if context.watch:
+        context.watch.streamed(head.agent, head.step, length)
+    if context.tap:
+        context.tap.streamed(head, text, length - len(text))
 
 
 def path(call: Call) -> str:

@@ -10,6 +10,7 @@ from typing import Protocol
 from ...workspace.inspect import Report
 from ...workspace.journal import Journal
 from ...workspace.journal.records import Line
+from ...workspace.views import PartialHead
 
 
 class Watch(Protocol):
@@ -28,13 +29,20 @@ class Watch(Protocol):
     def noticed(self, kind: str, text: str) -> None: ...
 
 
+class Tap(Protocol):
+    """Gets the durable records of a run, and text as it is streamed. Called on the loop; must be quick and must not
+    raise."""
+
+    def recorded(self, lines: Sequence[Line]) -> None: ...
+    def streamed(self, head: PartialHead, text: str, offset: int) -> None: ...
+
+
 class Told:
     """A watch for code on the loop. Events after an end that is not durable yet wait with it."""
 
     def __init__(self, watch: Watch, journal: Journal):
         self._watch, self._journal = watch, journal
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()  # with the record that is to be durable
-        journal.on_durable = self._durable
 
     def opened(self, report: Report) -> None:
         self._tell(0, self._watch.opened, report)
@@ -66,6 +74,6 @@ class Told:
         else:
             event(*facts)
 
-    def _durable(self, lines: Sequence[Line]) -> None:
+    def durable(self, lines: Sequence[Line]) -> None:
         while self._waiting and self._waiting[0][0] <= lines[-1].seq:
             self._waiting.popleft()[1]()

@@ -14,7 +14,7 @@ from ...workspace.base import Conflicting, InvalidFile, LeaseHeld, Refused, argu
 from ...workspace.inspect import look
 from ...workspace.store import Store, open_store
 from ..agent import Agent
-from ..engine import Interruption, Watch, uplink
+from ..engine import Interruption, Tap, Watch, uplink
 from . import leaving
 from .decision import Done, Go, Leave, Stay, decide
 from .execute import execute
@@ -52,7 +52,7 @@ def run(
         interruption = Interruption()
         with interruption.watched(), uplink.beating():
             start = Start(
-                _store(workspace), agent, watch, interruption, wake, accept_drift, drain_timeout, from_checkpoint,
+                store_of(workspace), agent, watch, interruption, wake, accept_drift, drain_timeout, from_checkpoint,
                 take_over, adopt, args, input,
             )  # fmt: skip
             return await _run(start)
@@ -68,14 +68,27 @@ async def run_async(
 ) -> Outcome:  # fmt: skip
     """`run` in a running event loop, whose owner handles signals. If the task is cancelled, the run is paused with
     everything written, and the cancellation continues."""
+    return await tapped(
+        workspace, agent, *args, tap=None, input=input, watch=watch, wake=wake, accept_drift=accept_drift,
+        drain_timeout=drain_timeout, from_checkpoint=from_checkpoint, take_over=take_over, adopt=adopt,
+    )  # fmt: skip
+
+
+async def tapped(
+    workspace: str | os.PathLike[str] | Store, agent: Agent | None = None, *args: Any, tap: Tap | None,
+    input: Mapping[str, Any] | None = None, watch: Watch | None = None, wake: bool = False,
+    accept_drift: bool = False, drain_timeout: float | None = None, from_checkpoint: bool = False,
+    take_over: bool = False, adopt: bool = False,
+) -> Outcome:  # fmt: skip
+    """`run_async`, with a receiver of its durable records and its streamed text."""
     start = Start(
-        _store(workspace), agent, watch, Interruption(), wake, accept_drift, drain_timeout, from_checkpoint, take_over,
-        adopt, args, input,
+        store_of(workspace), agent, watch, Interruption(), wake, accept_drift, drain_timeout, from_checkpoint,
+        take_over, adopt, args, input, tap,
     )  # fmt: skip
     return await _run(start)
 
 
-def _store(workspace: str | os.PathLike[str] | Store) -> Store:
+def store_of(workspace: str | os.PathLike[str] | Store) -> Store:
     is_store = hasattr(workspace, "abilities")
     return cast(Store, workspace) if is_store else open_store(arguments.place("workspace", workspace))
 

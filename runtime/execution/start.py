@@ -10,7 +10,7 @@ from msgspec import Struct
 from ...workspace.base import UsageError, arguments
 from ...workspace.store import Store
 from ..agent import Agent
-from ..engine import Interruption, Watch
+from ..engine import Interruption, Tap, Watch
 
 
 class Start(Struct, frozen=True):
@@ -28,6 +28,7 @@ class Start(Struct, frozen=True):
     adopt: bool
     args: tuple[Any, ...] = ()  # of the agent
     input: Mapping[str, Any] | None = None  # the same by parameter
+    tap: Tap | None = None
 
     def __post_init__(self) -> None:
         if self.agent is not None and not isinstance(self.agent, Agent):

@@ -33,7 +33,7 @@ class Partial:
 
     def __init__(
         self, store: Store, behind: Behind, projector: Projector, path: str, head: PartialHead,
-        recovered: str | None, marker: Marker | None, watch: Callable[[int], None] | None,
+        recovered: str | None, marker: Marker | None, watch: Callable[[str, int], None] | None,
     ):  # fmt: skip
         self.recovered, self.marker = recovered, marker
         self._projector, self._watch = projector, watch
@@ -59,7 +59,7 @@ class Partial:
         self._length += len(text)
         self._projector.mark(self.file)
         if self._watch:
-            self._watch(self._length)
+            self._watch(text, self._length)
 
     @property
     def has_new(self) -> bool:

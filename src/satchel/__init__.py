@@ -7,7 +7,7 @@ from .workspace.base.lazy import on_first_use
 
 with on_first_use(__name__):
     from .runtime.agent import Agent, Migration, Resource, agent, migration
-    from .runtime.control import Handle, ls, new, open, open_all, serve, stop_all
+    from .runtime.control import Handle, events, ls, new, open, open_all, serve, stop_all, stream
     from .runtime.engine import RecordedError, effect
     from .runtime.execution import NotCompleted, Outcome, run, run_async
     from .runtime.run import Answer, InboxTask, Item, Run
@@ -35,6 +35,7 @@ __all__ = [
     "SatchelError",
     "agent",
     "effect",
+    "events",
     "ls",
     "migration",
     "new",
@@ -45,4 +46,5 @@ __all__ = [
     "serve",
     "step",
     "stop_all",
+    "stream",
 ]

@@ -1,0 +1,94 @@
+"""The events of a run, read from its storage, by any process on any machine that can read it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Iterator
+
+from ...workspace import journal
+from ...workspace.inspect import define
+from ...workspace.journal.records import Before
+from ...workspace.state import folder_of_agent
+from ...workspace.store import Entry
+from ...workspace.views import PARTIALS, partial_files
+from .events import Event, Teller
+from .place import Place
+
+_LOOK = 0.1
+"""Seconds between two looks on a disk."""
+
+_SHARE = 4
+"""A look is followed by a rest that is so many times as long, whatever it has cost."""
+
+_READ_LIMIT = 64 << 20
+
+
+async def follow(place: Place, after: int, *, follows: bool) -> AsyncGenerator[Event, None]:
+    """The events after record `after`. With `follows` also those to come, until the run is over for good."""
+    follower = _Follower(place, after)
+    await asyncio.to_thread(define, place.store)  # UsageError if there is no workspace
+    while True:
+        began = time.monotonic()
+        found = await asyncio.to_thread(follower.look, follows)
+        for event in found:
+            yield event
+        if not follows or follower.is_over:
+            return
+        rest = max(_LOOK, _SHARE * (time.monotonic() - began)) if not found else _LOOK
+        for seconds in place.look_again(rest):
+            await asyncio.sleep(seconds)
+
+
+class _Follower:
+    """What was read so far."""
+
+    def __init__(self, place: Place, after: int):
+        self._store, self._after = place.store, after
+        self._teller = Teller()
+        self._before = Before()
+        self._sizes: dict[int, int] | None = None
+        self._partials: dict[str, tuple[Entry, int, str]] = {}  # with the attempt and the text that was told
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run is completed or cancelled."""
+        return self._teller.status in ("completed", "cancelled")
+
+    def look(self, streams: bool) -> list[Event]:
+        """The events since the last look. In a thread."""
+        # First the text: what has returned meanwhile is told after it.
+        found: list[Event] = [*self._tokens()] if streams else []
+        sizes = journal.sizes(self._store)
+        if sizes == self._sizes:
+            return found
+        for line in journal.read(self._store, after=self._teller.seq, before=self._before).lines:
+            found += [event for event in self._teller.of(line) if event.seq > self._after]
+            self._before = line.before
+        self._sizes = sizes
+        return found
+
+    def _tokens(self) -> Iterator[Event]:
+        there = set()
+        for agent in self._teller.agents:
+            for folder in self._store.folders(f"{folder_of_agent(agent)}{PARTIALS}"):
+                for entry in self._store.list(folder):
+                    there.add(entry.path)
+                    yield from self._tokens_of(entry)
+        for path in self._partials.keys() - there:
+            del self._partials[path]
+
+    def _tokens_of(self, entry: Entry) -> Iterator[Event]:
+        known, attempt, told = self._partials.get(entry.path, (None, 0, ""))
+        if entry == known:
+            return
+        try:
+            parsed = partial_files.parse_partial(self._store.read(entry.path, limit=_READ_LIMIT).data)
+        except FileNotFoundError:
+            return  # its step has returned meanwhile
+        if parsed is None or parsed[2]:
+            return  # a crash has left it: the next opening says what of it counts
+        head, text, _ = parsed
+        begins = len(told) if head.attempt == attempt and text.startswith(told) else 0
+        self._partials[entry.path] = entry, head.attempt, text
+        yield from self._teller.tokens(head, text[begins:], begins)
