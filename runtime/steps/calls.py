@@ -134,6 +134,8 @@ class _Shape:
         self._whole, self.signature = signature, signature.replace(parameters=rest)
         ordinary = all(p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for p in rest)
         self.names = tuple(p.name for p in rest) if ordinary else None
+        self._more = next((p.name for p in rest if p.kind is p.VAR_KEYWORD), None)
+        self._known = {p.name for p in rest} - {self._more}
         self.defaults = {p.name: _default(p) for p in rest if _default(p) is not p.empty}
         kind = hints.get("return", Any)
         self.codec = Codec(kind, f"the result of {name}")
@@ -152,7 +154,7 @@ class _Shape:
             raise UsageError(f"{name} can't accept a partial", why=f"its result is {kind!r} and a partial is text")
 
     def bind(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """The arguments by parameter, defaults included: what identifies the call."""
+        """The arguments by name, defaults included: what identifies the call. Those of `**more` are among them."""
         if not kwargs and self.names is not None and len(args) == len(self.names):
             return dict(zip(self.names, args, strict=True))
         try:
@@ -160,7 +162,10 @@ class _Shape:
         except TypeError as error:
             raise TypeError(f"{name}(): {error}") from None
         bound.apply_defaults()
-        return bound.arguments
+        more = bound.arguments.pop(self._more) if self._more else {}
+        if twice := more.keys() & bound.arguments.keys():
+            raise TypeError(f"{name}(): {min(twice)!r} is given by place and by name, and can't identify the call")
+        return {**bound.arguments, **more}
 
     def decode(self, encoded: bytes) -> dict[str, Any]:
         """Recorded arguments as their annotated types. UsageError if they do not fit this signature."""
@@ -168,26 +173,26 @@ class _Shape:
             recorded = msgspec.json.decode(encoded, type=dict[str, msgspec.Raw])
         except msgspec.ValidationError as error:
             raise UsageError("the recorded arguments can't be read", why=str(error)) from error
-        known = self.signature.parameters.keys()
-        if not recorded.keys() <= known <= recorded.keys() | self.defaults.keys():
+        known = self._known
+        if not known <= recorded.keys() | self.defaults.keys() or (not self._more and recorded.keys() - known):
             raise UsageError("the recorded arguments belong to another signature", why=", ".join(recorded))
-        found = {name: Codec(self._hints.get(name, Any), name).decode(bytes(raw)) for name, raw in recorded.items()}
-        return {name: found[name] if name in found else self.defaults[name] for name in known}
+        hints = {name: self._hints.get(name if name in known else self._more, Any) for name in recorded}
+        return {**self.defaults, **{name: Codec(hints[name], name).decode(bytes(recorded[name])) for name in recorded}}
 
     def unbind(self, arguments: dict[str, Any], injected: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments for the function. `injected` is what Satchel fills in."""
         if self.names is not None:
             return (), {**arguments, **injected}
         signature, whole = self._whole if injected else self.signature, {**arguments, **injected}
+        if self._more:
+            whole[self._more] = {name: value for name, value in arguments.items() if name not in self._known}
         bound = inspect.BoundArguments(signature, {name: whole[name] for name in signature.parameters})
         return bound.args, bound.kwargs
 
 
 def _default(parameter: inspect.Parameter) -> Any:
     """The default of a parameter, or `Parameter.empty`."""
-    if parameter.kind is parameter.VAR_POSITIONAL:
-        return ()
-    return {} if parameter.kind is parameter.VAR_KEYWORD else parameter.default
+    return () if parameter.kind is parameter.VAR_POSITIONAL else parameter.default
 
 
 def key_parameter(hints: Mapping[str, Any], parameters: Container[str]) -> str | None:

@@ -15,7 +15,7 @@ from typing import Any, TypedDict
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, computed_field
 
-from satchel import NotDone, Retry, Run, agent, effect, run, step
+from satchel import Key, NotDone, Retry, Run, agent, effect, run, step
 from satchel.workspace.base.errors import AgentError, NotSerializable, UsageError
 from satchel.workspace.store import DiskStore, Syscalls
 
@@ -102,6 +102,52 @@ def test_positional_keyword_and_default_arguments_are_the_same_call(workspace: P
 
     assert run(workspace, later).result == 3
     assert calls == ["add"]
+
+
+def test_arguments_by_any_name_are_arguments_like_others(workspace: Path, calls: list[str]) -> None:
+    """`**more` is not one argument: its names are shown, a verify gets them, and they may be those of parameters that
+    Satchel fills in."""
+
+    def was_sent(to: str, key: str, more: int) -> str:
+        calls.append(f"verify {to} {more}")
+        raise NotDone
+
+    @effect(verify=was_sent)
+    async def send(key: Key, /, to: str, **more: Any) -> str:
+        calls.append(f"send {to} {sorted(more)} {len(key)}")
+        if len(calls) == 1:
+            raise Stop
+        return to
+
+    class Stop(BaseException):
+        pass
+
+    @agent
+    async def main(run: Run[Any]) -> str:
+        return await send("ann", more=1, key="k")
+
+    with pytest.raises(Stop):
+        run(workspace, main)
+    assert run(workspace, main).result == "ann"
+    assert calls == ["send ann ['key', 'more'] 32", "verify ann 1", "send ann ['key', 'more'] 32"]
+    assert '"call":"(\\"key\\":\\"k\\",\\"more\\":1,\\"to\\":\\"ann\\")"' in "".join(
+        path.read_text() for path in (workspace / "journal").iterdir()
+    )
+
+
+def test_an_argument_by_place_and_by_name_is_refused(workspace: Path) -> None:
+    @step
+    async def one(number: int, /, **more: int) -> int:
+        return number
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await one(1, number=2)
+
+    outcome = run(workspace, main)
+    assert isinstance(outcome.error, TypeError) and "one(): 'number' is given by place and by name" in str(
+        outcome.error
+    )
 
 
 class Point(BaseModel):
