@@ -22,8 +22,9 @@ from pydantic_ai import (
     TextPart,
     ToolCallPart,
     ToolReturnPart,
+    durable_exec,
 )
-from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from pydantic_ai.models.test import TestModel
 
 import satchel
@@ -485,3 +486,124 @@ def test_two_toolsets_with_equal_tools_do_not_exchange_results(workspace: Path) 
     interrupted(workspace, main)
     stops = False
     assert completed(run(workspace, main)) == '["top on the left", "top on the right"]'
+
+
+def test_conversations_at_once_are_answered_in_any_order(workspace: Path) -> None:
+    """After a crash they reach their calls in another order than before it."""
+    log: list[str] = []
+    helper = Agent(
+        calling([("look", {"at": "a"}), ("look", {"at": "b"})], log=log), name="helper",
+        capabilities=[SatchelDurability()],
+    )  # fmt: skip
+
+    @helper.tool_plain
+    async def look(at: str) -> str:
+        log.append(f"look {at}")
+        return at.upper()
+
+    stops = True
+
+    @agent
+    async def main(run: Run) -> list[str]:
+        prompts = ["one", "two", "one"] if stops else ["one", "one", "two"]
+        answers = await asyncio.gather(*map(helper.run, prompts))
+        if stops:
+            raise Stop
+        return [each.output for each in answers]
+
+    interrupted(workspace, main)
+    before = [*log]
+    stops = False
+    assert completed(run(workspace, main)) == ['["A", "B"]'] * 3
+    assert log == before and len(log) == 12
+
+
+def test_a_pause_in_a_conversation_loses_nothing(workspace: Path) -> None:
+    """A stop comes out of Pydantic AI at the next call, and what runs ends."""
+    log: list[str] = []
+    helper = Agent(
+        calling([("look", {"at": "a"}), ("ask_to_pause", {})], [("look", {"at": "b"})], log=log), name="helper",
+        capabilities=[SatchelDurability()],
+    )  # fmt: skip
+
+    @helper.tool_plain
+    async def look(at: str) -> str:
+        log.append(f"look {at}")
+        return at
+
+    @helper.tool_plain(metadata={"satchel": False})
+    async def ask_to_pause() -> str:
+        current = Run.current()
+        assert current is not None
+        await current.pause("a look at it")
+        return "continued"
+
+    main = entered(helper)
+    assert run(workspace, main).status == "paused"
+    assert log == ["model 0", "look a"]
+    satchel.open(workspace).resume()
+    assert completed(run(workspace, main)) == '["a", "continued", "b"]'
+    assert log == ["model 0", "look a", "model 1", "look b", "model 2"]
+
+
+def test_an_event_that_a_handler_has_heard_is_not_told_again(workspace: Path) -> None:
+    heard: list[str] = []
+
+    async def hear(ctx: RunContext[None], events: Any) -> None:
+        heard.extend([event.event_kind async for event in events if event.event_kind.startswith("function_tool")])
+
+    async def tell(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Any]:
+        if turns(messages):
+            yield "done"
+        else:
+            yield {n: DeltaToolCall("look", json.dumps({"at": at}), tool_call_id=at) for n, at in enumerate("ab")}
+
+    helper = Agent(
+        FunctionModel(stream_function=tell), name="helper", capabilities=[SatchelDurability(event_stream_handler=hear)]
+    )
+
+    @helper.tool_plain
+    async def look(at: str) -> str:
+        return at
+
+    stops = True
+
+    @agent
+    async def main(run: Run) -> str:
+        answer = await helper.run("Go")
+        if stops:
+            raise Stop
+        return answer.output
+
+    interrupted(workspace, main)
+    stops = False
+    assert completed(run(workspace, main)) == "done"
+    assert sorted(heard) == ["function_tool_call"] * 2 + ["function_tool_result"] * 2
+
+
+def test_spans_of_what_is_answered_from_the_record_are_not_told_again(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pydantic AI drops a span whose steps were all answered. It has to be told which were."""
+    told: list[bool] = []
+    monkeypatch.setattr(durable_exec, "record_durable_unit", lambda *, executed: told.append(executed))
+    helper = Agent(calling([("look", {"at": "a"})]), name="helper", capabilities=[SatchelDurability()])
+
+    @helper.tool_plain
+    def look(at: str) -> str:
+        return at
+
+    stops = True
+
+    @agent
+    async def main(run: Run) -> str:
+        answer = await helper.run("Go")
+        if stops:
+            raise Stop
+        return answer.output
+
+    interrupted(workspace, main)
+    assert told == [True] * 3
+    stops = False
+    assert completed(run(workspace, main)) == '["a"]'
+    assert told == [True] * 3 + [False] * 3

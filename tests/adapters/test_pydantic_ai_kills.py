@@ -17,6 +17,8 @@ import warm
 from killing import explore
 from servers import BUCKET, Server
 
+from satchel import run
+
 SUBJECTS = ("conversing", "one_by_one")
 
 
@@ -106,3 +108,19 @@ def test_a_conversation_in_a_bucket_killed_at_many_moments_ends_as_an_uninterrup
     kind: str, turns: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     _killed_in_a_bucket(request.getfixturevalue(kind), tmp_path, turns, 6)
+
+
+def test_a_call_that_was_on_record_and_is_made_again_is_seen(tmp_path: Path) -> None:
+    """What the kills are checked with has teeth."""
+    from killing import conversing
+
+    folder, outside = tmp_path / "run", tmp_path / "outside"
+    folder.mkdir()
+    (folder / "workspace.yaml").write_text("format: 1\nrun_id: r-1\nagent: agent.py:main\n")
+    log = outside.with_suffix(".log")
+    run(folder, conversing.make_agent(conversing.TOGETHER, outside))
+    assert conversing.wrong(conversing.TOGETHER, folder, outside) == ""
+    log.write_text(log.read_text() + "look c\n")
+    assert "look c" in conversing.wrong(conversing.TOGETHER, folder, outside)
+    log.write_text(log.read_text() + "model 1\n")
+    assert "model 1" in conversing.wrong(conversing.TOGETHER, folder, outside)
