@@ -10,7 +10,6 @@ import hashlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -97,7 +96,7 @@ class Fetched:
         )  # fmt: skip
 
 
-class Later(NamedTuple):
+class Later(Struct, frozen=True):
     """Results of a scope that are not fetched yet."""
 
     count: int
