@@ -105,8 +105,10 @@ def _copy(bench: Bench, root: str, many: int) -> None:
 
 def _serve(proxy: Any, root: str, until: datetime) -> _Seen:
     started: dict[str, datetime] = {}
+    events: list[Event] = []
 
     def told(event: Event) -> None:
+        events.append(event)
         if event.kind == "started":
             started[event.folder.rpartition("/")[2]] = datetime.now(UTC)
 
@@ -120,7 +122,7 @@ def _serve(proxy: Any, root: str, until: datetime) -> _Seen:
         if server._looked_at != before and server._is_looking:
             looks.append(asked)
         if (datetime.now(UTC) - until).total_seconds() > 120:
-            raise RuntimeError("it was not woken")
+            raise RuntimeError(f"it was not woken: {len(looks)} looks, {events}")
         time.sleep(1)
     objects = sum(1 for _ in store._listing(""))  # type: ignore[attr-defined]
     server.stops = True

@@ -7,10 +7,13 @@ import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
+from benchmarks import waiting
+from benchmarks.measuring import Ground
 from servers import Server as S3
 
 import satchel
@@ -155,7 +158,8 @@ def test_a_sleeper_is_woken_by_the_next_listing(served: Served) -> None:
     served.now += timedelta(minutes=2)
     assert served.turn() == [("list_objects_v2", name) for name in ("a", "b", "gone", "")], "what is gone is let go of"
     assert served.turn() == [], "a time comes once"
-    assert [each for each in served.told if each[0] != "warned"] == [("started", "a"), ("started", "b")]
+    started = sorted(each for each in served.told if each[0] != "warned")
+    assert started == [("started", "a"), ("started", "b")], "each in a thread of its own"
 
 
 def test_an_answer_or_a_task_is_not_found_by_a_listing(served: Served) -> None:
@@ -334,6 +338,17 @@ def test_a_lease_is_left_over_because_nobody_has_looked(served: Served, monkeypa
     assert root.is_renewed(folder) is None
     root.refresh([folder])
     assert root.is_renewed(folder) is False
+
+
+@pytest.mark.slow
+def test_a_sleeper_is_not_woken_by_a_real_child(tmp_path: Path) -> None:
+    """No test has a real `serve` over a bucket wake a real run, except the benchmark. So this is the benchmark."""
+
+    class Few(Ground):
+        def pick(self, normal: int, quick: int) -> int:
+            return {1000: 3, 110: 15}[normal]
+
+    assert len([*waiting.measure(Few(tmp_path))]) == 2, "else it says what has happened instead"
 
 
 def test_pages_are_counted(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
