@@ -14,6 +14,7 @@ from ...workspace.journal.records import Line
 from ...workspace.lifecycle import Workspace
 from ...workspace.views import Files
 from ..limits import Announcer, Limits
+from . import log
 from .doubts import Doubts
 from .forgotten import Looks
 from .outputs import Outputs
@@ -78,8 +79,8 @@ class Context:
         self._told = Told(watch, workspace.journal) if watch else None
         self.watch: Watch | None = self._told
         self.tap = tap
-        if watch or tap:
-            workspace.journal.on_durable = self._durable
+        workspace.journal.on_durable = self._durable
+        log.started(workspace.moment, workspace.store.url)
         self.announcer = announcer
         self.limits = Limits(workspace, stopping.pause, announcer)
         self.pace = Pace(workspace, stopping.fail)
@@ -96,6 +97,7 @@ class Context:
             self.watch.noticed(kind, text)
 
     def _durable(self, lines: Sequence[Line]) -> None:
+        log.recorded(self.moment.run_id, lines)
         if self._told:
             self._told.durable(lines)
         if self.tap:
