@@ -4,7 +4,7 @@
 #   make test       the tests
 #   make test-slow  the soaks, the whole crash exploration, and every example of the properties
 #   make test-all   both
-#   make lint       ruff, mypy, what merges have left, and retired words
+#   make lint       ruff, mypy, pyright, what merges have left, and retired words
 #   make bench      Satchel and its peers, measured in one run; writes docs/benchmarks.md
 #
 # Another Python: make demo PYTHON=python3.13
@@ -42,6 +42,7 @@ lint: $(VENV)/tests conflict-markers retired-words
 	@$(PIP) install --no-deps --target build/lint .  # mypy can't follow an editable install of mapped folders
 	@rm -rf build/lint/satchel/sample_workspaces/*/  # they are workspaces, not modules of the package
 	MYPYPATH=build/lint $(BIN)/mypy
+	$(BIN)/python tools/check_types.py build/lint
 	cd sample_workspaces/digest && MYPYPATH=../../build/lint ../../$(BIN)/mypy --config-file= --strict agent.py
 	cd sample_workspaces/offers && MYPYPATH=../../build/lint ../../$(BIN)/mypy --config-file= --strict agent.py
 	cd sample_workspaces/onboarding && MYPYPATH=../../build/lint ../../$(BIN)/mypy --config-file= --strict agent.py

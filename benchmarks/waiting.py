@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from satchel import Run, agent, run
-from satchel.runtime.supervision.serve.server import Event, Server
+from satchel.runtime.supervision.serve.server import ServeEvent, Server
 from satchel.workspace.store import open_store
 
 from .bucket import Bench, Cost, environment, kinds
@@ -105,9 +105,9 @@ def _copy(bench: Bench, root: str, many: int) -> None:
 
 def _serve(proxy: Any, root: str, until: datetime) -> _Seen:
     started: dict[str, datetime] = {}
-    events: list[Event] = []
+    events: list[ServeEvent] = []
 
-    def told(event: Event) -> None:
+    def told(event: ServeEvent) -> None:
         events.append(event)
         if event.kind == "started":
             started[event.folder.rpartition("/")[2]] = datetime.now(UTC)

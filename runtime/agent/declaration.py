@@ -9,11 +9,12 @@ import os
 import sys
 import typing
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, Protocol, TypeVar, overload
 
 from msgspec import Struct
 
 from ...workspace.base import UsageError
+from ..steps import P, R, RunParameter
 from .migrations import Migration, chain
 from .resource import Resource, declared
 
@@ -22,13 +23,16 @@ if TYPE_CHECKING:
 
 _folders: set[str] = set()  # those that agents of this process were loaded from
 
+GivenRun = TypeVar("GivenRun", bound=RunParameter)
+
 AgentFunction = Callable[..., Awaitable[Any]]
 
 Durability = Literal["strict", "pipelined"]
 
 
-class Agent(Struct, frozen=True):
-    """A user's `async def agent(run)` with the type of its state and its declarations."""
+class Agent(Struct, Generic[P, R], frozen=True):
+    """A user's `async def agent(run)` with the type of its state and its declarations. `P` are its parameters after the
+    run, `R` is its result."""
 
     function: AgentFunction
     state: Any = dict[str, Any]
@@ -56,13 +60,19 @@ class Agent(Struct, frozen=True):
             ) from error  # fmt: skip
 
 
+class _AgentDecorator(Protocol):
+    """`@agent` with options."""
+
+    def __call__(self, function: Callable[Concatenate[GivenRun, P], Awaitable[R]], /) -> Agent[P, R]: ...
+
+
 @overload
-def agent(function: AgentFunction, /) -> Agent: ...
+def agent(function: Callable[Concatenate[GivenRun, P], Awaitable[R]], /) -> Agent[P, R]: ...
 @overload
 def agent(
     *, state: Any = ..., durability: Durability = ..., on_cancel: AgentFunction | None = ...,
     resources: Sequence[Resource] = ..., migrations: Sequence[Migration] = ...,
-) -> Callable[[AgentFunction], Agent]: ...  # fmt: skip
+) -> _AgentDecorator: ...  # fmt: skip
 def agent(
     function: AgentFunction | None = None, /, *, state: Any = dict[str, Any], durability: Durability = "strict",
     on_cancel: AgentFunction | None = None, resources: Sequence[Resource] = (), migrations: Sequence[Migration] = (),

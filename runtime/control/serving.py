@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...workspace.base import arguments
-from ..supervision.serve import Event, Server, cores
+from ..supervision.serve import ServeEvent, Server, cores
 from ..supervision.serve import serve as turn
 from .opening import root_of
 from .waiting import check_main_thread
@@ -15,7 +15,7 @@ from .waiting import check_main_thread
 
 def serve(
     root: str | os.PathLike[str], *, at_most: int | None = None, once: bool = False, drain_timeout: float | None = None,
-    tell: Callable[[Event], None] | None = None, storage_options: Mapping[str, Any] | None = None,
+    tell: Callable[[ServeEvent], None] | None = None, storage_options: Mapping[str, Any] | None = None,
 ) -> None:  # fmt: skip
     """Start all new and interrupted runs below `root`, and resume those that were answered, released or have slept,
     each in its own process. Ends when SIGINT or SIGTERM comes and all have stopped. Call it in the main thread.

@@ -8,7 +8,7 @@ with on_first_use(__name__):
     from . import entry, items, recording, reverify, uplink
     from .context import AgentContext, Context
     from .doubts import Doubts, put_question
-    from .effect_decorator import effect
+    from .effect_decorator import Effect, effect
     from .lanes import Lanes
     from .open_scope import PREVIEW, Call, OpenScope, check_outside_steps, current_call
     from .own_step import OwnStep

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar, overload
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ...workspace.base import AgentError, NotDone, UsageError
-from ..steps import Retry, current_scope, runs_going
+from ..steps import P, R, Retry, current_scope, runs_going
 from .own_step import OwnStep
 
-R = TypeVar("R")
+if TYPE_CHECKING:
+    from ..steps import Given, Given2, GivenThenText, Later, Own, TextFirst, TextSecond
+
+Q = ParamSpec("Q")
+R2 = TypeVar("R2")
+T = TypeVar("T")
 
 
-class Effect(OwnStep[R]):
+class Effect(OwnStep[P, R]):
     """A step that changes the outside world. It never happens twice without a person's knowledge: see `effect`."""
 
     is_effect = True
@@ -24,6 +32,22 @@ class Effect(OwnStep[R]):
         super().__init__(function, name=name, retry=retry, on_partial="restart")
         self.verify, self.idempotent = verify, idempotent
         self.not_done: tuple[type[BaseException], ...] = (NotDone, *not_done)
+
+    if TYPE_CHECKING:  # that a method is an effect too
+
+        @overload
+        def __get__(  # type: ignore[misc]  # not every step is one of a class method
+            self: Callable[Concatenate[type[T], Q], Coroutine[Any, Any, R2]], instance: T | None, owner: type[T], /
+        ) -> Effect[Q, R2]: ...
+        @overload
+        def __get__(self, instance: None, owner: Any, /) -> Effect[P, R]: ...
+        @overload
+        def __get__(
+            self: Callable[Concatenate[T, Q], Coroutine[Any, Any, R2]], instance: T, owner: Any, /
+        ) -> Effect[Q, R2]: ...
+        @overload
+        def __get__(self, instance: object, owner: Any, /) -> Effect[P, R]: ...
+        def __get__(self, instance: Any, owner: Any = None, /) -> Any: ...
 
     def plain(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function itself, and record nothing: it may happen twice. For code outside the run in a process with
@@ -41,13 +65,13 @@ class Effect(OwnStep[R]):
             )
         return self.function(*args, **kwargs)
 
-    def named(self, name: str) -> Callable[..., Coroutine[Any, Any, R]]:
+    def named(self, name: str) -> Callable[P, Coroutine[object, None, R]]:
         """This effect under its own name: calls with that name are equal, whatever the arguments. For loops, and for
         arguments that are computed again at every attempt."""
         if not isinstance(name, str) or not name:
             raise UsageError(f"{self.name}.named() takes a name", why=f"got {name!r}")
 
-        def call(*args: Any, **kwargs: Any) -> Coroutine[Any, Any, R]:
+        def call(*args: Any, **kwargs: Any) -> Coroutine[object, None, R]:
             scope = current_scope.get()
             return self.outside(args, kwargs) if scope is None else scope.call(self, args, kwargs, named=name)
 
@@ -74,20 +98,7 @@ class Effect(OwnStep[R]):
         effects.ask(call, "unknown_outcome", f"the answer can't be used: {error.why}")
 
 
-@overload
-def effect(function: Callable[..., Awaitable[R]], /) -> Effect[R]: ...
-@overload
-def effect(function: Callable[..., R], /) -> Effect[R]: ...
-@overload
-def effect(
-    *, name: str | None = None, retry: Retry | None = None, verify: Callable[..., Any] | None = None,
-    not_done: tuple[type[BaseException], ...] = (), idempotent: bool = False,
-) -> Callable[[Callable[..., Any]], Effect[Any]]: ...  # fmt: skip
-def effect(
-    function: Callable[..., Any] | None = None, /, *,
-    name: str | None = None, retry: Retry | None = None, verify: Callable[..., Any] | None = None,
-    not_done: tuple[type[BaseException], ...] = (), idempotent: bool = False,
-) -> Any:  # fmt: skip
+class EffectDecorator(Struct, frozen=True):
     """Make a function an effect: a step that changes the outside world, and never happens twice without a person's
     knowledge.
 
@@ -97,13 +108,60 @@ def effect(
     `key`. Otherwise the run stops and asks a person.
 
     Exceptions of the types `not_done` mean that it certainly has not happened. A parameter of the type `Key`, or named
-    `key`, receives the idempotency key, the same at every attempt. Not guaranteed: that a request is stopped which a
-    frozen process has already sent. Pass the key to the receiver, so that it can reject the request.
+    `key`, receives the idempotency key, the same at every attempt. Type checkers take a first parameter of the type
+    `Key` away from the signature. Not guaranteed: that a request is stopped which a frozen process has already sent.
+    Pass the key to the receiver, so that it can reject the request.
     """
 
-    def make(function: Callable[..., Any]) -> Effect[Any]:
+    name: str | None = None
+    retry: Retry | None = None
+    verify: Callable[..., Any] | None = None
+    not_done: tuple[type[BaseException], ...] = ()
+    idempotent: bool = False
+
+    @overload
+    def __call__(self, function: TextFirst[P, Q, Later[R]], /) -> Effect[P, R]: ...
+    @overload
+    def __call__(self, function: GivenThenText[Given, P, Q, Later[R]], /) -> Effect[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Given, Given2, P], Later[R]], /) -> Effect[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Given, P], Later[R]], /) -> Effect[P, R]: ...
+    @overload
+    def __call__(self, function: TextSecond[P, Q, Later[R]], /) -> Effect[P, R]: ...
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Own, Given, P], Later[R]], /
+    ) -> Effect[Concatenate[Own, P], R]: ...
+    @overload
+    def __call__(self, function: Callable[P, Later[R]], /) -> Effect[P, R]: ...
+    @overload
+    def __call__(self, function: TextFirst[P, Q, R], /) -> Effect[P, R]: ...
+    @overload
+    def __call__(self, function: GivenThenText[Given, P, Q, R], /) -> Effect[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Given, Given2, P], R], /) -> Effect[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Given, P], R], /) -> Effect[P, R]: ...
+    @overload
+    def __call__(self, function: TextSecond[P, Q, R], /) -> Effect[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Own, Given, P], R], /) -> Effect[Concatenate[Own, P], R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Effect[P, R]: ...
+
+    @overload
+    def __call__(
+        self, *, name: str | None = None, retry: Retry | None = None, verify: Callable[..., Any] | None = None,
+        not_done: tuple[type[BaseException], ...] = (), idempotent: bool = False,
+    ) -> EffectDecorator: ...  # fmt: skip
+    def __call__(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:  # type: ignore[misc]
+        if function is None:
+            return replace(self, **options)
         return Effect(
-            function, name=name, retry=retry, verify=verify, not_done=tuple(not_done), idempotent=idempotent
+            function, name=self.name, retry=self.retry, verify=self.verify, not_done=tuple(self.not_done),
+            idempotent=self.idempotent,
         )  # fmt: skip
 
-    return make if function is None else make(function)
+
+effect = EffectDecorator()

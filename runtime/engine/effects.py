@@ -161,7 +161,7 @@ async def _once(call: Call, attempt: int) -> Any:
         return await _may_have_happened(call, error, attempt)
 
 
-def _has_not_happened(effect: Step[Any], error: BaseException) -> bool:
+def _has_not_happened(effect: Step, error: BaseException) -> bool:
     """What its author says of what its function has raised. `not_done=(Exception,)` is not meant for Satchel's own
     errors, which say nothing of the effect; naming one of them is."""
     is_own = isinstance(error, SatchelError | Stopped)

@@ -36,7 +36,7 @@ class Call(Struct, eq=False):
     """A call of a step or effect without a recorded result."""
 
     scope: OpenScope
-    step: Step[Any]
+    step: Step
     key: Key
     no: int
     arguments: dict[str, Any]

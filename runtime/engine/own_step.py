@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
-from ..steps import Step
-
-R = TypeVar("R")
+from ..steps import P, R, Step
 
 
-class OwnStep(Step[R]):
+class OwnStep(Step[P, R]):
     """An effect, or a method of the run that its scope treats as a step: `run.ask`, `run.sleep`."""
 
     async def perform(self, call: Any) -> Any:

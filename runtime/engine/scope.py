@@ -27,7 +27,7 @@ class ScopeRun(OpenScope):
         self._counts: dict[tuple[str, str], int] = {}
 
     def call(
-        self, step: Step[Any], args: tuple[Any, ...], kwargs: dict[str, Any], named: str | None = None
+        self, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any], named: str | None = None
     ) -> Coroutine[Any, Any, Any]:
         """A call of `step` in this scope: its recorded result, or the result of running it when awaited."""
         outer, mark = current_call.get(), object()
@@ -39,7 +39,7 @@ class ScopeRun(OpenScope):
         return coroutine
 
     async def _call(
-        self, made: Made, mark: object, step: Step[Any], args: tuple[Any, ...], kwargs: dict[str, Any],
+        self, made: Made, mark: object, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any],
         named: str | None,
     ) -> Any:  # fmt: skip
         made.begun(mark)
@@ -65,7 +65,7 @@ class ScopeRun(OpenScope):
         self.agent.check_going_on()
         return await self._perform(Call(self, step, key, self.numbering.number(key), arguments, encoded, named, outer))
 
-    def _check_may_call(self, step: Step[Any], outer: Call | None) -> None:
+    def _check_may_call(self, step: Step, outer: Call | None) -> None:
         if self.ended:
             raise AgentError(
                 f"{step.name} was called after its scope had ended",
@@ -80,9 +80,7 @@ class ScopeRun(OpenScope):
             )  # fmt: skip
         self._names.check(step.name, step.code, outer.key[0] if outer else "", self.context.store.url)
 
-    def _key(
-        self, step: Step[Any], arguments: dict[str, Any], encoded: bytes, named: str | None, outer: Call | None
-    ) -> Key:
+    def _key(self, step: Step, arguments: dict[str, Any], encoded: bytes, named: str | None, outer: Call | None) -> Key:
         """The key that the call is recorded under, perhaps from a time when its function had fewer parameters."""
         name, within = step.name, outer.key if outer else None
         counts = self._counts if outer is None else outer.counts

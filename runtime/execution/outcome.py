@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Generic, Self
 
 from msgspec import Struct, field
 
@@ -10,9 +10,10 @@ from ...workspace.base import SatchelError
 from ...workspace.inspect import Report
 from ...workspace.journal.records import ApprovalAsked, Doubt, EndStatus
 from ..agent import said
+from ..steps import R
 
 
-class Outcome(Struct):
+class Outcome(Struct, Generic[R]):
     """How a run stopped, and what it did not have to do again.
 
     `status`; `result`, the return value of the agent, also of a run that had completed before; `error`; `doubts`, the
@@ -22,7 +23,7 @@ class Outcome(Struct):
 
     status: EndStatus
     report: Report
-    result: Any = None
+    result: R | None = None
     error: BaseException | None = None
     doubts: list[Doubt] = field(default_factory=list)  # what a person is asked about effects
     approvals: list[ApprovalAsked] = field(default_factory=list)  # and by the agent

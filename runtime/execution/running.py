@@ -15,6 +15,7 @@ from ...workspace.inspect import look
 from ...workspace.store import Store, open_store
 from ..agent import Agent
 from ..engine import Interruption, Tap, Watch, uplink
+from ..steps import R
 from . import leaving
 from .decision import Done, Go, Leave, Stay, decide
 from .execute import execute
@@ -25,11 +26,11 @@ from .waiting import is_free, until_saved
 
 
 def run(
-    workspace: str | os.PathLike[str] | Store, agent: Agent | None = None, *args: Any,
+    workspace: str | os.PathLike[str] | Store, agent: Agent[..., R] | None = None, *args: Any,
     input: Mapping[str, Any] | None = None, watch: Watch | None = None, wake: bool = False,
     accept_drift: bool = False, drain_timeout: float | None = None, from_checkpoint: bool = False,
     take_over: bool = False, adopt: bool = False,
-) -> Outcome:  # fmt: skip
+) -> Outcome[R]:  # fmt: skip
     """Run the agent of a workspace until it completes, fails, or needs a person. Continues where it stopped.
 
     `workspace` is a folder or a store. `agent` replaces the one that workspace.yaml names. `args` are its arguments
@@ -48,7 +49,7 @@ def run(
 
     arguments.no_loop("run")
 
-    async def with_signals() -> Outcome:
+    async def with_signals() -> Outcome[R]:
         interruption = Interruption()
         with interruption.watched(), uplink.beating():
             start = Start(
@@ -61,11 +62,11 @@ def run(
 
 
 async def run_async(
-    workspace: str | os.PathLike[str] | Store, agent: Agent | None = None, *args: Any,
+    workspace: str | os.PathLike[str] | Store, agent: Agent[..., R] | None = None, *args: Any,
     input: Mapping[str, Any] | None = None, watch: Watch | None = None, wake: bool = False,
     accept_drift: bool = False, drain_timeout: float | None = None, from_checkpoint: bool = False,
     take_over: bool = False, adopt: bool = False,
-) -> Outcome:  # fmt: skip
+) -> Outcome[R]:  # fmt: skip
     """`run` in a running event loop, whose owner handles signals. If the task is cancelled, the run is paused with
     everything written, and the cancellation continues."""
     return await tapped(

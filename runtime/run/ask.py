@@ -81,7 +81,7 @@ def _look_for_answers(workspace: Workspace, noticed: list[str]) -> None:
             workspace.projector.want(files.state)
 
 
-class _Ask(OwnStep[Any]):
+class _Ask(OwnStep[..., Any]):
     def __init__(
         self, choices: tuple[str, ...], schema: dict[str, Any] | bool | None, context: Raw, expires: str, default: Raw,
         wait_for: float,

@@ -341,7 +341,7 @@ class _Tasks:
         return task
 
 
-class _Take(OwnStep[list[str]]):
+class _Take(OwnStep[..., list[str]]):
     """For its scope, the taken tasks are the result of a step."""
 
     name = "inbox.take"

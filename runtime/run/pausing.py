@@ -24,7 +24,7 @@ async def pause(scope: ScopeRun, reason: str, resume: Resume) -> None:
     scope.agent.check_going_on()
 
 
-class _Pause(OwnStep[None]):
+class _Pause(OwnStep[..., None]):
     def __init__(self, reason: str, resume: Resume):
         super().__init__(_wish, name="pause", retry=None, on_partial="restart")
         self._request = PauseRequested(reason=reason, by="the agent", resume=resume)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 import msgspec
 
 from ...workspace.base import AgentError, UsageError
-from ..steps import RunParameter, current_scope
+from ..steps import P, RunParameter, S, current_scope
 from . import plan as todolist
 from .plan import Todo
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from .inbox import Offer
     from .resources import Pool
 
-S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -157,7 +156,7 @@ class Run(RunParameter, Generic[S]):
         self._session.journal.flush()
         self._session.context.workspace.checkpoint("milestone")
 
-    async def spawn(self, agent: Agent, name: str, *args: Any, **kwargs: Any) -> Any:
+    async def spawn(self, agent: Agent[P, T], name: str, /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a sub-agent, `agent(run, *args, **kwargs)`, and return its result. It has its own plan, state, scopes and
         files in `agents/NAME/`. Several may run at once (`asyncio.gather`), to any depth.
 
@@ -167,7 +166,8 @@ class Run(RunParameter, Generic[S]):
         """
         from .spawning import spawn
 
-        return await spawn(self._session, agent, name, args, kwargs)
+        result: T = await spawn(self._session, agent, name, args, kwargs)
+        return result
 
     def prompt(self, name: str, /, **values: Any) -> Prompt:
         """The text of `prompts/NAME.md` in the workspace, with `values` in place of `{{name}}`.

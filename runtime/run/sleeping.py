@@ -63,7 +63,7 @@ def _known(scope: ScopeRun, wait: str, seconds: float) -> str:
     return close or wait
 
 
-class _Sleep(OwnStep[Any]):
+class _Sleep(OwnStep[..., Any]):
     def __init__(self, kept: _Kept):
         super().__init__(_wait, name=SLEEP, retry=None, on_partial="restart")
         self._kept = kept

@@ -6,7 +6,7 @@ from ...workspace.base.lazy import on_first_use
 
 with on_first_use(__name__):
     from . import declared, prompt
-    from .calls import MODEL, Key, RunParameter, Step, current_scope, key_parameter, run_parameter, runs_going, step
+    from .calls import MODEL, Key, P, R, RunParameter, S, Step, current_scope, key_parameter, run_parameter, runs_going
     from .codec import (
         ANY,
         Codec,
@@ -22,3 +22,5 @@ with on_first_use(__name__):
     from .partial import Partial, recover
     from .prompt import FOLDER, Prompt
     from .retry import A_DAY, ONCE, Retry, is_mistake
+    from .signatures import Given, Given2, GivenThenText, Later, Own, TextFirst, TextSecond
+    from .step_decorator import step

@@ -1,4 +1,4 @@
-"""`@step`: functions whose results are recorded.
+"""Steps: functions whose results are recorded.
 
 Inside a run a call goes to the current scope (engine/scope.py). Outside it is the plain function.
 """
@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Awaitable, Callable, Container, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Container, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from functools import cached_property
-from typing import Any, Generic, NewType, Protocol, TypeVar, overload
+from types import MethodType
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NewType, Protocol, overload
 
 import msgspec
 
@@ -20,7 +22,23 @@ from .codec import Codec
 from .partial import OnPartial, Partial
 from .retry import Retry
 
-R = TypeVar("R")
+if TYPE_CHECKING:
+    from typing_extensions import ParamSpec, TypeVar  # every type checker has this module
+
+    # Without parameters, `Run`, `Step`, `Agent` and `Outcome` mean `Any`, also to a strict type checker.
+    P = ParamSpec("P", default=...)
+    R = TypeVar("R", default=Any, covariant=True)
+    S = TypeVar("S", default=Any)
+else:
+    from typing import ParamSpec, TypeVar
+
+    P = ParamSpec("P")
+    R = TypeVar("R", covariant=True)
+    S = TypeVar("S")
+
+Q = ParamSpec("Q")
+R2 = TypeVar("R2")
+T = TypeVar("T")
 
 
 class Scope(Protocol):
@@ -31,7 +49,7 @@ class Scope(Protocol):
     def stop(self) -> None: ...
 
     def call(
-        self, step: Step[Any], args: tuple[Any, ...], kwargs: dict[str, Any], named: str | None = None
+        self, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any], named: str | None = None
     ) -> Coroutine[Any, Any, Any]: ...
 
 
@@ -56,7 +74,7 @@ KEY = "key"
 """The name of a parameter that receives the key without that type."""
 
 
-class Step(Generic[R]):
+class Step(Generic[P, R]):
     """A function whose result is recorded: after a crash an equal call returns it.
 
     The function may run again until its result is durable, so it should change nothing outside. Use an effect for that.
@@ -76,6 +94,12 @@ class Step(Generic[R]):
         self, function: Callable[..., Any], *, name: str | None, retry: Retry | None, on_partial: OnPartial,
         fallback: Sequence[str] = (),
     ):  # fmt: skip
+        self._of_class = isinstance(function, classmethod)
+        self._binds = self._of_class or inspect.isfunction(function)
+        self._is_method = self._of_class or declared.is_method(function)
+        if isinstance(function, classmethod | staticmethod):
+            function = function.__func__
+        self._method_shape: _Shape | None = None
         self.function = function
         self.name = str(name or getattr(function, "__name__", "step"))
         self.retry, self.on_partial, self.fallback = retry, on_partial, tuple(fallback)
@@ -84,16 +108,61 @@ class Step(Generic[R]):
         self.code = getattr(inspect.unwrap(declared.function_of(function)), "__code__", function)
         self.__wrapped__, self.__doc__, self.__name__ = function, function.__doc__, self.name
         self.__module__ = function.__module__
+        with suppress(NameError):
+            self.shape = _Shape(self)
 
     @cached_property
     def shape(self) -> _Shape:
-        """The signature. Read at the first call, when all names in annotations are defined."""
-        return _Shape(self)
+        """The signature. Read at the decoration, or at the first call if names in annotations were not defined then."""
+        return self._read()
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, R]:
+    def _read(self) -> _Shape:
+        try:
+            return _Shape(self)
+        except NameError as error:
+            raise UsageError(
+                f"the annotations of {self.name} can't be resolved", why=str(error),
+                remedy="import the name where the step is defined, not only for type checking",
+            ) from error  # fmt: skip
+
+    @overload
+    def __get__(  # type: ignore[misc]  # not every step is one of a class method
+        self: Callable[Concatenate[type[T], Q], Coroutine[Any, Any, R2]], instance: T | None, owner: type[T], /
+    ) -> Step[Q, R2]: ...
+    @overload
+    def __get__(self, instance: None, owner: Any, /) -> Step[P, R]: ...
+    @overload
+    def __get__(
+        self: Callable[Concatenate[T, Q], Coroutine[Any, Any, R2]], instance: T, owner: Any, /
+    ) -> Step[Q, R2]: ...
+    @overload
+    def __get__(self, instance: object, owner: Any, /) -> Step[P, R]: ...
+    def __get__(self, instance: Any, owner: Any = None, /) -> Any:
+        if self._of_class:
+            instance = owner
+        return self._bound_to(instance) if self._binds and instance is not None else self
+
+    def _bound_to(self, instance: Any) -> Step:
+        """The step of a method of `instance`, which is not one of its arguments."""
+        bound = object.__new__(type(self))
+        bound.__dict__.update(self.__dict__)
+        bound.function = bound.__wrapped__ = MethodType(self.function, instance)
+        bound._binds = bound._is_method = bound._of_class = False
+        if declared.is_method(self.verify):
+            bound.verify = MethodType(self.verify, instance)
+        if self._method_shape is None:
+            self._method_shape = bound._read()
+        bound.shape = self._method_shape
+        return bound
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[object, None, R]:
         # A coroutine, and not any awaitable, so that type checkers name a call without `await`.
         scope = current_scope.get()
-        return self.outside(args, kwargs) if scope is None else scope.call(self, args, kwargs)
+        step: Step = self
+        given: tuple[Any, ...] = args
+        if self._is_method and given:  # called by its class
+            step, given = self._bound_to(given[0]), given[1:]
+        return step.outside(given, kwargs) if scope is None else scope.call(step, given, kwargs)
 
     def outside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call outside a run."""
@@ -113,16 +182,9 @@ class Step(Generic[R]):
 class _Shape:
     """The signature of a step: which parameters identify a call, which Satchel fills in, and the type of the result."""
 
-    def __init__(self, step: Step[Any]):
+    def __init__(self, step: Step):
         function, name = step.function, step.name
-        try:
-            hints = declared.hints_of(function)
-        except NameError as error:
-            raise UsageError(
-                f"the annotations of {name} can't be resolved", why=str(error),
-                remedy="import the name where the step is defined, not only for type checking",
-            ) from error  # fmt: skip
-        self._hints = hints
+        self._hints = hints = declared.hints_of(function)
         signature = inspect.signature(function)
         self.partial = next((p for p, hint in hints.items() if hint is Partial and p != "return"), None)
         self.run = run_parameter(hints)
@@ -209,35 +271,3 @@ def run_parameter(hints: dict[str, Any]) -> str | None:
 def _is_run(hint: Any) -> bool:
     kind = typing.get_origin(hint) or hint
     return isinstance(kind, type) and issubclass(kind, RunParameter)
-
-
-@overload
-def step(function: Callable[..., Awaitable[R]], /) -> Step[R]: ...
-@overload
-def step(function: Callable[..., R], /) -> Step[R]: ...
-@overload
-def step(
-    *,
-    name: str | None = None,
-    retry: Retry | None = None,
-    on_partial: OnPartial = "continue",
-    fallback: Sequence[str] = (),
-) -> Callable[[Callable[..., Any]], Step[Any]]: ...
-def step(
-    function: Callable[..., Any] | None = None, /, *,
-    name: str | None = None, retry: Retry | None = None, on_partial: OnPartial = "continue",
-    fallback: Sequence[str] = (),
-) -> Any:  # fmt: skip
-    """Make a sync or async function a step: when it returns, its result is durable in the storage.
-
-    A call is identified by its scope, `name`, arguments, and the number of equal calls before it in that scope.
-    Arguments and result must be JSON-serialisable; the result has the annotated type. A parameter annotated `Partial`
-    makes it a streamed step; one annotated `Run` receives the run.
-
-    `on_partial` says what to do with a text that was cut off: `continue` from it, `restart`, or `accept` it as the
-    result, with the marker appended. `fallback` names models to try in order, through the parameter `model`, when the
-    call has failed for good. Not guaranteed: that the function runs only once.
-    """
-    if function is None:
-        return lambda function: step(function, name=name, retry=retry, on_partial=on_partial, fallback=fallback)  # type: ignore[call-overload]
-    return Step(function, name=name, retry=retry, on_partial=on_partial, fallback=fallback)

@@ -6,7 +6,8 @@ import functools
 import inspect
 import typing
 from collections.abc import Callable
-from typing import Any
+from types import FunctionType
+from typing import Any, TypeGuard
 
 
 def function_of(called: Callable[..., Any]) -> Callable[..., Any]:
@@ -22,6 +23,14 @@ def is_async(called: Callable[..., Any]) -> bool:
     """Whether it is `async def`, so that its result must be awaited."""
     called = _whole(called)
     return inspect.iscoroutinefunction(type(called).__call__ if _is_object(called) else called)
+
+
+def is_method(called: Callable[..., Any] | None) -> TypeGuard[FunctionType]:
+    """Whether it is the function of a method: it is defined in a class, and its first parameter is `self` or `cls`."""
+    if not isinstance(called, FunctionType) or not called.__code__.co_argcount:
+        return False
+    of = called.__qualname__.rpartition(".")[0]
+    return bool(of) and not of.endswith("<locals>") and called.__code__.co_varnames[0] in ("self", "cls")
 
 
 def hints_of(called: Callable[..., Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...workspace.base import UsageError
 from ...workspace.views import Marker
-from ..steps import Partial, Step
+from ..steps import Partial, R, Step
 
 KEY = "test-key"
 """The idempotency key that an effect gets, unless the test gives another."""
@@ -35,7 +35,7 @@ class MemoryPartial(Partial):
         return (self.recovered or "") + "".join(self.pieces)
 
 
-async def call(step: Step[Any], /, *args: Any, **kwargs: Any) -> Any:
+async def call(step: Step[..., R], /, *args: Any, **kwargs: Any) -> R:
     """Call the function of a step or an effect once, in this task, and return its result. Nothing is recorded, retried
     or verified.
 
@@ -56,5 +56,6 @@ async def call(step: Step[Any], /, *args: Any, **kwargs: Any) -> Any:
         )
     injected = {name: given.pop(name) for name in (shape.partial, shape.key, shape.run) if name}
     positional, named = shape.unbind(shape.bind(step.name, args, given), injected)
-    found = step.function(*positional, **named)
-    return await found if inspect.isawaitable(found) else found
+    found: Any = step.function(*positional, **named)
+    result: R = await found if inspect.isawaitable(found) else found
+    return result

@@ -32,7 +32,7 @@ def read(place: str) -> Document:
 
 
 @step(retry=Retry.model())
-async def summarise(name: str, text: str, by: str, out: Partial, run: Run[State]) -> str:
+async def summarise(out: Partial, run: Run[State], name: str, text: str, by: str) -> str:
     """A parameter annotated `Partial` makes this a streamed step: the text is in partials/ before the next word comes.
 
     A call is identified by its arguments. `by` is one of them, so that no model continues the answer of another.

@@ -12,7 +12,7 @@ from buying import buyer
 from comparing import compare
 from reading import Offer, add_up, read
 
-from satchel import Item, Run, agent, effect
+from satchel import Item, Key, Run, agent, effect
 
 READ, COMPARE, ORDER = "Read the offer of ", "Compare the offers", "Order"
 
@@ -25,7 +25,7 @@ class State:
 
 
 @effect
-async def order(supplier: str, total: float, *, key: str) -> str:
+async def order(key: Key, supplier: str, total: float) -> str:
     """The order. The supplier would get `key`, which is the same at every attempt."""
     return f"order {key[:8]} at {supplier} for {total:.2f}"
 

@@ -22,7 +22,7 @@ async def write(after: str, words_per_second: float) -> AsyncIterator[str]:
 
 
 @step
-async def compare(prompt: str, words_per_second: float, out: Partial) -> str:
+async def compare(out: Partial, prompt: str, words_per_second: float) -> str:
     async for word in write(out.recovered or "", words_per_second):
         await out.write(word)
     return out.text

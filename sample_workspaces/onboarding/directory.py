@@ -13,7 +13,7 @@ from typing import Any
 
 from settings import read_settings
 
-from satchel import NotDone, Run, effect
+from satchel import Key, NotDone, Run, effect
 
 _TABLES = """
 create table if not exists accounts (account text primary key, name text, address text, key text unique);
@@ -42,7 +42,7 @@ def has_account(account: str, name: str, address: str, key: str, run: Run[Any]) 
 
 
 @effect(verify=has_account)
-def create_account(account: str, name: str, address: str, key: str, run: Run[Any]) -> str:
+def create_account(key: Key, run: Run[Any], account: str, name: str, address: str) -> str:
     return _insert(run, "insert into accounts values (?, ?, ?, ?)", account, name, address, key)
 
 
@@ -51,7 +51,7 @@ def has_privilege(account: str, privilege: str, approved_by: str, key: str, run:
 
 
 @effect(verify=has_privilege)
-def set_privilege(account: str, privilege: str, approved_by: str, key: str, run: Run[Any]) -> str:
+def set_privilege(key: Key, run: Run[Any], account: str, privilege: str, approved_by: str) -> str:
     return _insert(run, "insert into privileges values (?, ?, ?, ?)", account, privilege, approved_by, key)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from settings import Mail, read_settings
 
-from satchel import NotDone, Run, effect
+from satchel import Key, NotDone, Run, effect
 
 _PATIENCE = 10.0  # seconds for each word of the server
 
@@ -71,7 +71,7 @@ def was_sent(address: str, subject: str, text: str, key: str, run: Run[Any]) -> 
     # What a server refuses, it has not delivered. All else, a line that breaks for example, is a doubt.
     not_done=(smtplib.SMTPSenderRefused, smtplib.SMTPRecipientsRefused, smtplib.SMTPDataError),
 )
-def send(address: str, subject: str, text: str, key: str, run: Run[Any]) -> None:
+def send(key: Key, run: Run[Any], address: str, subject: str, text: str) -> None:
     post: Post = run.resources["mail"]
     message = EmailMessage()
     message["From"], message["To"], message["Subject"] = post.settings.sender, address, subject

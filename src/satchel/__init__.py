@@ -7,32 +7,118 @@ from .workspace.base.lazy import on_first_use
 
 with on_first_use(__name__):
     from .runtime.agent import Agent, Migration, Resource, agent, migration
-    from .runtime.control import Handle, events, ls, new, open, open_all, serve, stop_all, stream
-    from .runtime.engine import RecordedError, effect
+    from .runtime.control import (
+        Answering,
+        Checked,
+        Ended,
+        Handle,
+        Made,
+        Merging,
+        OpenQuestion,
+        Recovered,
+        Result,
+        Row,
+        Sent,
+        Standing,
+        Stopping,
+        Supervised,
+        Tried,
+        events,
+        ls,
+        new,
+        open,
+        open_all,
+        serve,
+        stop_all,
+        stream,
+    )
+    from .runtime.engine import Effect, RecordedError, Watch, effect
     from .runtime.execution import NotCompleted, Outcome, run, run_async
     from .runtime.run import Answer, InboxTask, Item, Run
-    from .runtime.steps import Key, Partial, Retry, step
-    from .workspace.base import NotDone, SatchelError
+    from .runtime.steps import Key, Partial, Prompt, Retry, Step, step
+    from .runtime.supervision.child import Background
+    from .runtime.supervision.emergency import Stopped
+    from .runtime.supervision.serve import ServeEvent
+    from .workspace.base import (
+        AgentError,
+        Conflicting,
+        Damaged,
+        DoesNotFit,
+        InvalidFile,
+        LeaseHeld,
+        NewerFormat,
+        NotDone,
+        NotSerializable,
+        Refused,
+        SatchelError,
+        StorageFailed,
+        UsageError,
+    )
+    from .workspace.inspect import Report
+    from .workspace.journal.records import ApprovalAsked, Doubt
+    from .workspace.lifecycle import Cut
+    from .workspace.store import Store
+    from .workspace.todo import Task
+    from .workspace.transfer import Journey
     from .workspace.views import Marker
 
 __all__ = [
     "Agent",
+    "AgentError",
     "Answer",
+    "Answering",
+    "ApprovalAsked",
+    "Background",
+    "Checked",
+    "Conflicting",
+    "Cut",
+    "Damaged",
+    "DoesNotFit",
+    "Doubt",
+    "Effect",
+    "Ended",
     "Handle",
     "InboxTask",
+    "InvalidFile",
     "Item",
+    "Journey",
     "Key",
+    "LeaseHeld",
+    "Made",
     "Marker",
+    "Merging",
     "Migration",
+    "NewerFormat",
     "NotCompleted",
     "NotDone",
+    "NotSerializable",
+    "OpenQuestion",
     "Outcome",
     "Partial",
+    "Prompt",
     "RecordedError",
+    "Recovered",
+    "Refused",
+    "Report",
     "Resource",
+    "Result",
     "Retry",
+    "Row",
     "Run",
     "SatchelError",
+    "Sent",
+    "ServeEvent",
+    "Standing",
+    "Step",
+    "Stopped",
+    "Stopping",
+    "StorageFailed",
+    "Store",
+    "Supervised",
+    "Task",
+    "Tried",
+    "UsageError",
+    "Watch",
     "agent",
     "effect",
     "events",

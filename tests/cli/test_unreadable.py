@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from satchel.runtime.supervision.serve.server import Event, Server
+from satchel.runtime.supervision.serve.server import ServeEvent, Server
 
 from .conftest import Cli, Make, data_of
 
@@ -32,7 +32,7 @@ def private(make: Make, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_serve_skips_it_without_a_word(private: Path) -> None:
-    events: list[Event] = []
+    events: list[ServeEvent] = []
     Server(str(private.parent), 0, events.append).turn()
     assert {(event.kind, event.folder) for event in events} == {("storage", str(private))}
     assert all("Permission denied" in event.text for event in events)

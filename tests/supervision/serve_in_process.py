@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from satchel.runtime.supervision.child.supervisor import Policy
-from satchel.runtime.supervision.serve.server import Event, Server
+from satchel.runtime.supervision.serve.server import ServeEvent, Server
 
 from .supervised import PATIENCE
 
@@ -23,7 +23,7 @@ class Served:
         self.events: list[tuple[str, str, str]] = []
         self.server = Server(str(root), at_most, self._tell, drain_timeout, policy)
 
-    def _tell(self, event: Event) -> None:
+    def _tell(self, event: ServeEvent) -> None:
         self.events.append((event.kind, os.path.basename(event.folder), event.text))
 
     @property

@@ -8,7 +8,7 @@ from contextlib import suppress
 import click
 
 from ...control import serve
-from ...supervision.serve import Event
+from ...supervision.serve import ServeEvent
 from ..options.place import complete_folders
 from ..options.storage import given, storage_option
 from ..render.words import one_line
@@ -52,11 +52,11 @@ def command(root: str, at_most: int | None, once: bool, drain_timeout: float | N
     within about a second, under a URL within five. Each run has a supervisor, as with `satchel run`.
     """
 
-    def tell(event: Event) -> None:
+    def tell(event: ServeEvent) -> None:
         with suppress(OSError):  # the runs continue, although the disk of its own log is full
             say(event)
 
-    def say(event: Event) -> None:
+    def say(event: ServeEvent) -> None:
         if as_json:
             click.echo(json.dumps({"event": event.kind, "folder": event.folder, "text": event.text}))
             return

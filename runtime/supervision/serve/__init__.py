@@ -13,4 +13,4 @@ from ....workspace.base.lazy import on_first_use
 
 with on_first_use(__name__):
     from . import cores
-    from .server import Event, Server, serve
+    from .server import ServeEvent, Server, serve

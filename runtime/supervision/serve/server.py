@@ -45,7 +45,7 @@ _OUTCOMES: dict[int, Kind] = {
 }  # fmt: skip
 
 
-class Event(Struct, frozen=True):
+class ServeEvent(Struct, frozen=True):
     """An event of a workspace. Its folder is as it was found below the root."""
 
     kind: Kind
@@ -58,7 +58,7 @@ class Server:
     the polls. No start begins during a look."""
 
     def __init__(
-        self, root: str, at_most: int, tell: Callable[[Event], None], drain_timeout: float | None = None,
+        self, root: str, at_most: int, tell: Callable[[ServeEvent], None], drain_timeout: float | None = None,
         policy: Policy | None = None, clock: Callable[[], datetime] = utc_now, store: Store | None = None,
     ):  # fmt: skip
         self._root: Root = FolderRoot(root) if store is None else UrlRoot(store)
@@ -208,20 +208,20 @@ class Server:
         same = duplicates.groups((known.folder, known.run_id) for known in self._known.values() if known.run_id)
         for run_id, folders in same.items():
             if self._same.get(run_id) != folders:
-                self._tell(Event("warned", folders[0], duplicates.said(run_id, folders)))
+                self._tell(ServeEvent("warned", folders[0], duplicates.said(run_id, folders)))
         self._same = same
 
     def _tell_of_root(self, trouble: str) -> None:
         """Once, as long as it is the same."""
         if trouble and trouble != self._trouble:
-            self._tell(Event("damaged", self._typed, trouble))
+            self._tell(ServeEvent("damaged", self._typed, trouble))
         self._trouble = trouble
 
     def _fire(self, known: Known) -> None:
         """Put the due tasks of its schedule into its inbox, whether it runs or not."""
         try:
             for text in known.schedule.look(self._clock()):
-                self._tell(Event("warned", known.folder, text))
+                self._tell(ServeEvent("warned", known.folder, text))
             known.told.pop("schedule", None)
         except Exception as error:  # whatever is wrong with this one, the others go on
             self._complain(known, "schedule", error)
@@ -231,7 +231,7 @@ class Server:
         is_ours = isinstance(error, SatchelError)
         text = str(error) if is_ours else f"can't be read ({type(error).__name__}: {error})"
         if text not in known.told.values():
-            self._tell(Event("storage" if isinstance(error, _STORAGE) else "damaged", known.folder, text))
+            self._tell(ServeEvent("storage" if isinstance(error, _STORAGE) else "damaged", known.folder, text))
         known.told[of] = text
 
     def _judge(self, known: Known) -> None:
@@ -287,8 +287,8 @@ class Server:
         patience = [] if self._drain_timeout is None else ["--drain-timeout", str(self._drain_timeout)]
         words = ["run", "--quiet", *patience, "--", known.folder]
         order = Order(words, words, self._drain_timeout, is_only=False, output=lambda: open_log(known.store))
-        say = lambda text: self._tell(Event("crashed", known.folder, text))  # noqa: E731
-        late = lambda text: self._tell(Event("late", known.folder, text))  # noqa: E731
+        say = lambda text: self._tell(ServeEvent("crashed", known.folder, text))  # noqa: E731
+        late = lambda text: self._tell(ServeEvent("late", known.folder, text))  # noqa: E731
         try:
             store = open_store(known.folder) if self._root.aside else known.store  # its own looks, at nothing else
             supervisor = Supervisor(store, order, say, self._policy, late)
@@ -297,13 +297,13 @@ class Server:
             supervisor.start()
         except (SatchelError, OSError) as error:
             if isinstance(error, _STORAGE):
-                self._tell(Event("storage", known.folder, f"{error}; {self._try_again(known)}"))
+                self._tell(ServeEvent("storage", known.folder, f"{error}; {self._try_again(known)}"))
             else:
                 known.settled = known.signature
-                self._tell(Event("damaged", known.folder, str(error)))
+                self._tell(ServeEvent("damaged", known.folder, str(error)))
             return
         known.due_since, known.supervisor = 0.0, supervisor
-        self._tell(Event("started", known.folder, known.verdict.why))
+        self._tell(ServeEvent("started", known.folder, known.verdict.why))
 
     def _poll(self, known: Known) -> None:
         supervisor = known.supervisor
@@ -339,7 +339,7 @@ class Server:
             known.verdict = replace(NEVER, at=self._clock(), passing=True)
         known.supervisor = None  # from here on a look in a thread may judge it, by what was just listed
         kind = _OUTCOMES.get(code, "interrupted")
-        self._tell(Event(kind, known.folder, "; ".join(part for part in (text, again) if part)))
+        self._tell(ServeEvent(kind, known.folder, "; ".join(part for part in (text, again) if part)))
 
     def _try_again(self, known: Known) -> str:
         """After some time, and later each time."""

@@ -496,25 +496,33 @@ def test_an_answer_of_the_wrong_type_is_asked_about_again(workspace: Path, calls
     assert calls == ["count"]
 
 
-def test_an_effect_whose_result_could_never_be_read_back_is_refused_before_it_runs(
-    workspace: Path, calls: list[str]
-) -> None:
+def test_an_effect_whose_result_could_never_be_read_back_is_refused_at_its_decoration() -> None:
     class Foreign:
         pass
 
-    async def send() -> Any:
-        calls.append("send")
+    async def send() -> Any: ...
 
     send.__annotations__["return"] = dict[str, list[Foreign]]
+    with pytest.raises(UsageError, match="Foreign is not JSON"):
+        effect(send)
+
+
+def test_names_that_are_defined_after_a_step_are_found_at_its_first_call(workspace: Path) -> None:
+    async def send() -> Any:
+        return {"text": "sent"}
+
+    send.__annotations__["return"] = "Later"
     sent = effect(send)
+    send.__globals__["Later"] = dict[str, str]
 
     @agent
-    async def main(run: Run[Any]) -> None:
-        await sent()
+    async def main(run: Run[Any]) -> dict[str, str]:
+        return await sent()
 
-    outcome = run(workspace, main)
-    assert outcome.status == "failed" and "Foreign is not JSON" in str(outcome.error)
-    assert calls == []
+    try:
+        assert run(workspace, main).result == {"text": "sent"}
+    finally:
+        del send.__globals__["Later"]
 
 
 def test_an_effect_inside_a_step_is_refused(workspace: Path, calls: list[str]) -> None:
@@ -659,13 +667,13 @@ def test_a_key_in_another_place_than_the_last_is_not_handed_over(workspace: Path
         calls.append(token)
         raise TimeoutError
 
-    @step
-    def wrong(token: Key) -> None: ...
+    with pytest.raises(UsageError, match="wrong has no idempotency key"):
+
+        @step
+        def wrong(token: Key) -> None: ...
 
     @agent
     async def main(run: Run[Any]) -> list[str]:
-        with pytest.raises(UsageError, match="wrong has no idempotency key"):
-            await wrong()
         return [await first("a", "b"), await typed("t", n=1), await middle("x", more="y"), await verified("v")]
 
     outcome = run(workspace, main)

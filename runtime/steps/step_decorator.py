@@ -1,0 +1,94 @@
+"""`@step`: make a function a step."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Concatenate, overload
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from .calls import P, R, Step
+from .partial import OnPartial
+from .retry import Retry
+
+if TYPE_CHECKING:
+    from .signatures import Given, Given2, GivenThenText, Later, Own, Q, TextFirst, TextSecond
+
+
+class StepDecorator(Struct, frozen=True):
+    """Make a sync or async function a step: when it returns, its result is durable in the storage.
+
+    A call is identified by its scope, `name`, arguments, and the number of equal calls before it in that scope.
+    Arguments and result must be JSON-serialisable; the result has the annotated type. A parameter annotated `Partial`
+    makes it a streamed step; one annotated `Run` receives the run. Type checkers take such parameters away from the
+    signature if they come first.
+
+    `on_partial` says what to do with a text that was cut off: `continue` from it, `restart`, or `accept` it as the
+    result, with the marker appended. `fallback` names models to try in order, through the parameter `model`, when the
+    call has failed for good. Not guaranteed: that the function runs only once.
+    """
+
+    name: str | None = None
+    retry: Retry | None = None
+    on_partial: OnPartial = "continue"
+    fallback: Sequence[str] = ()
+
+    @overload
+    def __call__(self, function: TextFirst[P, Q, Later[R]], /) -> Step[P, R]: ...
+    @overload
+    def __call__(self, function: GivenThenText[Given, P, Q, Later[R]], /) -> Step[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Given, Given2, P], Later[R]], /) -> Step[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Given, P], Later[R]], /) -> Step[P, R]: ...
+    @overload
+    def __call__(self, function: TextSecond[P, Q, Later[R]], /) -> Step[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Own, Given, P], Later[R]], /) -> Step[Concatenate[Own, P], R]: ...
+    @overload
+    def __call__(self, function: Callable[P, Later[R]], /) -> Step[P, R]: ...
+    @overload
+    def __call__(self, function: TextFirst[P, Q, AsyncIterator[str]], /) -> Step[P, str]: ...
+    @overload
+    def __call__(self, function: GivenThenText[Given, P, Q, AsyncIterator[str]], /) -> Step[P, str]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Given, Given2, P], AsyncIterator[str]], /) -> Step[P, str]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Given, P], AsyncIterator[str]], /) -> Step[P, str]: ...
+    @overload
+    def __call__(self, function: TextSecond[P, Q, AsyncIterator[str]], /) -> Step[P, str]: ...
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Own, Given, P], AsyncIterator[str]], /
+    ) -> Step[Concatenate[Own, P], str]: ...
+    @overload
+    def __call__(self, function: Callable[P, AsyncIterator[str]], /) -> Step[P, str]: ...
+    @overload
+    def __call__(self, function: TextFirst[P, Q, R], /) -> Step[P, R]: ...
+    @overload
+    def __call__(self, function: GivenThenText[Given, P, Q, R], /) -> Step[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Given, Given2, P], R], /) -> Step[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Given, P], R], /) -> Step[P, R]: ...
+    @overload
+    def __call__(self, function: TextSecond[P, Q, R], /) -> Step[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Own, Given, P], R], /) -> Step[Concatenate[Own, P], R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Step[P, R]: ...
+
+    @overload
+    def __call__(
+        self, *,
+        name: str | None = None, retry: Retry | None = None, on_partial: OnPartial = "continue",
+        fallback: Sequence[str] = (),
+    ) -> StepDecorator: ...  # fmt: skip
+    def __call__(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:  # type: ignore[misc]
+        if function is None:
+            return replace(self, **options)
+        return Step(function, name=self.name, retry=self.retry, on_partial=self.on_partial, fallback=self.fallback)
+
+
+step = StepDecorator()
