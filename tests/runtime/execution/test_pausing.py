@@ -407,10 +407,10 @@ def test_a_file_that_can_not_be_removed_lets_the_agent_go_on(
     main = paused(workspace, calls)
     remove = DiskStore.remove
 
-    def refused(self: DiskStore, path: str) -> None:
+    def refused(self: DiskStore, path: str, **options: Any) -> None:
         if path == PAUSE:
             raise StorageFailed("can't be removed", path=path, why="read-only")
-        remove(self, path)
+        remove(self, path, **options)
 
     monkeypatch.setattr(DiskStore, "remove", refused)
     with pytest.raises(StorageFailed, match="read-only"):
@@ -722,10 +722,10 @@ def test_a_crash_before_the_file_is_removed_pauses_again(
     main = paused(workspace, calls)
     remove = DiskStore.remove
 
-    def dies(self: DiskStore, path: str) -> None:
+    def dies(self: DiskStore, path: str, **options: Any) -> None:
         if path == PAUSE:
             raise crash
-        remove(self, path)
+        remove(self, path, **options)
 
     with monkeypatch.context() as patch, pytest.raises(crash):
         patch.setattr(DiskStore, "remove", dies)
