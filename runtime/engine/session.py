@@ -195,9 +195,12 @@ class Session(AgentContext):
     async def wait_to_try_again(self, key: str, error: Exception, way_out: str = "") -> None:
         """Called after an item or a task has failed. After too many failures the run is paused, and the reason ends
         with a `way_out`."""
-        failures = self.recorded.scopes[key].failures
+        scope = self.recorded.scopes.get(key)
+        if scope is None:
+            return  # a person has dropped it meanwhile
+        failures = scope.failures
         if failures >= FAILURES and of_storage(error) is None:
-            title = self.recorded.scopes[key].title
+            title = scope.title
             reason = f"stuck: {title!r} has failed {failures} times, the last time with {said(error)}{way_out}"
             self.context.stopping.pause(PauseRequested(reason=reason, by="satchel"), describe(error, self.store.url))
             raise Suspended from error

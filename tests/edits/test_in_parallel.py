@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from satchel import Item, Run, agent, step
@@ -108,3 +109,35 @@ def test_an_answer_or_a_redone_step_of_a_running_item_is_lost(place: Place) -> N
         gate.open()
         outcome = running.end()
     assert outcome.status == "completed" and outcome.result["one"] == ["mine", "one 2"]
+
+
+def test_a_dropped_item_that_raises_an_error_of_its_own_breaks_the_run(place: Place) -> None:
+    """It was cancelled where it waited, and is dropped before it could be tried again."""
+    gate = Gate("one 1")
+
+    @step
+    def note(what: str) -> str:
+        gate.pass_through(what)
+        return what
+
+    async def work(run: Run[dict[str, Any]], item: Item) -> None:
+        await note(f"{item.text} 1")
+        if item.text == "two":
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                raise ConnectionError("cut off") from None
+
+    @agent
+    async def main(run: Run[dict[str, Any]]) -> None:
+        if not run.todo.items:
+            await run.plan("Work", ["one", "two"])
+        await run.todo.each(work, parallel=2)
+
+    with going(place, main, gate) as running:
+        running.reach("one 1")
+        running.until(lambda: place.there("steps/2-two/01-note.json"), "its step")
+        place.edit("todo.md", ("[/] two", "[-] two"))
+        running.until_taken("todo.md")
+        gate.open()
+        assert running.end().status == "completed"
