@@ -138,10 +138,11 @@ class Standing(Struct):
         return self.has_conflict and self.state not in ("running", "draining", "cancelled", "damaged", "moved")
 
     @property
-    def scope(self) -> tuple[str, Scope] | None:
-        """What has begun and not committed, besides the agent's own calls."""
+    def scopes(self) -> dict[str, Scope]:
+        """What has begun and not committed, by id, besides the agent's own calls: several items if they run in
+        parallel."""
         scopes = self.moment.root.scopes.items() if self.moment else ()
-        return next(((key, scope) for key, scope in scopes if key != ROOT), None)
+        return {key: scope for key, scope in scopes if key != ROOT}
 
 
 def _retrying(line: records.Line) -> Retrying:

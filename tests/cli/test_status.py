@@ -95,7 +95,7 @@ def test_running_and_killed_look_the_same(make: Make, started: Started, cli: Cli
     process = started(folder)
     told = data_of(cli("status", "--json", folder))
     assert told["state"] == "running" and told["holder"]["pid"] == process.pid
-    assert told["at_work"]["text"] == "second SLOW" and told["scope"]["steps"] == 1
+    assert told["at_work"]["text"] == "second SLOW" and told["scopes"][0]["steps"] == 1
     assert told["streams"][0]["characters"] > 0
     process.kill()
     while data_of(cli("status", "--json", folder))["state"] == "running":  # it is a zombie for now, and no one waits

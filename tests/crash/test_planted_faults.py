@@ -10,6 +10,7 @@ from unittest import mock
 
 import pytest
 
+from satchel.runtime.engine import apart
 from satchel.runtime.engine.open_scope import OpenScope
 from satchel.workspace import journal
 from satchel.workspace.journal import Tail, segment
@@ -190,6 +191,11 @@ def _plan_forgets_what_a_person_had_written() -> Fault:
     return mock.patch.object(todo, "hashlib", mock.Mock())
 
 
+def _commits_are_not_compared() -> Fault:
+    """Items in parallel overwrite each other's values."""
+    return mock.patch.object(apart, "contradiction", lambda patch, base, now: None)
+
+
 _LOST = r"acknowledged and is gone|another one stands in its place|refused|was edited|forgotten"
 _PLANTED: list[tuple[Callable[[], Fault], str, str]] = [
     (_no_sync_of_a_file, "commits", _LOST),
@@ -216,6 +222,7 @@ _PLANTED: list[tuple[Callable[[], Fault], str, str]] = [
     (_files_ahead_of_the_journal, "travelling", r"is newer \(record|which the journal does not have"),
     (_effect_begun_before_its_intent_is_durable, "inbox", r"kind='outside'|every task is due once"),
     (_group_lost_in_part_is_taken_for_damage, "commits", r"is damaged"),
+    (_commits_are_not_compared, "parallel", r"every item counts once, and the count is"),
     (
         _plan_forgets_what_a_person_had_written,
         "persons-plan",

@@ -239,12 +239,14 @@ def _work(standing: Standing) -> Iterator[str]:
         task = standing.at_work
         said = f"; {_at(standing, task)}: {one_line(task.text, _TEXT)}" if task else ""
         yield _row("items", f"{settled} of {leaves} done{said}")
-    if (found := standing.scope) is not None:
-        _, scope = found
+    for number, (key, scope) in enumerate([*standing.scopes.items()][:_SHOWN]):
         newest = next(scope.newest(1), None)
         last = f", the last: {one_line(f'{newest.step}{newest.call}', _TEXT)}" if newest else ""
-        of = f" of {one_line(scope.title, 40)!r}" if not standing.at_work else " of it"
-        yield _row("steps", f"{counted(scope.finished, 'step')}{of} kept{last}")
+        is_it = standing.at_work and key == standing.at_work.id and len(standing.scopes) == 1
+        of = " of it" if is_it else f" of {one_line(scope.title, 40)!r}"
+        yield _row("" if number else "steps", f"{counted(scope.finished, 'step')}{of} kept{last}")
+    if len(standing.scopes) > _SHOWN:
+        yield _row("", f"and {len(standing.scopes) - _SHOWN} more")
     for number, each in enumerate(standing.retries[:_SHOWN]):
         what, why = one_line(f"{each.step}{each.call}", 60), one_line(each.error, _TEXT)
         yield _row("" if number else "retry", f"{what}: asking again at {since(each.again_at)}: {why}")
@@ -298,14 +300,15 @@ def _json(standing: Standing) -> dict[str, Any]:
     known = facts.as_json(standing) | {"next": standing.next or None}
     if moment is None:
         return known
-    scope = standing.scope
-    newest = next(scope[1].newest(1), None) if scope else None
     return known | {
         "position": {"seq": moment.seq, "epoch": moment.epoch, "closed": moment.clean},
         "error": msgspec.to_builtins(moment.error),
         "at_work": {"id": task.id, "text": task.text, "begun": task.mark == "begun"} if task else None,
-        "scope": {"id": scope[0], "title": scope[1].title, "steps": scope[1].finished,
-                       "last_step": newest.step if newest else None} if scope else None,
+        "scopes": [
+            {"id": key, "title": scope.title, "steps": scope.finished,
+             "last_step": next((each.step for each in scope.newest(1)), None)}
+            for key, scope in standing.scopes.items()
+        ],
         "retries": [each._asdict() for each in standing.retries],
         "streams": [
             {"file": each.path, "characters": len(each.text), "damaged": each.damaged} for each in standing.streams
