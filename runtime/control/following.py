@@ -10,10 +10,10 @@ from ...workspace import journal
 from ...workspace.inspect import define
 from ...workspace.journal.records import Before
 from ...workspace.state import folder_of_agent
-from ...workspace.store import Entry
+from ...workspace.store import Entry, Store
 from ...workspace.views import PARTIALS, partial_files
 from .events import Event, Teller
-from .place import Place
+from .place import REMOTE_LOOK, Place
 
 _LOOK = 0.1
 """Seconds between two looks on a disk."""
@@ -26,25 +26,26 @@ _READ_LIMIT = 64 << 20
 
 async def follow(place: Place, after: int, *, follows: bool) -> AsyncGenerator[Event, None]:
     """The events after record `after`. With `follows` also those to come, until the run is over for good."""
-    follower = _Follower(place, after)
-    await asyncio.to_thread(define, place.store)  # UsageError if there is no workspace
+    store = place.store_of_a_run()  # its own where it has a listing: it is used in other threads
+    follower = _Follower(store, after)
+    await asyncio.to_thread(define, store)  # UsageError if there is no workspace
+    shortest = REMOTE_LOOK if store.abilities.remote else _LOOK
     while True:
         began = time.monotonic()
         found = await asyncio.to_thread(follower.look, follows)
+        took = time.monotonic() - began
         for event in found:
             yield event
         if not follows or follower.is_over:
             return
-        rest = max(_LOOK, _SHARE * (time.monotonic() - began)) if not found else _LOOK
-        for seconds in place.look_again(rest):
-            await asyncio.sleep(seconds)
+        await asyncio.sleep(max(shortest, _SHARE * took))
 
 
 class _Follower:
     """What was read so far."""
 
-    def __init__(self, place: Place, after: int):
-        self._store, self._after = place.store, after
+    def __init__(self, store: Store, after: int):
+        self._store, self._after = store, after
         self._teller = Teller()
         self._before = Before()
         self._sizes: dict[int, int] | None = None
@@ -57,6 +58,7 @@ class _Follower:
 
     def look(self, streams: bool) -> list[Event]:
         """The events since the last look. In a thread."""
+        self._store.refresh()
         # First the text: what has returned meanwhile is told after it.
         found: list[Event] = [*self._tokens()] if streams else []
         sizes = journal.sizes(self._store)
