@@ -12,11 +12,13 @@ from msgspec import Struct, field
 
 from ...workspace.journal.records import Line
 from ...workspace.lifecycle import Workspace
+from ...workspace.people.inbox import Arrivals
 from ...workspace.views import Files
 from ..limits import Announcer, Limits
 from . import log
 from .doubts import Doubts
 from .forgotten import Looks
+from .listening import Listening
 from .outputs import Outputs
 from .pace import Pace
 from .stopping import Stopped, Stopping, Suspended
@@ -85,6 +87,8 @@ class Context:
         self.limits = Limits(workspace, stopping.pause, announcer)
         self.pace = Pace(workspace, stopping.fail)
         self.outputs = Outputs(workspace)
+        self.arrivals = Arrivals(self.store, self.moment)
+        self.listening = Listening(self.arrivals)
         self.threads = ThreadPoolExecutor(_THREADS, "satchel-step")
         self.agents, self.tally, self.looks = Agents(), Tally(), Looks()
         self.make_run: Callable[[Any], Any]  # makes the `Run` for an agent (run/run.py)

@@ -52,6 +52,7 @@ class Call(Struct, eq=False):
     ended: bool = False  # its function is not running any more
     in_doubt: bool = False  # an attempt at it may have happened, so a later one can't say that it has not
     recovered: int = 0  # characters of an earlier attempt's answer that the last one has continued
+    interrupted: bool = False  # its function has returned after it was told that a message waits
 
     def keys(self) -> Iterator[Key]:
         """The identities under which its inner calls may be recorded, the current one first."""

@@ -36,7 +36,7 @@ async def perform(call: Call) -> Any:
         raise
     if isinstance(result, streaming.Accepted):
         return await recording.keep(call, encode(result.text, step.name), how="accepted")
-    answer = await recording.completed(call, result, began)
+    answer = await recording.completed(call, result, began, how="interrupted" if call.interrupted else "returned")
     if step.shape.partial is not None:
         scope.context.tally.recovered += call.recovered
         path = streaming.path(call)

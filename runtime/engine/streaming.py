@@ -43,10 +43,13 @@ async def once(call: Call) -> Any:
         context.tap.streamed(head, recovered, 0)
     watch = bind(_tell, context, head) if context.watch or context.tap else None
     out = Partial(
-        context.store, context.workspace.behind, context.projector, path(call), head, recovered, marker, watch
-    )
+        context.store, context.workspace.behind, context.projector, path(call), head, recovered, marker, watch,
+        _hears_nothing if scope.agent.path else context.listening.hears,
+    )  # fmt: skip
     try:
-        return await invoke(call, {str(step.shape.partial): out})
+        result = await invoke(call, {str(step.shape.partial): out})
+        call.interrupted = out.was_interrupted
+        return result
     except BaseException as error:
         out.file.write()
         if isinstance(error, Suspended) or not isinstance(error, Exception | asyncio.CancelledError):
@@ -68,6 +71,11 @@ def _tell(context: Context, head: PartialHead, text: str, length: int) -> None:
         context.watch.streamed(head.agent, head.step, length)
     if context.tap:
         context.tap.streamed(head, text, length - len(text))
+
+
+def _hears_nothing() -> bool:
+    """For a sub-agent, which has no inbox."""
+    return False
 
 
 def path(call: Call) -> str:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from ...workspace.base import AgentError, InvalidFile
 from ...workspace.journal.records import TaskDone, TaskTaken
-from ...workspace.people.inbox import Arrivals, Found, Offered, archive, inbox
+from ...workspace.people.inbox import Found, Offered, archive, inbox
 from ...workspace.state import ROOT, blobs, scope_of_task
 from ...workspace.views import BRIEF, PATIENCE, stable_read
 from ..engine import Call, OpenScope, OwnStep, Session, check_outside_steps, items, recording
@@ -62,7 +62,7 @@ class Inbox:
     def __init__(self, session: Session, offer: Offer):
         self._session, self._offer = session, offer
         self._store, self._moment = session.store, session.context.moment
-        self._arrivals = Arrivals(self._store, self._moment)
+        self._arrivals = session.context.arrivals
         self._queue: deque[str] = deque()  # found by the last look, not yet given out
         self._loops: WeakSet[_Tasks] = WeakSet()  # loops that may still ask for the next task
         self._told: set[str] = set()  # files that can neither be taken nor moved

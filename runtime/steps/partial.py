@@ -27,17 +27,19 @@ class Partial:
 
     `recovered` is the text of an earlier attempt of an equal call, or None; it may be empty. `marker` says when and by
     what that attempt was cut off; use `str(marker)` in a prompt. `text` is the whole answer so far, including the
-    recovered text. A file in partials/ follows within the 5% rule, so a kill loses only the last moments. Not
-    guaranteed: what a power failure leaves of it. Satchel recognises which part is whole.
+    recovered text. `interrupted` says that a message has arrived. A file in partials/ follows within the 5% rule, so a
+    kill loses only the last moments. Not guaranteed: what a power failure leaves of it. Satchel recognises which part
+    is whole.
     """
 
     def __init__(
         self, store: Store, behind: Behind, projector: Projector, path: str, head: PartialHead,
         recovered: str | None, marker: Marker | None, watch: Callable[[str, int], None] | None,
+        hears: Callable[[], bool],
     ):  # fmt: skip
         self.recovered, self.marker = recovered, marker
-        self._projector, self._watch = projector, watch
-        self.ended = False
+        self._projector, self._watch, self._hears = projector, watch, hears
+        self.ended = self.was_interrupted = False
         self._parts = [recovered] if recovered else []
         self._length = len(recovered or "")
         self.file = PartialFile(store, behind, path, head, lambda: self.text)
@@ -60,6 +62,15 @@ class Partial:
         self._projector.mark(self.file)
         if self._watch:
             self._watch(text, self._length)
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether a message waits in the inbox of the run, as far as this process has noticed; from then on True. Cheap
+        enough to ask after every token. A step that has got True may return what it has: its record says that the
+        answer was interrupted. Take the message with `run.inbox.take("message")` after the step. Always False in a
+        sub-agent, which has no inbox."""
+        self.was_interrupted = self.was_interrupted or self._hears()
+        return self.was_interrupted
 
     @property
     def has_new(self) -> bool:

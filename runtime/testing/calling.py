@@ -15,11 +15,14 @@ KEY = "test-key"
 
 class MemoryPartial(Partial):
     """A `Partial` without a file. `text` is what the step has written, behind the `recovered` text of an earlier
-    attempt; `pieces` are its writes."""
+    attempt; `pieces` are its writes. A message arrives after so many of them: `interrupted_after`."""
 
-    def __init__(self, recovered: str | None = None, marker: Marker | None = None):
-        self.recovered, self.marker, self.ended = recovered, marker, False
+    def __init__(
+        self, recovered: str | None = None, marker: Marker | None = None, *, interrupted_after: int | None = None
+    ):  # fmt: skip
+        self.recovered, self.marker, self.ended, self.was_interrupted = recovered, marker, False, False
         self.pieces: list[str] = []
+        self._hears = lambda: interrupted_after is not None and len(self.pieces) >= interrupted_after
 
     async def write(self, text: str) -> None:
         if not isinstance(text, str):

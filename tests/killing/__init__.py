@@ -24,7 +24,7 @@ from satchel import run
 from satchel.runtime.agent.declaration import Agent
 from satchel.workspace.store import DiskStore, Syscalls
 
-SUBJECTS = ("items", "parallel", "tree", "pipelined", "talking", "inbox")
+SUBJECTS = ("items", "parallel", "tree", "pipelined", "talking", "inbox", "interrupted")
 _CALLS = ("write", "sync", "sync_data", "sync_folder", "rename", "link", "unlink", "open_new", "mkdir", "rmdir")
 _STATUS = {"completed": 0, "paused": 3}
 _PATIENCE = 600.0

@@ -10,8 +10,8 @@ import pytest
 
 from killing import SUBJECTS, explore
 
-_FEW = {"items": 4, "parallel": 4, "tree": 3, "pipelined": 3, "talking": 2, "inbox": 4}
-_MANY = {"items": 50, "parallel": 50, "tree": 60, "pipelined": 60, "talking": 40, "inbox": 60}
+_FEW = {"items": 4, "parallel": 4, "tree": 3, "pipelined": 3, "talking": 2, "inbox": 4, "interrupted": 4}
+_MANY = {"items": 50, "parallel": 50, "tree": 60, "pipelined": 60, "talking": 40, "inbox": 60, "interrupted": 50}
 
 
 def seed() -> int:

@@ -135,6 +135,10 @@ def _is_task(path: str) -> bool:
     return name.lower().endswith((*_TEXT, *_DATA)) and not _is_temporary(path) and not _REJECTED.search(path)
 
 
+def _may_be_message(path: str) -> bool:
+    return path.lower().endswith(_DATA)
+
+
 def _is_temporary(path: str) -> bool:
     """Temporary files of editors and copying programs."""
     name = path.rpartition("/")[2]
@@ -164,6 +168,7 @@ class Arrivals:
     def __init__(self, store: Store, moment: Moment):
         self._store, self._moment = store, moment
         self._settling = Settling(store)
+        self._kinds: dict[tuple[str, Version], Kind | None] = {}  # of the settled files that were read for it
         self.offered: Offered = {}  # those that have settled, in order
         self.are_changing = self.are_open = False  # some of the others, see views/stable_read.py
 
@@ -179,6 +184,15 @@ class Arrivals:
         self._settling.keep_only(stages)
         self.offered = {path: versions[path] for path, stage in stages.items() if stage == "settled"}
         self.are_changing, self.are_open = "changing" in stages.values(), "open" in stages.values()
+
+    def has_message(self) -> bool:
+        """Look once more, and say whether one of those that have settled is a message."""
+        self.look()
+        files = [(path, version) for path, version in self.offered.items() if version and _may_be_message(path)]
+        self._kinds = {
+            file: self._kinds[file] if file in self._kinds else _kind(self._store, file[0]) for file in files
+        }
+        return "message" in self._kinds.values()
 
     def read(self, path: str) -> Found | None:
         """A file that has settled; None if it has changed again, or is gone. InvalidFile if it can't be taken."""
