@@ -47,7 +47,8 @@ _NAMED = ("properties", "$defs", "definitions", "dependentSchemas")
 
 def validator(name: str, load: Callable[[str], Schema]) -> Validator:
     """A validator for the schema called `name`, which is one of ours. `load` knows the others."""
-    checker: Validator = _Discriminating(load(name), registry=_registry(load, None))
+    own = load(name)
+    checker: Validator = _Discriminating(own, registry=_filled(_registry(load, None), own))
     return checker
 
 
@@ -99,6 +100,29 @@ def _registry(load: Callable[[str], Schema], data_schema: Schema | None) -> Regi
             raise NoSuchResource(ref=uri) from None  # type: ignore[call-arg]
 
     return Registry(retrieve=retrieve)  # type: ignore[call-arg]  # attrs hides it
+
+
+def _filled(registry: Registry[Schema], schema: Any) -> Registry[Schema]:
+    """With the other files that a schema refers to, and those to which they refer. A registry is never changed, so one
+    that lacks a file loads it again, and looks through all of its files, at each reference."""
+    for ref in _references(schema):
+        uri = ref.partition("#")[0]
+        if uri and uri not in registry:
+            found = registry.get_or_retrieve(uri)
+            registry = _filled(found.registry, found.value.contents)
+    return registry
+
+
+def _references(schema: Any) -> Iterator[str]:
+    if isinstance(schema, dict):
+        ref = schema.get("$ref")
+        if isinstance(ref, str):
+            yield ref
+        for value in schema.values():
+            yield from _references(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            yield from _references(value)
 
 
 def _tamed(schema: Any) -> Any:
