@@ -98,7 +98,12 @@ def agent(
 
     def make(function: AgentFunction) -> Agent:
         if not inspect.iscoroutinefunction(function):
-            raise UsageError(f"the agent {getattr(function, '__name__', function)} must be `async def`")
+            yields = inspect.isasyncgenfunction(function)
+            raise UsageError(
+                f"the agent {getattr(function, '__name__', function)} must be `async def`",
+                why="it yields, so it is a generator" if yields else "Satchel awaits it",
+                remedy="return its result, and stream text in a step" if yields else "write `async def`",
+            )  # fmt: skip
         if on_cancel is not None and not inspect.iscoroutinefunction(on_cancel):
             raise UsageError(f"on_cancel of {function.__name__} must be `async def`")
         kind = dict[str, Any] if state is dict else state

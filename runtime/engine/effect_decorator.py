@@ -155,9 +155,12 @@ class EffectDecorator(Struct, frozen=True):
         self, *, name: str | None = None, retry: Retry | None = None, verify: Callable[..., Any] | None = None,
         not_done: tuple[type[BaseException], ...] = (), idempotent: bool = False,
     ) -> EffectDecorator: ...  # fmt: skip
+    @overload
+    def __call__(self, function: Callable[..., Any], /, *, name: str, **options: Any) -> Effect: ...
     def __call__(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:  # type: ignore[misc]
-        if function is None:
-            return replace(self, **options)
+        if options or function is None:
+            made = replace(self, **options)
+            return made if function is None else made(function)
         return Effect(
             function, name=self.name, retry=self.retry, verify=self.verify, not_done=tuple(self.not_done),
             idempotent=self.idempotent,

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from functools import partial as bind
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..steps import MODEL
 from .open_scope import Call, current_call
+
+if TYPE_CHECKING:
+    from ..steps import Partial
 
 
 async def invoke(call: Call, injected: Mapping[str, Any] = MappingProxyType({})) -> Any:
@@ -39,6 +43,8 @@ async def _invoke(call: Call, injected: Mapping[str, Any]) -> Any:
         args, kwargs = step.shape.unbind(arguments, injected)
         if step.is_async:
             result = await step.function(*args, **kwargs)
+        elif step.is_generator and call.out is not None:
+            result = await _joined(step.function(*args, **kwargs), call.out)
         else:
             result = await scope.work.in_thread(bind(step.function, *args, **kwargs))
         if call.made is not None and step.is_effect:
@@ -50,3 +56,11 @@ async def _invoke(call: Call, injected: Mapping[str, Any]) -> Any:
     finally:
         call.ended = True
         current_call.reset(token)
+
+
+async def _joined(parts: AsyncGenerator[str, None], out: Partial) -> str:
+    """The whole text of a generator, after what an earlier attempt has left in `out`."""
+    async with aclosing(parts):
+        async for part in parts:
+            await out.write(part)
+    return out.text

@@ -51,6 +51,7 @@ class Call(Struct, eq=False):
     was_stopped: bool = False  # an inner call has raised because the agent must stop
     ended: bool = False  # its function is not running any more
     in_doubt: bool = False  # an attempt at it may have happened, so a later one can't say that it has not
+    out: Any = None  # the Partial of a streamed step
     recovered: int = 0  # characters of an earlier attempt's answer that the last one has continued
     interrupted: bool = False  # its function has returned after it was told that a message waits
 

@@ -37,7 +37,7 @@ async def perform(call: Call) -> Any:
     if isinstance(result, streaming.Accepted):
         return await recording.keep(call, encode(result.text, step.name), how="accepted")
     answer = await recording.completed(call, result, began, how="interrupted" if call.interrupted else "returned")
-    if step.shape.partial is not None:
+    if step.shape.is_streamed:
         scope.context.tally.recovered += call.recovered
         path = streaming.path(call)
         scope.context.workspace.behind.do(path, lambda: scope.context.store.remove(path))
@@ -56,7 +56,7 @@ async def _wait(call: Call, seconds: float) -> None:
 async def _tried(call: Call) -> Any:
     """Try with the retries of each model. If one of them has only asked for a long wait, the run sleeps until then."""
     scope, step = call.scope, call.step
-    once: Callable[[Any], Awaitable[Any]] = invoke if step.shape.partial is None else streaming.once
+    once: Callable[[Any], Awaitable[Any]] = streaming.once if step.shape.is_streamed else invoke
     models = ("", *step.fallback)
     waits: list[float] = []
     failure: Exception | None = None

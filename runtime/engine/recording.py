@@ -32,7 +32,7 @@ async def keep(call: Call, data: bytes, *, soon: bool = False, **facts: Any) -> 
         StepCompleted(**call.identity(), result=kept.result, blob=kept.blob, effect=effect, model=call.model, **facts)
     )
     # A streamed answer's file is removed once it is recorded, so that one is waited for.
-    if (scope.agent.pipelined or soon) and not effect and call.step.shape.partial is None:
+    if (scope.agent.pipelined or soon) and not effect and not call.step.shape.is_streamed:
         context.pace.flush_soon(scope.agent.files)
         return answer
     await scope.durable()

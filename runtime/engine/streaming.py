@@ -30,7 +30,9 @@ async def once(call: Call) -> Any:
     scope, step, context = call.scope, call.step, call.scope.context
     context.journal.flush()  # a partial of a scope that the journal does not know could not be promoted
     promoted = scope.recorded.promoted.get(call.key, [])
-    recovered, marker = recover(context.store, promoted, step.on_partial)
+    # A generator that gets no Partial can't know what there is, so it begins again.
+    begins_again = step.shape.partial is None and step.on_partial == "continue"
+    recovered, marker = recover(context.store, promoted, "restart" if begins_again else step.on_partial)
     if recovered and step.on_partial == "accept":
         return Accepted(f"{recovered}\n\n{marker}")
     call.recovered = len(recovered or "")
@@ -47,7 +49,8 @@ async def once(call: Call) -> Any:
         _hears_nothing if scope.agent.path else context.listening.hears,
     )  # fmt: skip
     try:
-        result = await invoke(call, {str(step.shape.partial): out})
+        call.out = out
+        result = await invoke(call, {step.shape.partial: out} if step.shape.partial else {})
         call.interrupted = out.was_interrupted
         return result
     except BaseException as error:

@@ -94,6 +94,7 @@ class Step(Generic[P, R]):
         self, function: Callable[..., Any], *, name: str | None, retry: Retry | None, on_partial: OnPartial,
         fallback: Sequence[str] = (),
     ):  # fmt: skip
+        _check(function, "an effect" if self.is_effect else "a step", has_name=name is not None)
         self._of_class = isinstance(function, classmethod)
         self._binds = self._of_class or inspect.isfunction(function)
         self._is_method = self._of_class or declared.is_method(function)
@@ -103,7 +104,7 @@ class Step(Generic[P, R]):
         self.function = function
         self.name = str(name or getattr(function, "__name__", "step"))
         self.retry, self.on_partial, self.fallback = retry, on_partial, tuple(fallback)
-        self.is_async = declared.is_async(function)
+        self.is_async, self.is_generator = declared.is_async(function), declared.is_generator(function)
         # Equal for a closure, a partial or an object that is made again.
         self.code = getattr(inspect.unwrap(declared.function_of(function)), "__code__", function)
         self.__wrapped__, self.__doc__, self.__name__ = function, function.__doc__, self.name
@@ -199,14 +200,16 @@ class _Shape:
         self._more = next((p.name for p in rest if p.kind is p.VAR_KEYWORD), None)
         self._known = {p.name for p in rest} - {self._more}
         self.defaults = {p.name: _default(p) for p in rest if _default(p) is not p.empty}
-        kind = hints.get("return", Any)
+        self.is_streamed = self.partial is not None or step.is_generator
+        kind = _yielded(hints.get("return", Any), name) if step.is_generator else hints.get("return", Any)
         self.codec = Codec(kind, f"the result of {name}")
-        if self.partial and step.is_effect:
+        if self.is_streamed and step.is_effect:
             raise UsageError(f"the effect {name} can't be streamed", remedy="stream in a step, and act in an effect")
-        if self.partial and not step.is_async:
+        if self.is_streamed and not (step.is_async or step.is_generator):
             raise UsageError(
-                f"the streamed step {name} must be `async def`", why="it must await its writes to the Partial"
-            )
+                f"the streamed step {name} must be `async def`", why="it must await its writes to the Partial",
+                remedy=f"write `async def {name}`, and `await {self.partial}.write(text)`",
+            )  # fmt: skip
         if step.fallback and MODEL not in signature.parameters:
             raise UsageError(
                 f"{name} has fallback models but no parameter that names the model",
@@ -238,7 +241,7 @@ class _Shape:
         known = self._known
         if not known <= recorded.keys() | self.defaults.keys() or (not self._more and recorded.keys() - known):
             raise UsageError("the recorded arguments belong to another signature", why=", ".join(recorded))
-        hints = {name: self._hints.get(name if name in known else self._more, Any) for name in recorded}
+        hints = {name: self._hints.get(name if name in known else self._more or name, Any) for name in recorded}
         return {**self.defaults, **{name: Codec(hints[name], name).decode(bytes(recorded[name])) for name in recorded}}
 
     def unbind(self, arguments: dict[str, Any], injected: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -250,6 +253,46 @@ class _Shape:
             whole[self._more] = {name: value for name, value in arguments.items() if name not in self._known}
         bound = inspect.BoundArguments(signature, {name: whole[name] for name in signature.parameters})
         return bound.args, bound.kwargs
+
+
+def _check(function: Any, what: str, *, has_name: bool) -> None:
+    """UsageError if no call of `function` could be recorded."""
+    if isinstance(function, classmethod | staticmethod):
+        function = function.__func__
+    words = getattr(function, "__qualname__", None) or repr(function)
+    if isinstance(function, Step):
+        kind = "an effect" if function.is_effect else "a step"
+        raise UsageError(
+            f"{function.name} can't be {what} again", why=f"it is {kind} already", remedy="decorate it once"
+        )
+    if not callable(function):
+        remedy = "decorate the method that it calls" if isinstance(function, property) else "decorate a function"
+        raise UsageError(f"{words} can't be {what}", why="it can't be called", remedy=remedy)
+    if inspect.isclass(function):
+        raise UsageError(
+            f"the class {words} can't be {what}", why="a record has no objects", remedy="decorate its methods",
+        )  # fmt: skip
+    if not has_name and not hasattr(function, "__name__"):
+        raise UsageError(
+            f"{words} can't be {what} without a name", why="a name identifies its calls, and an object has none",
+            remedy=f'give it one: {what.rpartition(" ")[2]}(name="...")',
+        )  # fmt: skip
+    if inspect.isgeneratorfunction(function):
+        raise UsageError(
+            f"the generator {words} can't be {what}", why="its result would not be JSON",
+            remedy="return a list, or write `async def` and yield text: that makes it a streamed step",
+        )  # fmt: skip
+
+
+def _yielded(kind: Any, name: str) -> Any:
+    """The type of the result of an async generator: the text that its parts make."""
+    parts = typing.get_args(kind)
+    if kind is not Any and (not parts or parts[0] not in (str, Any)):
+        raise UsageError(
+            f"the generator {name} can't be a step", why="it does not yield text, and its result is the whole text",
+            remedy="yield `str` (AsyncIterator[str]), or return a list",
+        )  # fmt: skip
+    return str
 
 
 def _default(parameter: inspect.Parameter) -> Any:

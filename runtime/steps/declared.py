@@ -25,6 +25,12 @@ def is_async(called: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(type(called).__call__ if _is_object(called) else called)
 
 
+def is_generator(called: Callable[..., Any]) -> bool:
+    """Whether it is an `async def` that yields."""
+    called = _whole(called)
+    return inspect.isasyncgenfunction(type(called).__call__ if _is_object(called) else called)
+
+
 def is_method(called: Callable[..., Any] | None) -> TypeGuard[FunctionType]:
     """Whether it is the function of a method: it is defined in a class, and its first parameter is `self` or `cls`."""
     if not isinstance(called, FunctionType) or not called.__code__.co_argcount:

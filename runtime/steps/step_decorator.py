@@ -85,9 +85,12 @@ class StepDecorator(Struct, frozen=True):
         name: str | None = None, retry: Retry | None = None, on_partial: OnPartial = "continue",
         fallback: Sequence[str] = (),
     ) -> StepDecorator: ...  # fmt: skip
+    @overload
+    def __call__(self, function: Callable[..., Any], /, *, name: str, **options: Any) -> Step: ...
     def __call__(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:  # type: ignore[misc]
-        if function is None:
-            return replace(self, **options)
+        if options or function is None:
+            made = replace(self, **options)
+            return made if function is None else made(function)
         return Step(function, name=self.name, retry=self.retry, on_partial=self.on_partial, fallback=self.fallback)
 
 

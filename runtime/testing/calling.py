@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from contextlib import aclosing
+from typing import Any, cast
 
 from ...workspace.base import UsageError
 from ...workspace.views import Marker
@@ -60,5 +61,11 @@ async def call(step: Step[..., R], /, *args: Any, **kwargs: Any) -> R:
     injected = {name: given.pop(name) for name in (shape.partial, shape.key, shape.run) if name}
     positional, named = shape.unbind(shape.bind(step.name, args, given), injected)
     found: Any = step.function(*positional, **named)
+    if step.is_generator:
+        out = injected.get(shape.partial or "") or MemoryPartial()
+        async with aclosing(found):
+            async for part in found:
+                await out.write(part)
+        return cast(R, out.text)
     result: R = await found if inspect.isawaitable(found) else found
     return result

@@ -156,6 +156,7 @@ async def main(run: Run[State]) -> int:
     assert_type(await Mailbox.parse("1"), int)
     assert_type(await Mailbox.newest(1), str)
     assert_type(await mailbox.newest(1), str)
+    await step(double.function, name="doubled")(2)
     found = await asyncio.gather(double(1), look_up("Ada"))
     assert_type(found, tuple[int, list[str]])
     async with asyncio.TaskGroup() as group:
