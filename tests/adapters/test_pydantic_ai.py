@@ -24,8 +24,10 @@ from pydantic_ai import (
     ToolReturnPart,
     durable_exec,
 )
+from pydantic_ai.capabilities import SetToolMetadata
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from pydantic_ai.models.test import TestModel
+from pydantic_ai.toolsets import DynamicToolset
 
 import satchel
 from satchel import NotDone, Outcome, Retry, Run, agent, run
@@ -442,6 +444,25 @@ def test_metadata_that_is_not_of_as_effect_is_refused(workspace: Path) -> None:
 
     outcome = run(workspace, entered(helper))
     assert outcome.status == "failed" and "`as_effect`" in str(outcome.error)
+
+
+def test_a_tool_of_a_dynamic_toolset_is_made_an_effect_from_outside(workspace: Path) -> None:
+    def send(to: str) -> str:
+        return f"{to} {len(idempotency_key())}"
+
+    helper = Agent(
+        calling([("send", {"to": "ann"})]), name="helper",
+        toolsets=[DynamicToolset(lambda ctx: FunctionToolset([send], id="inner"), id="found")],
+        capabilities=[SatchelDurability(), SetToolMetadata(tools=["send"], **as_effect())],
+    )  # fmt: skip
+    assert completed(run(workspace, entered(helper))) == '["ann 32"]'
+    [step] = (line for line in lines(workspace) if line["type"] == "step.started")
+    assert step["step"] == "helper.found.send" and step["call"] == '("to":"ann")'
+
+
+def lines(workspace: Path) -> list[dict[str, Any]]:
+    found = [line for path in sorted((workspace / "journal").iterdir()) for line in path.read_text().splitlines()]
+    return [json.loads(line) for line in found]
 
 
 def test_a_toolset_that_a_run_brings_is_refused(workspace: Path) -> None:
