@@ -27,17 +27,20 @@ async def rules(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[
         part for each in messages if isinstance(each, ModelRequest) for part in each.parts
         if isinstance(part, ToolReturnPart)
     ]  # fmt: skip
-    looked_up = [part.content for part in returned if part.tool_name == "look_up"]
+    looked_up = [part.model_response_object() for part in returned if part.tool_name == "look_up"]
+    orders = [each for each in looked_up if "number" in each]
+    numbers = re.findall(r"\d{4}", str(prompts[0].content))
     refunded = [str(part.content) for part in returned if part.tool_name == "refund"]
-    if not looked_up:
-        for place, number in enumerate(re.findall(r"\d{4}", str(prompts[0].content))):
+    if numbers and not looked_up:
+        for place, number in enumerate(numbers):
             yield {place: DeltaToolCall("look_up", json.dumps({"number": number}), tool_call_id=f"look-up-{number}")}
-    elif not refunded:
-        for place, order in enumerate(looked_up):
+    elif orders and not refunded:
+        for place, order in enumerate(orders):
             wanted = json.dumps({"number": order["number"], "cents": order["cents"]})
             yield {place: DeltaToolCall("refund", wanted, tool_call_id=f"refund-{order['number']}")}
     else:
-        letter = f"Dear customer,\n\nwe are sorry. {'. '.join(refunded)}.\n\nYour support"
+        found = ". ".join(refunded) or "We have found no such order"
+        letter = f"Dear customer,\n\nwe are sorry. {found}.\n\nYour support"
         for word in re.findall(r"\S+\s*", letter.removeprefix(begun(messages))):
             yield word
             await asyncio.sleep(SECONDS_A_WORD)
