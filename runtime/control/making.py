@@ -9,12 +9,15 @@ from typing import Any
 
 from msgspec import Struct
 
-from ...workspace.base import DEFINITION, SatchelError, UsageError, arguments, check_path, slug, urls
+from ...workspace.base import DEFINITION, OF_A_RUN, SatchelError, UsageError, arguments, check_path, slug, urls
 from ...workspace.formats import definition, yamltext
+from ...workspace.people.inbox import archive
 from ...workspace.store import Store
 from . import storage, template
 from .opening import reach
 from .template import File
+
+_IGNORED = ".gitignore"
 
 
 class Made(Struct, frozen=True):
@@ -33,7 +36,8 @@ def new(
     """Make the workspace `to`, a folder or URL that is empty or missing, from `source`: the name of a sample, or a
     folder with a workspace.yaml.
 
-    Copies definition, code and documents, never the state of a run. The new run gets its own name. `settings` replace
+    Copies definition, code and documents, never the state of a run. Without a `.gitignore`, one is written that leaves
+    out what a run keeps. The new run gets its own name. `settings` replace
     those of workspace.yaml, by name, or by names joined by dots. workspace.yaml is written last, so a half copy is not
     a workspace; a failure leaves nothing behind. UsageError for wrong arguments, or if `to` is not free.
     """
@@ -46,13 +50,25 @@ def new(
     run_id = f"{slug(found.name) or 'run'}-{os.urandom(2).hex()}"
     text = yamltext.set_value(found.definition(), ("run_id",), run_id)
     text = template.with_settings(text, chosen)
-    files = [*found.files(), File(DEFINITION, text.encode(), None)]
+    files = list(found.files())
+    if not urls.is_remote(folder) and all(file.path != _IGNORED for file in files):
+        files.append(File(_IGNORED, _ignored().encode(), None))
+    files.append(File(DEFINITION, text.encode(), None))
     if urls.is_remote(folder):
         _upload(reach(folder, storage_options), files)
     else:
         storage.use(folder, storage_options)
         _write(folder, files)
     return Made(folder, run_id, definition.parse(text).settings, found.name)
+
+
+def _ignored() -> str:
+    """What git leaves out: the run. A clone with a part of it could act as the same run once more."""
+    names = sorted(OF_A_RUN - {"outputs"} | {archive.FOLDER})
+    lines = "".join(f"/{name}\n/agents/**/{name}\n" for name in names)
+    return (
+        f"# Satchel: what a run keeps, and what may be secret. outputs/ can be committed.\n{lines}__pycache__/\n.env\n"
+    )
 
 
 def _write(folder: str, files: list[File]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from pathlib import Path
 
@@ -49,7 +50,9 @@ def test_state_of_the_old_run_is_copied(make: Make, cli: Cli, tmp_path: Path) ->
     new = tmp_path / "deep/er/new"
     result = cli("new", folder, new)
     assert result.exit_code == 0 and result.stdout.splitlines()[-1] == f"next: satchel run {new}"
-    assert sorted(contents(new)) == [str(new / name) for name in ("agent.py", "docs/a.md", "tool.sh", "workspace.yaml")]
+    assert sorted(contents(new)) == [
+        str(new / name) for name in (".gitignore", "agent.py", "docs/a.md", "tool.sh", "workspace.yaml")
+    ]
     assert os.access(new / "tool.sh", os.X_OK)
     run_id = parse((new / "workspace.yaml").read_bytes()).run_id
     assert run_id.startswith("demo-") and run_id != "demo-1a2b" and len(run_id) == 9
@@ -66,8 +69,26 @@ def test_what_sub_agents_have_done_and_what_was_sent_is_copied(make: Make, cli: 
     (folder / "moved.yaml").write_text("format: 1\n")
     assert cli("new", folder, tmp_path / "new").exit_code == 0
     assert sorted(contents(tmp_path / "new")) == [
-        str(tmp_path / "new" / name) for name in ("agent.py", "agents/helper.py", "workspace.yaml")
+        str(tmp_path / "new" / name) for name in (".gitignore", "agent.py", "agents/helper.py", "workspace.yaml")
     ]
+
+
+def test_git_is_offered_what_a_run_keeps(make: Make, cli: Cli, tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    cli("new", make(PARENT), new)
+    cli("run", new)
+    assert {"agents", "journal", "state.json", ".satchel"} <= {path.name for path in new.iterdir()}
+    subprocess.run(["git", "init", "-q", new], check=True)
+    shown = ["git", "-C", new, "ls-files", "--others", "--exclude-standard"]
+    found = subprocess.run(shown, check=True, capture_output=True, text=True).stdout.splitlines()
+    assert found == [".gitignore", "agent.py", "agents/reader/todo.md", "workspace.yaml"]
+
+
+def test_the_gitignore_of_a_template_is_replaced(make: Make, cli: Cli, tmp_path: Path) -> None:
+    folder = make()
+    (folder / ".gitignore").write_text("/mine\n")
+    cli("new", folder, tmp_path / "new")
+    assert (tmp_path / "new/.gitignore").read_text() == "/mine\n"
 
 
 def test_a_link_in_place_of_the_definition_is_followed(make: Make, cli: Cli, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def test_a_new_workspace_is_not_that_of_the_template(make: Make, tmp_path: Path)
     assert (made.folder, made.template) == (str(tmp_path / "new"), "demo")
     assert made.settings == {"limit": 5, "mail": {"port": 2525}} and made.run_id.startswith("demo-")
     assert sorted(contents(tmp_path / "new")) == [
-        str(tmp_path / f"new/{name}") for name in ("agent.py", "workspace.yaml")
+        str(tmp_path / f"new/{name}") for name in (".gitignore", "agent.py", "workspace.yaml")
     ]
     described = parse((tmp_path / "new/workspace.yaml").read_text())
     assert (described.run_id, described.settings) == (made.run_id, made.settings)
