@@ -43,10 +43,8 @@ lint: $(VENV)/tests conflict-markers retired-words
 	@rm -rf build/lint/satchel/sample_workspaces/*/  # they are workspaces, not modules of the package
 	MYPYPATH=build/lint $(BIN)/mypy
 	$(BIN)/python tools/check_types.py build/lint
-	cd sample_workspaces/digest && MYPYPATH=../../build/lint ../../$(BIN)/mypy --config-file= --strict agent.py
-	cd sample_workspaces/offers && MYPYPATH=../../build/lint ../../$(BIN)/mypy --config-file= --strict agent.py
-	cd sample_workspaces/onboarding && MYPYPATH=../../build/lint ../../$(BIN)/mypy --config-file= --strict agent.py
-	cd sample_workspaces/refunds && MYPYPATH=../../build/lint ../../$(BIN)/mypy --config-file= --strict agent.py
+	@for sample in digest offers onboarding refunds; do (cd sample_workspaces/$$sample && MYPYPATH=../../build/lint \
+		../../$(BIN)/mypy --config-file= --strict --cache-dir ../../.mypy_cache/$$sample agent.py) || exit 1; done
 
 bench: $(BENCH)/installed
 	$(BENCH)/bin/python -m benchmarks.peers --write docs/benchmarks.md
