@@ -50,7 +50,7 @@ def of_pyright(installed: str) -> dict[tuple[str, int], str]:
         done = subprocess.run([*command, "--project", str(settings)], capture_output=True, text=True)
     finally:
         settings.unlink()
-    if done.returncode > 1:
+    if done.returncode > 1 or not done.stdout:
         sys.exit(done.stdout + done.stderr)
     report = json.loads(done.stdout)
     assert report["summary"]["filesAnalyzed"] == 2, done.stdout
