@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import warm
+from places import on_disk
 
 from satchel.workspace import journal
 from satchel.workspace.journal.records import Edited, Opened
@@ -20,6 +21,8 @@ from . import hammer
 
 _START = "import sys; sys.path.insert(0, sys.argv.pop(1)); from edits import hammer; hammer.main(*sys.argv[1:])"
 _PATIENCE = 300.0
+
+__all__ = ["on_disk"]
 
 
 def _start(*words: object) -> subprocess.Popen[str]:

@@ -53,12 +53,13 @@ def line(seq: int, commit: int, before: bytes = b"") -> bytes:
 
 def segment(groups: Sequence[int], first: int = 1, before: bytes = b"") -> bytes:
     """A segment of groups of so many records, that follows the segment `before`. Each could begin one."""
-    data, seq = b"", first
+    parts, seq, last = [], first, before
     for size in groups:
         lines = [Line(seq + n, seq, AT, 1, Closed(reason=f"record {seq + n}")) for n in range(size)]
-        data += linked(lines, last_crc(data or before)).data
+        last = linked(lines, last_crc(last)).data or last
+        parts.append(last)
         seq += size
-    return data
+    return b"".join(parts)
 
 
 def late_fence(seq: int, before: bytes) -> bytes:
