@@ -35,8 +35,8 @@ def _explore(name: str, seed: int, every: int, per_call: int = 2) -> Tally:
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_a_crashed_workspace_opens_with_all_that_was_acknowledged(name: str) -> None:
-    """Every 40th call; which ones, and what is lost, follows from the seed. The slow tests take many more."""
-    assert _explore(name, SEED, every=40).states
+    """Every 80th call; which ones, and what is lost, follows from the seed. The slow tests take many more."""
+    assert _explore(name, SEED, every=80).states
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
