@@ -1,4 +1,4 @@
-"""A `tmp_path` for tests of the disk itself, and of what only a disk does: a new file may get the inode of an old one."""
+"""A `tmp_path` for tests of the disk itself, and of what only a disk does: an inode comes back with the next file."""
 
 from __future__ import annotations
 
