@@ -36,6 +36,7 @@ class Event(Struct, frozen=True, kw_only=True, tag_field="type", tag=str):
 class RunStarted(Event, frozen=True, kw_only=True):
     """A process has opened the run to work on it. `after_crash`: the one before it had not closed it."""
 
+    run_id: str
     host: str
     pid: int
     after_crash: bool = False
@@ -175,8 +176,9 @@ class Resumed(Event, frozen=True, kw_only=True):
 
 
 class AgentBegun(Event, frozen=True, kw_only=True):
-    """The sub-agent `agent` was spawned."""
+    """The sub-agent `agent` was spawned, in the scope `scope` of its parent; empty outside of scopes."""
 
+    scope: str
     call: str = ""
 
 
@@ -288,8 +290,11 @@ def _call(record: records.OfCall) -> dict[str, Any]:
 
 
 def _opened(record: records.Opened, teller: Teller) -> _Facts | None:
-    facts = {"host": record.host, "pid": record.pid, "after_crash": record.found == "crash"}
-    return (RunStarted, facts) if record.why == "run" else None
+    if record.why != "run":
+        return None
+    return RunStarted, {
+        "run_id": record.run_id, "host": record.host, "pid": record.pid, "after_crash": record.found == "crash",
+    }  # fmt: skip
 
 
 def _closed(record: records.Closed, teller: Teller) -> _Facts | None:
@@ -358,7 +363,7 @@ _TOLD: dict[type, Callable[[Any, Teller], _Facts | None]] = {
     ),
     records.Paused: lambda record, teller: (Paused, {"forced": record.forced}),
     records.Resumed: lambda record, teller: (Resumed, {"by": record.by, "instructions": record.instructions}),
-    records.AgentBegun: lambda record, teller: (AgentBegun, {"call": record.call}),
+    records.AgentBegun: lambda record, teller: (AgentBegun, {"scope": record.scope, "call": record.call}),
     records.AgentEnded: lambda record, teller: (
         AgentEnded, {"result": _value(record.result), "error": _error(record.error)},
     ),
