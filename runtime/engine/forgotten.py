@@ -1,4 +1,4 @@
-"""Find calls of steps and effects that were made and never awaited: nothing of them has been done.
+"""Find calls of steps, effects and methods of `run` that were made and never awaited: nothing of them has been done.
 
 It is no mistake if the task or coroutine that was to await the call has ended before, for example because it was
 cancelled.
@@ -122,15 +122,20 @@ class Made:
         lost = [self._calls[mark] for mark in waiting if mark not in self._handed_on or self._is_held(mark)]
         for mark in waiting:
             self._calls[mark][0].close()  # reported here, so that Python does not
-        if not lost:
+        if lost:
+            raise _forgotten(lost, f"the end of {where}", root)
+
+    def check_dropped(self, where: str, root: str) -> None:
+        """AgentError if a call was made before `where`, and nothing is left that could await it."""
+        if not self._calls:
             return
-        (_, name, code, line), more = lost[0], len(lost) - 1
-        others = f", and {more} more calls" if more else ""
-        raise AgentError(
-            f"{name}() was called and never awaited before the end of {where}",
-            why=f"so it was not done; the call is at {place(code.co_filename, root)}:{line} in {code.co_name}{others}",
-            remedy=f"write `await {name}(...)`, or await the task that gets it",
-        )
+        lost = [mark for mark in self._waiting() if not self._is_held(mark)]
+        if lost:
+            calls = [self._calls.pop(mark) for mark in lost]
+            for mark, call in zip(lost, calls, strict=True):
+                self.begun(mark)
+                call[0].close()
+            raise _forgotten(calls, where, root)
 
     def _waiting(self) -> list[object]:
         """Calls that were neither begun nor cancelled before that."""
@@ -154,6 +159,16 @@ class Made:
                 own[frame] = Counter(map(id, _variables(frame)))
             if held[mark] > own[frame][id(self._calls[mark][0])]:
                 self._handed_on.add(mark)
+
+
+def _forgotten(lost: list[_Call], before: str, root: str) -> AgentError:
+    (_, name, code, line), more = lost[0], len(lost) - 1
+    others = f", and {more} more calls" if more else ""
+    return AgentError(
+        f"{name}() was called and never awaited before {before}",
+        why=f"so it was not done; the call is at {place(code.co_filename, root)}:{line} in {code.co_name}{others}",
+        remedy=f"write `await {name}(...)`, or await the task that gets it",
+    )
 
 
 def _variables(frame: FrameType) -> Iterator[object]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from ...workspace.base import AgentError, UsageError
@@ -30,13 +30,32 @@ class ScopeRun(OpenScope):
         self, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any], named: str | None = None
     ) -> Coroutine[Any, Any, Any]:
         """A call of `step` in this scope: its recorded result, or the result of running it when awaited."""
-        outer, mark = current_call.get(), object()
-        made = self.work.made
-        if outer is not None:
-            made = outer.made = outer.made or Made(self.context.looks)
+        made, mark = self._place(), object()
         coroutine = self._call(made, mark, step, args, kwargs, named)
         made.add(mark, coroutine, step.name)
         return coroutine
+
+    def expect(
+        self, method: Callable[..., Coroutine[Any, Any, Any]], args: tuple[Any, ...], kwargs: dict[str, Any], name: str
+    ) -> Coroutine[Any, Any, Any]:
+        """A call of something else that must be awaited, which is known under `name`."""
+        made, mark = self._place(), object()
+
+        async def begun() -> Any:
+            made.begun(mark)
+            return await method(*args, **kwargs)
+
+        coroutine = begun()
+        made.add(mark, coroutine, name)
+        return coroutine
+
+    def _place(self) -> Made:
+        """Where a call is made: in another call, or outside all others."""
+        outer = current_call.get()
+        if outer is None:
+            return self.work.made
+        outer.made = outer.made or Made(self.context.looks)
+        return outer.made
 
     async def _call(
         self, made: Made, mark: object, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any],
@@ -73,6 +92,7 @@ class ScopeRun(OpenScope):
             )
         if step.is_effect:
             check_outside_steps(f"the effect {step.name} was called")
+            self.work.made.check_dropped(f"the effect {step.name}", self.context.store.url)
         if asyncio.get_running_loop() is not self._loop:
             raise AgentError(
                 f"{step.name} was called from another event loop", why="a run has one",

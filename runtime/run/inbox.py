@@ -24,6 +24,7 @@ from ...workspace.state import ROOT, blobs, scope_of_task
 from ...workspace.views import BRIEF, PATIENCE, stable_read
 from ..engine import Call, OpenScope, OwnStep, Session, check_outside_steps, items, recording
 from ..steps import Retry, current_scope
+from .awaiting import awaited
 from .plan import check_parallel
 
 Kind = Literal["task", "message", "schedule"]
@@ -72,6 +73,7 @@ class Inbox:
         self._check_is_root()
         return len(inbox.waiting(self._store, self._moment))
 
+    @awaited("run.inbox.each")
     async def each(self, work: Callable[[Any, InboxTask], Any], *, parallel: int = 1) -> None:
         """Call `work(run, task)` for every task in the order of their names, each in a scope of its own. Includes tasks
         that arrive meanwhile and those of a schedule. Returns when none is left. A failed task is tried again; after
@@ -129,6 +131,7 @@ class Inbox:
             self._end(id)
         return await self._next(in_own_scope=False)
 
+    @awaited("run.inbox.take")
     async def take(self, kind: Kind | None = None) -> list[InboxTask]:
         """The tasks and messages that have arrived so far, or only those of one kind. For use in an item or another
         scope. They are done when the scope commits. If the scope is entered again, an equal call returns the same

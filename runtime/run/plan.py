@@ -10,6 +10,7 @@ import msgspec
 
 from ...workspace.base import AgentError, UsageError
 from ..steps import canonical
+from .awaiting import awaited
 
 if TYPE_CHECKING:
     from ...workspace.todo import Plan, Splice, Task
@@ -76,6 +77,7 @@ class Todo:
         """The rest of the plan as Markdown, for a prompt."""
         return self._session.plan.remaining()
 
+    @awaited("run.todo.each")
     async def each(self, work: Callable[[Any, Item], Any], *, parallel: int = 1) -> None:
         """Call `work(run, item)` for every open item without open sub-items, in order. Looks at the plan again after
         each.
@@ -103,6 +105,7 @@ class Todo:
     def _item(self, id: str) -> Item:
         return Item(self._session, id)
 
+    @awaited("run.todo.add")
     async def add(self, text: str, *, after: Task | str | None = None, under: Task | str | None = None) -> None:
         """Add an open item: after another item and its sub-items, as the last sub-item of another, or at the end."""
 
@@ -111,10 +114,12 @@ class Todo:
 
         await self._session.replan(edit, "added")
 
+    @awaited("run.todo.cancel")
     async def cancel(self, item: Task | str) -> None:
         """Mark an item and its open sub-items as cancelled."""
         await self._session.replan(lambda plan: plan.cancel(self._find(item)), "cancelled")
 
+    @awaited("run.todo.note")
     async def note(self, item: Task | str, text: str) -> None:
         """Write a remark below an item."""
         await self._session.replan(lambda plan: plan.note(self._find(item), text), "noted")

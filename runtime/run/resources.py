@@ -14,6 +14,7 @@ from ...workspace.journal.records import PauseRequested
 from ...workspace.lifecycle import Workspace
 from ..agent import TIERS, Event, Held, Resource, Tier, describe, runs_on_loop, takes_run, unhindered
 from ..engine import AgentContext, Stopping, Suspended, check_outside_steps
+from .awaiting import awaited
 
 
 class Pool:
@@ -123,6 +124,7 @@ class Resources:
     def __iter__(self) -> Iterator[str]:
         return iter(self._pool.names())
 
+    @awaited("run.resources.enter")
     async def enter(
         self, what: Any, *, name: str, tier: Tier = "application", check: Callable[[Any], Any] | None = None,
         timeout: float = 10.0,  # noqa: ASYNC109 - it is also the time limit of the check and the release

@@ -12,6 +12,7 @@ import msgspec
 from ...workspace.base import AgentError, UsageError
 from ..steps import P, RunParameter, S, current_scope
 from . import plan as todolist
+from .awaiting import awaited
 from .plan import Todo
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ class Run(RunParameter, Generic[S]):
     def state(self, value: S) -> None:
         self._session.state.value = value
 
+    @awaited("run.plan")
     async def plan(self, title: str | None, items: Sequence[str]) -> None:
         """Write a heading and open items into todo.md, once. A later equal call does nothing, whatever people have
         changed in the plan since. AgentError for a different plan while todo.md has items, also those of a person. So
@@ -101,11 +103,13 @@ class Run(RunParameter, Generic[S]):
     async def scope(self, name: str, function: Callable[..., Awaitable[T]], *args: Any) -> T: ...
     @overload
     async def scope(self, name: str, function: Callable[..., T], *args: Any) -> T: ...
+    @awaited("run.scope")
     async def scope(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
         """Call `function(*args)` as a scope, which commits as one. Once it has committed, an equal call returns its
         recorded result. Names are unique within a run."""
         return await self._session.run_scope(name, function, args)
 
+    @awaited("run.output")
     async def output(self, name: str, content: str | bytes) -> str:
         """Write `outputs/NAME` in the agent's folder, atomically and durably. The commit of the scope records its hash.
         Returns the path within the workspace. A second call replaces the file. A version from another program is kept
@@ -122,6 +126,7 @@ class Run(RunParameter, Generic[S]):
         scope.outputs[name] = session.context.outputs.write(session.recorded, name, path, data)
         return path
 
+    @awaited("run.progress")
     async def progress(self, value: Any) -> None:
         """Save the progress of a long step; its next attempt reads it from `run.saved_progress`. Only inside a step."""
         from ..engine import current_call, recording
@@ -150,12 +155,14 @@ class Run(RunParameter, Generic[S]):
             raise UsageError("run.refer() takes a path or a URL", why=f"got {reference!r}")
         refer(self._session.context.workspace, reference)
 
+    @awaited("run.checkpoint")
     async def checkpoint(self) -> None:
         """Write a checkpoint now, at a milestone. After a forced stop `satchel resume --from-checkpoint` returns to the
         last one before it. An item in todo.md with a line `milestone: true` gets one when it is done."""
         self._session.journal.flush()
         self._session.context.workspace.checkpoint("milestone")
 
+    @awaited("run.spawn")
     async def spawn(self, agent: Agent[P, T], name: str, /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a sub-agent, `agent(run, *args, **kwargs)`, and return its result. It has its own plan, state, scopes and
         files in `agents/NAME/`. Several may run at once (`asyncio.gather`), to any depth.
@@ -183,6 +190,7 @@ class Run(RunParameter, Generic[S]):
             call.prompts[name] = made.version
         return made
 
+    @awaited("run.sleep")
     async def sleep(self, duration: float | timedelta | datetime) -> None:
         """Wait for so many seconds, or until a time. The wait is recorded: a long one ends the process (`sleeping`),
         and a finished one is not repeated."""
@@ -190,6 +198,7 @@ class Run(RunParameter, Generic[S]):
 
         await sleep(self._scope("run.sleep()"), duration)
 
+    @awaited("run.ask")
     async def ask(
         self, question: str, choices: Sequence[str] | None = None, *, schema: dict[str, Any] | bool | None = None,
         context: Any = None, expires: float | timedelta | datetime | None = None, default: Any = None,
@@ -211,6 +220,7 @@ class Run(RunParameter, Generic[S]):
         asking = Asking(question, choices, schema, context, expires, default, wait_for)
         return await ask(self._scope("run.ask()"), asking)
 
+    @awaited("run.pause")
     async def pause(self, reason: str = "manual", *, resume: Resume = "continue") -> None:
         """Pause the whole run, as a pause.yaml does: running work finishes, and nothing more begins. This call stops
         here, or at the end of an uninterrupted block.

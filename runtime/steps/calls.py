@@ -52,6 +52,10 @@ class Scope(Protocol):
         self, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any], named: str | None = None
     ) -> Coroutine[Any, Any, Any]: ...
 
+    def expect(
+        self, method: Callable[..., Coroutine[Any, Any, Any]], args: tuple[Any, ...], kwargs: dict[str, Any], name: str
+    ) -> Coroutine[Any, Any, Any]: ...
+
 
 class RunParameter:
     """The base of `Run`. A parameter with this annotation receives the run."""

@@ -261,3 +261,73 @@ def test_a_forgotten_call_that_something_held_ends_as_done(workspace: Path, work
         await run.scope("s", work)
 
     assert "flaky() was called and never awaited" in str(run(workspace, main).error)
+
+
+def nothing(*_: Any) -> None: ...
+
+
+_OF_THE_RUN: dict[str, Any] = {
+    "run.ask": lambda run: run.ask("Pay?", ["approve", "deny"]),
+    "run.output": lambda run: run.output("a.md", "text"),
+    "run.scope": lambda run: run.scope("inner", nothing),
+    "run.plan": lambda run: run.plan("T", ["a"]),
+    "run.sleep": lambda run: run.sleep(1),
+    "run.checkpoint": lambda run: run.checkpoint(),
+    "run.pause": lambda run: run.pause("a look"),
+    "run.todo.each": lambda run: run.todo.each(nothing),
+    "run.todo.add": lambda run: run.todo.add("b"),
+    "run.inbox.take": lambda run: run.inbox.take(),
+    "run.inbox.each": lambda run: run.inbox.each(nothing),
+    "run.resources.enter": lambda run: run.resources.enter(nothing, name="db"),
+}
+
+
+@pytest.mark.parametrize("name", _OF_THE_RUN)
+def test_a_forgotten_await_of_the_run_ends_as_done(workspace: Path, name: str) -> None:
+    @agent
+    async def main(run: Run[Any]) -> None:
+        assert inspect.iscoroutine(_OF_THE_RUN[name](run))
+
+    outcome = run(workspace, main)
+    assert outcome.status == "failed" and isinstance(outcome.error, AgentError)
+    assert str(outcome.error).startswith(f"{name}() was called and never awaited before the end of the agent")
+    assert not (workspace / "approvals").exists() and not (workspace / "outputs").exists()
+
+
+@pytest.mark.parametrize("where", ["item", "agent"])
+def test_silence_is_taken_for_an_approval(workspace: Path, calls: list[str], where: str) -> None:
+    @effect
+    async def pay() -> None:
+        calls.append("paid")
+
+    async def work(run: Run[Any], *_: Any) -> None:
+        if run.ask("Pay?", ["approve", "deny"]):  # type: ignore[truthy-bool]
+            await pay()
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        if where == "agent":
+            await work(run)
+        else:
+            await run.plan(None, ["a"])
+            await run.todo.each(work)
+
+    outcome = run(workspace, main)
+    assert outcome.status == "failed" and calls == []
+    assert str(outcome.error).startswith("run.ask() was called and never awaited before the effect pay")
+
+
+def test_a_call_that_is_awaited_after_an_effect_is_taken_for_forgotten(workspace: Path, calls: list[str]) -> None:
+    @effect
+    async def pay() -> None:
+        calls.append("paid")
+
+    @agent
+    async def main(run: Run[Any]) -> str:
+        later, task = read("a"), asyncio.create_task(run.sleep(0))
+        await pay()
+        await task
+        return await later
+
+    outcome = run(workspace, main)
+    assert outcome.status == "completed" and outcome.result == "a" and calls == ["paid"]
