@@ -153,6 +153,8 @@ def check_parallel(what: str, parallel: int) -> None:
 
 async def write(session: Session, title: str | None, items: Sequence[str]) -> None:
     """Write the plan, once: an equal call at a re-entry does nothing. AgentError if there is another plan."""
+    if isinstance(items, str):
+        raise UsageError("run.plan() takes a list of items", why="got a text", remedy=f"write [{items[:20]!r}]")
     texts = list(items)
     planned = blake2b(canonical([title, texts], "the plan"), digest_size=8).hexdigest()
 

@@ -153,7 +153,7 @@ def _faults(value: Any, place: str, depth: int) -> Iterator[tuple[str, str]]:
         for name in fields:
             yield from _faults(getattr(value, name, None), f"{place}.{name}", depth + 1)
     elif not _is_leaf(value):
-        yield place, f"a {type(value).__qualname__} is not JSON"
+        yield place, f"a value of the type {type(value).__qualname__} is not JSON"
 
 
 def _fields(value: Any) -> tuple[str, ...] | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...workspace import journal
-from ...workspace.base import StorageFailed, UsageError
+from ...workspace.base import StorageFailed, UsageError, arguments
 from ...workspace.store import DiskStore, Syscalls
 from ..agent import Agent
 from ..execution import Outcome, run
@@ -95,6 +95,7 @@ def crash_after(records: int, folder: str | os.PathLike[str], agent: Agent | Non
     Nothing is synced, so this tells nothing about power failures. In a running event loop call it in a thread
     (`asyncio.to_thread`).
     """
+    arguments.no_loop("crash_after", "call `await asyncio.to_thread(crash_after, records, folder, agent)` there")
     if records < 1:
         raise UsageError(f"a run can't crash after {records} records", remedy="give 1 or more")
     if not has_crashed(records, folder, agent, **options):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -22,7 +23,7 @@ DEFINITION = "format: 1\nrun_id: test\nagent: agent.py:main\n"
 
 @asynccontextmanager
 async def fake_run(
-    plan: Sequence[str] = (), *, agent: Agent | None = None, folder: Path | None = None
+    plan: Sequence[str] = (), *, agent: Agent | None = None, folder: str | os.PathLike[str] | None = None
 ) -> AsyncIterator[Run[Any]]:
     """A run that the body of `async with` has in its hands: steps, effects, `run.state` and the plan work as in an
     agent, on a temporary folder or on `folder`.
@@ -37,8 +38,9 @@ async def fake_run(
             async with fake_run(plan, agent=agent, folder=Path(made)) as run:
                 yield run
         return
-    if not (folder / "workspace.yaml").exists():
-        (folder / "workspace.yaml").write_text(DEFINITION)
+    definition = Path(folder) / "workspace.yaml"
+    if not definition.exists():
+        definition.write_text(DEFINITION)
     begun: asyncio.Future[tuple[Run[Any], Any]] = asyncio.get_running_loop().create_future()
     over = asyncio.Event()
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ...workspace.base import read_markdown
+from ...workspace.base import arguments, read_markdown
 from ...workspace.journal.records import Key, StepCompleted
 from ..agent import Agent
 from ..control import open as open_run
@@ -46,6 +46,7 @@ def assert_survives(
     Let them act on something that the test can look at, and check there that nothing happened twice under one key. In a
     running event loop call it in a thread (`asyncio.to_thread`).
     """
+    arguments.no_loop("assert_survives", "call `await asyncio.to_thread(assert_survives, agent)` there")
     with tempfile.TemporaryDirectory(prefix="satchel-test-") as place:
         template = _template(Path(place), folder)
         whole = _copy(template, Path(place) / "whole")

@@ -208,7 +208,7 @@ def test_a_result_that_is_not_json_loses_the_work(workspace: Path, calls: list[s
 
     failed = run(workspace, wrong)
     assert failed.status == "failed" and isinstance(failed.error, NotSerializable)
-    assert "the result of the agent.socket can't be kept: a object is not JSON" in str(failed.error)
+    assert "the result of the agent.socket can't be kept: a value of the type object is not JSON" in str(failed.error)
     assert "result" not in state(workspace)
     assert run(workspace, right).result == 1 and calls == ["work"]
 

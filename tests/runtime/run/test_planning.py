@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from satchel import Item, Run, agent, effect, run
-from satchel.workspace.base.errors import AgentError
+from satchel.workspace.base.errors import AgentError, UsageError
 
 
 def test_a_plan_without_the_guard_does_no_effect_twice(workspace: Path, crash: Any, calls: list[str]) -> None:
@@ -113,3 +113,13 @@ def test_a_plan_that_a_scope_writes_is_known_again_only_once_it_has_committed(wo
         run(workspace, main)
     assert run(workspace, main).result == ["a"]
     assert run(workspace, main).result == ["a"]
+
+
+def test_a_text_as_the_items_of_a_plan(workspace: Path) -> None:
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await run.plan("T", "abc")
+
+    error = run(workspace, main).error
+    assert isinstance(error, UsageError) and "takes a list of items" in str(error)
+    assert not (workspace / "todo.md").exists()
