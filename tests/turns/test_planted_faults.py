@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from satchel.workspace import todo as workspace_todo
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal import Journal
 from satchel.workspace.people.edits import Edit, apply, rejected, state, steps, todo
@@ -54,7 +55,7 @@ def _merge_of_a_plan_takes_the_file_as_it_is() -> Fault:
     def careless(base: Plan | None, ours: Plan, theirs: Plan, *, prefer: Any = None) -> MergedPlan:
         return MergedPlan(theirs.copy(), ())
 
-    return mock.patch.object(todo, "merge_plans", careless)
+    return mock.patch.object(workspace_todo, "merge_plans", careless)
 
 
 def _merge_of_data_takes_the_file_as_it_is() -> Fault:

@@ -237,9 +237,9 @@ def test_an_agent_that_fails_without_a_crash_too() -> None:
 
 @in_loop
 async def test_in_a_running_loop_it_says_what_to_do() -> None:
-    with pytest.raises(UsageError, match="crash_after.. can't be called where .*asyncio.to_thread"):
+    with pytest.raises(UsageError, match=r"crash_after.. can't be called where .*asyncio.to_thread"):
         crash_after(1, "nowhere", mailing(Post()))
-    with pytest.raises(UsageError, match="assert_survives.. can't be called where .*asyncio.to_thread"):
+    with pytest.raises(UsageError, match=r"assert_survives.. can't be called where .*asyncio.to_thread"):
         assert_survives(mailing(Post()))
     assert (await asyncio.to_thread(assert_survives, mailing(Post()))).crashes > 12
 
