@@ -75,11 +75,7 @@ def turn_away(store: Store, moment: Moment, noticed: Noticed, *, settling: bool 
         put_question(store, moment, question)
     for refusal in noticed.refusals[:1]:
         error, others = refusal.error, len(noticed.refusals) - 1
-        more = (
-            [f"{others} more {'file was' if others == 1 else 'files were'} refused: each has its reasons next to it"]
-            if others
-            else []
-        )
+        more = [f"{others} more refused: each file has its reasons next to it"] if others else []
         if kept:
             error.remedy = ". ".join([*([error.remedy] if error.remedy else []), *kept[:_TOLD], *more])
         raise error
