@@ -131,9 +131,6 @@ def test_an_id_is_the_same_in_any_case() -> None:
         ("- [ ] a\n- [ ] b\n", "- [ ] b\n", "- [ ] a\n- [x] b\n", "- [x] b\n"),
         ("- [ ] a\n- [ ] b\n- [ ] c\n", "- [ ] c\n- [ ] a\n- [ ] b\n", "- [ ] a\n- [ ] b\n- [x] c\n",
          "- [x] c\n- [ ] a\n- [ ] b\n"),
-        ("- [ ] p\n- [ ] a\n- [ ] b\n", "- [ ] p\n  - [ ] a\n- [ ] b\n", "- [ ] p\n- [ ] a\n- [x] b\n",
-         "- [ ] p\n  - [ ] a\n- [x] b\n"),
-        ("- [ ] a\n- [ ] b\n", "* [ ] a\n\n* [ ] b\n", "- [x] a\n- [ ] b\n", "* [x] a\n\n* [ ] b\n"),
         # both the same
         ("p\n- [ ] a\n", "q\n- [x] a\n", "q\n- [x] a\n- [ ] n\n", "q\n- [x] a\n- [ ] n\n"),
         ("- [ ] a\n", "- [x] n\n", "- [ ] n\n", "- [x] n\n"),
@@ -196,7 +193,6 @@ def test_marks_that_both_changed(base: str, ours: str, theirs: str, expected: st
         ("- [ ] a ^1\n- [ ] x\n", "- [ ] x\n", "- [x] a ^1\n- [ ] x\n", (1, "a", "mark")),
         ("- [ ] a\n- [ ] x\n", "- [ ] a\n  - [ ] sub\n- [ ] x\n", "- [ ] x\n", (0, "sub", "text")),
         ("- [ ] a\n", "- [ ] a\n- [ ] o ^7\n", "- [ ] a\n- [ ] t ^7\n", (2, "t", "text")),
-        ("- [ ] a\n- [ ] b\n", "- [ ] b\n  - [ ] a\n", "- [ ] a\n  - [ ] b\n", (0, "b", "text")),
         ("- [ ] a\n\nend\n", "- [ ] a\n\nend\n- [ ] o\n", "- [ ] a\n\n```\nend\n", (0, "o", "text")),
     ],
 )

@@ -76,7 +76,7 @@ def _misread(plan: Plan, woven: Woven, versions: Versions) -> PlanConflict | Non
             return PlanConflict(its.line + 1 if its else 0, texts[0], "text")
     if len(plan) > len(numbers):
         return PlanConflict(0, plan.at(len(numbers)).text, "text")
-    return PlanConflict(0, _texts(woven.lost[0], versions)[0], "text") if woven.lost else None
+    return None if woven.is_complete else PlanConflict(0, "", "text")
 
 
 def _texts(number: int, versions: Versions) -> list[str]:

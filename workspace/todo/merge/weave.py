@@ -17,8 +17,8 @@ class Woven(NamedTuple):
 
     text: str
     holders: dict[int, int]
-    lost: list[int]
-    """Items that are not in it: the item that each is in was left out, or two are in each other."""
+    is_complete: bool
+    """Whether all items are in it: none is lost with the one that it was in, and none is in itself."""
 
 
 def weave(base: Sheet, ours: Sheet, theirs: Sheet, questions: Questions) -> Woven:
@@ -57,7 +57,7 @@ class _Weaving:
             self._put(rest[:-1], rest[-1])
         text = "".join(line.removeprefix(BOM) for line in self.lines)
         bom = BOM * "".join(theirs.lines[:1]).startswith(BOM)
-        return Woven(bom + text, self.holders, sorted(self.items.there - self.holders.keys()))
+        return Woven(bom + text, self.holders, self.holders.keys() == self.items.there)
 
     def _write(self, holder: int, indentation: str) -> None:
         """Write what an item holds. Its lines are as deep as it is now."""
