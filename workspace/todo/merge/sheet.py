@@ -1,116 +1,117 @@
-"""A plan in a form that can be compared with another version: the lines in each item, and in none."""
+"""A plan in a form that can be compared line by line with another version."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterator
-from typing import NamedTuple
 
 from ..splice import BOM, body
-from ..task import below, read_id
+from ..task import Row, read_id
 from .match import Version
-
-TOP = -1
-"""The holder of what is in no item."""
-
-
-class Entry(NamedTuple):
-    """A line that is not blank. Blank lines belong to the entry below them.
-
-    An item's line is known by its number only, so its mark, id and words may differ between versions. Any other line is
-    known by its words, without the indentation of the item it is in.
-    """
-
-    number: int
-    """Of the item whose line it is; or TOP."""
-    words: str
-    holder: int
-    """The number of the innermost item it is in; or TOP. For an item's own line that is its parent."""
-    at: int
-    blanks: int
-    """How many blank lines are above it."""
-
-    @property
-    def is_item(self) -> bool:
-        return self.number != TOP
-
-    @property
-    def is_inside(self) -> bool:
-        """Whether it is an item or in one."""
-        return self.is_item or self.holder != TOP
 
 
 class Sheet:
-    """Items in `without` are left out, each with its own text."""
+    """The lines of a plan that are not blank, in order: its *entries*. Blank lines belong to the entry below them.
+
+    An item's line is compared by its number only, so mark, id and words may differ; any other line is compared as it
+    is. Items in `without` are left out, each with its own text.
+    """
 
     def __init__(self, version: Version, without: Collection[int] = ()):
-        self.version, self.lines = version, version.plan.lines
-        self.rows = dict(zip(version.numbers, version.plan.outline(), strict=True))
-        self.entries = [each for each in self._read() if (each.number if each.is_item else each.holder) not in without]
-        """In the order of the text."""
-        self.items = {each.number: each for each in self.entries if each.is_item}
-        """By number."""
+        self.version, self.plan, self.numbers = version, version.plan, version.numbers
+        self.lines = self.plan.lines
+        self.rows = [Row(*row) for row in self.plan.outline()]
+        self.at: list[int] = []
+        """The line of each entry."""
+        self.blanks: list[int] = []
+        """How many blank lines are above it."""
+        self.rows_at: list[int] = []
+        """The item whose line it is, by index; or -1."""
+        self.holders: list[int] = []
+        """The innermost item it is in, by index; or -1. For an item's own line that is its parent."""
+        self.keys: list[int | str] = []
+        self.where: dict[int, int] = {}
+        """The entry of each item, by number."""
+        self._read(without)
 
-    def _read(self) -> Iterator[Entry]:
-        starts = {row.line: number for number, row in self.rows.items()}
-        inside, above = TOP, -1
-        for at, line in enumerate(self.lines):
-            words = body(line).removeprefix(BOM)
-            if not words.strip(" \t"):
+    def _read(self, without: Collection[int]) -> None:
+        inside, following = -1, 0
+        above = -1
+        for line, text in enumerate(self.lines):
+            words = body(text)
+            if not words.strip(f" \t{BOM}"):
                 continue
-            while inside != TOP and at >= self.rows[inside].end:
-                inside = self.parent(inside)
-            if at in starts:
-                inside = starts[at]
-                yield Entry(inside, "", self.parent(inside), at, at - above - 1)
-            else:
-                yield Entry(TOP, words.removeprefix(self.indentation(inside)), inside, at, at - above - 1)
-            above = at
+            while inside >= 0 and line >= self.rows[inside].end:
+                inside = self.rows[inside].parent
+            row, holder = -1, inside
+            if following < len(self.rows) and self.rows[following].line == line:
+                row = inside = following
+                following += 1
+                holder = self.rows[row].parent
+            own = row if row >= 0 else holder
+            if own < 0 or self.numbers[own] not in without:
+                if row >= 0:
+                    self.where.setdefault(self.numbers[row], len(self.at))
+                self.keys.append(self.numbers[row] if row >= 0 else words.removeprefix(BOM))
+                self.blanks.append(line - above - 1)
+                self.at.append(line)
+                self.rows_at.append(row)
+                self.holders.append(holder)
+            above = line
 
-    def content(self, there: Collection[int] | None = None) -> dict[int, list[Entry]]:
-        """The entries by the innermost item that they are in, of those that are `there` if that is given."""
-        found: dict[int, list[Entry]] = {}
-        for each in self.entries:
-            holder = each.holder
-            if there is not None and holder != TOP and holder not in there:
-                holder = self.parent(holder, there)
-            found.setdefault(holder, []).append(each)
-        return found
+    def __len__(self) -> int:
+        return len(self.at)
 
-    def parent(self, number: int, there: Collection[int] | None = None) -> int:
-        """The innermost item around one, of those that are `there` if that is given; or TOP."""
-        return next((above for above in self.around(number) if there is None or above in there), TOP)
+    def number(self, entry: int) -> int | None:
+        """The number of the item whose line it is."""
+        row = self.rows_at[entry]
+        return None if row < 0 else self.numbers[row]
 
-    def around(self, number: int) -> Iterator[int]:
-        """The items around one, innermost first."""
-        above = self.version.parent(number)
-        while above is not None:
-            yield above
-            above = self.version.parent(above)
+    def is_inside(self, entry: int) -> bool:
+        """Whether it is an item or belongs to one."""
+        return self.rows_at[entry] >= 0 or self.holders[entry] >= 0
 
-    def head(self, number: int) -> str:
+    def is_continuation(self, entry: int) -> bool:
+        """Whether it is part of an item's own words, below their first line."""
+        return self.rows_at[entry] < 0 <= self.holders[entry] and self.at[entry] <= self.rows[self.holders[entry]].last
+
+    def entry_from(self, line: int) -> int:
+        """The first entry at or below a line."""
+        return bisect_left(self.at, line)
+
+    def below_notes(self, entry: int) -> int:
+        """The first entry that is not part of an item's own words or the text right below them."""
+        row = self.rows_at[entry]
+        place = self.entry_from(self.rows[row].last + 1)
+        while place < len(self) and self.rows_at[place] < 0 and self.holders[place] == row:
+            place += 1
+        return place
+
+    def around(self, entry: int) -> Iterator[int]:
+        """The items that contain it, by index, innermost first."""
+        row = self.holders[entry]
+        while row >= 0:
+            yield row
+            row = self.rows[row].parent
+
+    def head(self, entry: int) -> str:
         """The part before an item's mark."""
-        row = self.rows[number]
-        return self.lines[row.line][: row.column].removeprefix(BOM)
+        row = self.rows[self.rows_at[entry]]
+        return self.lines[row.line][: row.column]
 
-    def indentation(self, number: int) -> str:
-        """What a line needs to be inside an item."""
-        return "" if number == TOP else below(self.head(number)[:-1])
-
-    def mark(self, number: int) -> str:
-        row = self.rows[number]
-        return self.lines[row.line][row.column]
-
-    def rest(self, number: int) -> str:
+    def rest(self, entry: int) -> str:
         """The part after an item's mark, without the line's ending."""
-        row = self.rows[number]
+        row = self.rows[self.rows_at[entry]]
         return body(self.lines[row.line])[row.column + 1 :]
 
-    def words(self, number: int) -> str:
+    def words(self, entry: int) -> str:
         """Like `rest`, without the id and blanks at the end."""
-        row, rest = self.rows[number], self.rest(number).rstrip()
+        row = self.rows[self.rows_at[entry]]
+        rest = self.rest(entry).rstrip()
         word = read_id(self.lines[row.line], row.column)
         return rest if word is None else rest[: -len(word) - 1].rstrip()
 
-    def text(self, number: int) -> str:
-        """All of an item's words, for a message."""
-        return self.version.tasks[number].text
+    def said(self, entry: int) -> str:
+        """Its text, for a message."""
+        row = self.rows_at[entry]
+        return self.plan.at(row).text if row >= 0 else body(self.lines[self.at[entry]]).strip()
