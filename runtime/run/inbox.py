@@ -23,8 +23,7 @@ from ...workspace.people.inbox import Found, Offered, archive, inbox
 from ...workspace.state import ROOT, blobs, scope_of_task
 from ...workspace.views import BRIEF, PATIENCE, stable_read
 from ..engine import Call, OpenScope, OwnStep, Session, check_outside_steps, items, recording
-from ..steps import Retry, current_scope
-from .awaiting import awaited
+from ..steps import Retry, awaited, current_scope
 from .plan import check_parallel
 
 Kind = Literal["task", "message", "schedule"]

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 import msgspec
 
 from ...workspace.base import AgentError, UsageError
-from ..steps import canonical
-from .awaiting import awaited
+from ..steps import awaited, canonical
 
 if TYPE_CHECKING:
     from ...workspace.todo import Plan, Splice, Task

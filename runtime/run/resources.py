@@ -14,7 +14,7 @@ from ...workspace.journal.records import PauseRequested
 from ...workspace.lifecycle import Workspace
 from ..agent import TIERS, Event, Held, Resource, Tier, describe, runs_on_loop, takes_run, unhindered
 from ..engine import AgentContext, Stopping, Suspended, check_outside_steps
-from .awaiting import awaited
+from ..steps import awaited
 
 
 class Pool:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 import msgspec
 
 from ...workspace.base import AgentError, UsageError
-from ..steps import P, RunParameter, S, current_scope
+from ..steps import P, RunParameter, S, awaited, current_scope
 from . import plan as todolist
-from .awaiting import awaited
 from .plan import Todo
 
 if TYPE_CHECKING:

@@ -6,7 +6,20 @@ from ...workspace.base.lazy import on_first_use
 
 with on_first_use(__name__):
     from . import declared, prompt
-    from .calls import MODEL, Key, P, R, RunParameter, S, Step, current_scope, key_parameter, run_parameter, runs_going
+    from .calls import (
+        MODEL,
+        Key,
+        P,
+        R,
+        RunParameter,
+        S,
+        Step,
+        awaited,
+        current_scope,
+        key_parameter,
+        run_parameter,
+        runs_going,
+    )
     from .codec import (
         ANY,
         Codec,

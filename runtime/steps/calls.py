@@ -10,9 +10,9 @@ import typing
 from collections.abc import Callable, Container, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
-from functools import cached_property
+from functools import cached_property, wraps
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, NewType, Protocol, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NewType, Protocol, cast, overload
 
 import msgspec
 
@@ -63,6 +63,24 @@ class RunParameter:
 
 current_scope: ContextVar[Scope | None] = ContextVar("current_scope", default=None)
 """The scope that calls made here belong to; None outside a run. Tasks and threads inherit it."""
+
+F = TypeVar("F", bound=Callable[..., Coroutine[Any, Any, Any]])
+
+
+def awaited(name: str) -> Callable[[F], F]:
+    """For an `async def` method of `run`: a forgotten `await` is an error, as for a step. A call that was not awaited
+    is true, so `if run.ask(...):` would take silence for an approval. `name` is what agents write."""
+
+    def decorate(method: F) -> F:
+        @wraps(method)
+        def call(*args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
+            scope = current_scope.get()
+            return method(*args, **kwargs) if scope is None else scope.expect(method, args, kwargs, name)
+
+        return cast(F, call)
+
+    return decorate
+
 
 runs_going: set[object] = set()
 """The runs of this process that have not ended. Changed only by adding and discarding, because each has its own
