@@ -12,8 +12,9 @@ from typing import Any
 
 import msgspec
 
+from ...schemas import dotted
 from ...workspace.base import UsageError
-from ..steps import Codec, canonical, declared
+from ..steps import Codec, canonical, declared, fill_defaults
 
 
 class Parameters:
@@ -56,9 +57,15 @@ class Parameters:
         return self.normal(self._filled(values))
 
     def normal(self, values: Mapping[str, Any]) -> bytes:
-        """The JSON text of the arguments as the agent gets them: equal arguments have equal texts."""
+        """The JSON text of the arguments as the agent gets them, with the defaults inside them: equal arguments have
+        equal texts."""
         raw = {name: canonical(value, f"the argument {name!r} of {self._what}") for name, value in values.items()}
         typed = {name: self._codecs[name].decode(data) for name, data in raw.items()}
+        for name, value in values.items():
+            for unknown in self._codecs[name].unknown_keys(value):
+                where = dotted((name, *unknown.path[:-1]))
+                raise UsageError(f"the argument {name!r} does not fit its type", why=f"{where}: {unknown}")
+        fill_defaults(typed)
         return canonical(typed, f"an argument of {self._what}")
 
     def call_of(self, recorded: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:

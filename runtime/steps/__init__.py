@@ -28,6 +28,7 @@ with on_first_use(__name__):
         check_numbers,
         encode,
         encode_of_any_depth,
+        fill_defaults,
         fingerprint,
         result_codec,
         unchecked,

@@ -10,13 +10,16 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ...workspace.base import NotSerializable, UsageError, decoder
 from .declared import hints_of
+
+if TYPE_CHECKING:
+    from .unknown_keys import UnknownKey
 
 _REMEDY = (
     "use JSON values, dataclasses, TypedDicts, pydantic models, datetimes, bytes, enums, or convert the value yourself"
@@ -205,6 +208,13 @@ class Codec:
         except (ValueError, NotImplementedError, TypeError) as error:  # msgspec's and pydantic's are ValueErrors
             raise UsageError(f"{self._what} does not fit its type", why=str(error)) from error
 
+    def unknown_keys(self, given: Any) -> Iterator[UnknownKey]:
+        """The keys in `given`, JSON's own types, that `decode` drops because the type does not have them."""
+        from .unknown_keys import unknown_keys  # only for what people have written
+
+        if not self.is_plain and not self._adapter:
+            yield from unknown_keys(self.kind, given)
+
     def schema(self) -> dict[str, Any]:
         """The type as a JSON Schema (draft 2020-12), for editors."""
         if self.is_plain:
@@ -219,6 +229,24 @@ class Codec:
         except (TypeError, ValueError) as error:
             raise UsageError(f"{self._what} has a type that has no JSON Schema", why=str(error)) from error
         return found
+
+
+def fill_defaults(value: Any) -> None:
+    """Give the dataclasses in a decoded value their defaults. msgspec leaves those in the class, and encodes only what
+    is in the object."""
+    if isinstance(value, dict):
+        inner: Iterable[Any] = value.values()
+    elif isinstance(value, list | tuple | set | frozenset):
+        inner = value
+    elif (fields := _fields(value)) is not None:
+        own = getattr(value, "__dict__", None)
+        if own is not None:
+            own.update({name: getattr(value, name) for name in fields if name not in own and hasattr(value, name)})
+        inner = [getattr(value, name, None) for name in fields]
+    else:
+        return
+    for each in inner:
+        fill_defaults(each)
 
 
 def _foreign(kind: Any) -> type | None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from satchel import Run, agent, run
 from satchel.workspace.base.errors import InvalidFile, Refused, SatchelError
 from satchel.workspace.people.edits import rejected
 from satchel.workspace.store import DiskStore
 
-from .folder import Place, world
+from .folder import DEFINITION, Place, world
 
 
 def test_a_changed_value_is_not_what_the_agent_goes_on_with(stopped: Place) -> None:
@@ -43,6 +45,7 @@ REFUSED: dict[str, Any] = {
     "another type": lambda data: data.update(n="many"),
     "not what a validator takes": lambda data: data.update(n=13),
     "no object": lambda data: [1],
+    "an unknown key, which decoding drops": lambda data: data.update(nots={"a": "b"}),
 }
 
 
@@ -60,6 +63,38 @@ def test_data_that_the_type_does_not_take_are_merged_or_lost(stopped: Place, why
     assert stopped.substance() == before and not stopped.edited, "nothing is merged, of no file"
     stopped.run()
     assert len(stopped.edited) == 1, "the edit of the plan has waited"
+
+
+def test_a_misspelt_key_is_refused_without_a_word_of_the_right_one(stopped: Place) -> None:
+    stopped.set_data(lambda data: data.update(wrods=["a"]))
+    with pytest.raises(Refused, match=r"data: found the unknown key `wrods`\. Did you mean `words`\?"):
+        stopped.run()
+
+
+def test_a_key_that_the_state_type_had_before_stops_an_edit(tmp_path: Path) -> None:
+    """It is on record until the next commit, so it is no mistake of the editor."""
+
+    @dataclass
+    class Before:
+        count: int = 0
+        old: int = 0
+
+    @dataclass
+    class After:
+        count: int = 0
+
+    async def main(run: Run[Any]) -> int:
+        if isinstance(run.state, Before):
+            raise RuntimeError("later")
+        return int(run.state.count)
+
+    before = agent(state=Before)(main)
+    after = agent(state=After)(main)
+    (tmp_path / "workspace.yaml").write_text(DEFINITION.format("old-1"))
+    assert run(tmp_path, before).status == "failed"
+    file = tmp_path / "state.json"
+    file.write_text(file.read_text().replace('"count": 0', '"count": 7'))
+    assert run(tmp_path, after).result == 7
 
 
 def test_a_second_refusal_overwrites_the_first(stopped: Place) -> None:

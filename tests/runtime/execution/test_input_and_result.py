@@ -75,6 +75,11 @@ def test_arguments_and_result_are_typed_at_every_start(workspace: Path) -> None:
         ((TIDES, 3), None, "the argument 'links' does not fit its type"),
         ((), {"request": {"topic": "tides"}}, "the argument 'request' does not fit its type"),
         ((), {"request": {"topic": "a", "due": "2026-11-01"}, "depth": 1}, "has no parameter 'depth'"),
+        (
+            (),
+            {"request": {"topic": "a", "due": "2026-11-01", "depht": 1}},
+            "request: found the unknown key `depht`. Did you mean `depth`?",
+        ),
         ((TIDES,), {"request": TIDES}, "arguments were given twice"),
         ((), [TIDES], "input can't be"),
         ((object(),), None, "can't be kept"),
@@ -86,6 +91,14 @@ def test_wrong_arguments_are_refused_after_something_was_written(
     with pytest.raises((UsageError, NotSerializable), match=said):
         run(workspace, research, *args, input=given)
     assert [path.name for path in workspace.iterdir()] == ["workspace.yaml"]
+
+
+def test_a_default_inside_an_argument_is_not_recorded(workspace: Path) -> None:
+    request = {"topic": "tides", "due": "2026-11-01"}
+    first = run(workspace, research, input={"request": request})
+    assert state(workspace)["input"]["request"] == {**request, "depth": 2}
+    for same in ({**request, "depth": 2}, TIDES):
+        assert run(workspace, research, input={"request": same}).result == first.result
 
 
 def test_a_begun_run_takes_other_arguments(workspace: Path) -> None:
