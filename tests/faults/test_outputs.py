@@ -9,7 +9,7 @@ import pytest
 from servers import BUCKET, Server
 
 from faults.faults import delayed, drop_after, hang, late
-from faults.working import Machine, opened
+from faults.working import Machine, opened, undisturbed
 from satchel import Item, Run, agent
 from satchel.runtime.agent.declaration import Agent
 from satchel.workspace.base.errors import LeaseHeld
@@ -44,7 +44,7 @@ def there(server: Server, prefix: str, path: str = REPORT) -> str:
 
 def is_as_recorded(server: Server, prefix: str) -> bool:
     """Whether the output is what the journal says that the run has made."""
-    made = look(opened(server, server.endpoint, prefix)).moment.outputs[REPORT]
+    made = look(undisturbed(server, prefix)).moment.outputs[REPORT]
     return hashlib.sha256(there(server, prefix).encode()).hexdigest() == made.sha256
 
 

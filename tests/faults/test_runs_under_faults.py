@@ -18,7 +18,7 @@ from faults.faults import (
     without,
 )
 from faults.proxy import proxying
-from faults.working import DEFINITION, ITEMS, Machine, Midway, World, check, opened, tell_clearly
+from faults.working import DEFINITION, ITEMS, Machine, Midway, World, check, opened, tell_clearly, undisturbed
 from satchel import Run, agent, step
 from satchel.workspace import journal
 from satchel.workspace.base.errors import LeaseHeld, UsageError
@@ -183,9 +183,9 @@ def test_a_commit_that_arrives_again_after_it_was_rolled_up(
     held = next(each for each in machine.proxy.seen if each.fault == "late")
     machine.proxy.await_answer(held)
     assert held.status == 200 and planted.struck
-    seen = look(opened(seaweedfs, machine.proxy.url, prefix))
+    seen = look(undisturbed(seaweedfs, prefix))
     assert seen.moment.status == "completed"
-    lines = journal.read(opened(seaweedfs, machine.proxy.url, prefix), after=0).lines
+    lines = journal.read(undisturbed(seaweedfs, prefix), after=0).lines
     assert [line.seq for line in lines] == list(range(1, seen.moment.seq + 1))
 
 
