@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -59,6 +60,13 @@ class Checkpoints(Struct, frozen=True):
     keep_for: float = 0.0  # ... and all that are younger than so many seconds
 
 
+class Redact(Struct, frozen=True):
+    """What must not be written: what the patterns match, and the values of these environment variables."""
+
+    patterns: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()
+
+
 class Definition(Struct, frozen=True):
     """The content of workspace.yaml. `agent` is `FILE.py:NAME`, or `PACKAGE.MODULE:NAME`; it is not imported here."""
 
@@ -78,6 +86,7 @@ class Definition(Struct, frozen=True):
     checkpoints: Checkpoints = Checkpoints()
     notify: tuple[str, ...] = ()
     redirect_to: str = ""
+    redact: Redact = Redact()
     format: int = FORMAT
     said: dict[str, Any] = field(default_factory=dict)  # all keys but the run's identity
 
@@ -119,26 +128,26 @@ def _of(value: Any, place: Callable[[Where], str], path: str) -> Definition:
     said = {key: each for key, each in value.items() if key not in _IDENTITY and not key.startswith("x-")}
     try:
         options = _options(value)
-    except _NoLength as error:
-        raise InvalidFile(path, [Problem(place(error.where), short(error.found), *_LENGTH)]) from None
+    except _NotValid as error:
+        raise InvalidFile(path, [Problem(place(error.where), short(error.found), *error.expected)]) from None
     return Definition(
         value["run_id"], value["agent"], value.get("settings", {}), value.get("input", {}), **options, said=said
     )  # fmt: skip
 
 
-class _NoLength(Exception):
-    """A length of time that is not valid."""
+class _NotValid(Exception):
+    """A value that fits the schema and is not valid: `expected` and what to do."""
 
-    def __init__(self, where: Where, found: Any):
+    def __init__(self, where: Where, found: Any, expected: tuple[str, str]):
         super().__init__(where, found)
-        self.where, self.found = where, found
+        self.where, self.found, self.expected = where, found, expected
 
 
 def _seconds(written: Any, *where: str | int) -> float:
     try:
         return times.seconds(written)
     except UsageError:
-        raise _NoLength(where, written) from None
+        raise _NotValid(where, written, _LENGTH) from None
 
 
 def _options(value: dict[str, Any]) -> dict[str, Any]:
@@ -160,6 +169,24 @@ def _options(value: dict[str, Any]) -> dict[str, Any]:
     )
     found["windows"] = tuple(_window(number, window) for number, window in enumerate(value.get("windows", ())))
     found["checkpoints"] = _checkpoints(value.get("checkpoints", {}))
+    if "redact" in value:
+        found["redact"] = _redact(value["redact"])
+    return found
+
+
+def _redact(written: dict[str, Any]) -> Redact:
+    found = Redact(tuple(written.get("patterns", ())), tuple(written.get("env", ())))
+    for number, pattern in enumerate(found.patterns):
+        try:
+            matches_nothing = re.compile(pattern).search("") is not None
+        except (re.error, RecursionError, OverflowError) as error:
+            expected = ("a regular expression of Python's re", f"It can't be read: {error}")
+            raise _NotValid(("redact", "patterns", number), pattern, expected) from None
+        if matches_nothing:
+            raise _NotValid(
+                ("redact", "patterns", number), pattern,
+                ("a pattern that does not match the empty text", "Use + in place of *, or make less of it optional"),
+            )  # fmt: skip
     return found
 
 

@@ -1,0 +1,100 @@
+"""Secrets in texts, JSON and files: what is found, and what a redacted value looks like."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+
+import pytest
+
+from satchel.workspace.base import InvalidFile, Refused
+from satchel.workspace.formats import parse
+from satchel.workspace.secrets import Redactor, redactor_of
+
+HEAD = "format: 1\nrun_id: r\nagent: agent.py:main\n"
+VALUE = "canary-7f3a/+9=\"ä'\\"
+BY_ALL = Redactor((r"sk-[a-z0-9]{8,}", r"(?<=password=)\S+"), {"KEY": VALUE, "LONG": VALUE + "-more"})
+
+
+def test_without_rules_all_values_are_returned_as_they_are() -> None:
+    none = redactor_of(parse(HEAD))
+    value = {"a": ["b"]}
+    assert not none
+    assert none.value(value) is value
+    assert none.json(b'{ "a": 1 }') == b'{ "a": 1 }'
+    assert none.file("x.json", b"not json") == b"not json"
+
+
+def test_a_value_is_found_in_any_place_of_a_text_and_the_longest_first() -> None:
+    assert BY_ALL.text(f"a {VALUE}, {VALUE}-more") == "a [redacted:KEY], [redacted:LONG]"
+    assert BY_ALL.text("sk-0123456789, password=abc def") == "[redacted], password=[redacted] def"
+
+
+def test_a_value_is_found_with_escapes_of_json_and_of_urls() -> None:
+    for text in (json.dumps(VALUE), json.dumps(VALUE, ensure_ascii=False)):
+        assert BY_ALL.text(text) == '"[redacted:KEY]"'
+    assert BY_ALL.text("smtp://u:canary-7f3a%2F%2B9%3D%22%C3%A4%27%5C@host") == "smtp://u:[redacted:KEY]@host"
+
+
+def test_json_is_redacted_behind_any_escape_and_in_keys() -> None:
+    escaped = "".join(f"\\u{ord(char):04x}" for char in VALUE)
+    data = f'{{"n": 1.50, "deep": [{{"{escaped}": "x {escaped} \\u0073k-0123456789"}}]}}'.encode()
+    found = BY_ALL.json(data)
+    assert json.loads(found) == {"n": 1.5, "deep": [{"[redacted:KEY]": "x [redacted:KEY] [redacted]"}]}
+    assert BY_ALL.json(b'{ "n" : 1 }') == b'{ "n" : 1 }'
+
+
+def test_redacting_twice_is_the_same_as_once() -> None:
+    greedy = Redactor((r"[A-Za-z:]{4,}", r"\[\w+"), {"REDACTED": "redacted"})
+    rng = random.Random(7)
+    for _ in range(500):
+        text = "".join(
+            rng.choice(["redacted", "[redacted]", "[redacted:KEY]", "[", "a", "secret", " ", ":"]) for _ in range(8)
+        )
+        once = greedy.text(text)
+        assert greedy.text(once) == once, text
+
+
+def test_a_file_stays_what_it_is() -> None:
+    line = json.dumps({"a": VALUE}).encode()
+    assert BY_ALL.file("journal/1.jsonl", line + b"\n" + line + b"\n").splitlines() == [b'{"a":"[redacted:KEY]"}'] * 2
+    assert BY_ALL.file("state.json", line) == b'{"a":"[redacted:KEY]"}'
+    assert BY_ALL.file("state.json", line[:-1]) == b'{"a": "[redacted:KEY]"'  # torn
+    assert BY_ALL.file("todo.md", f"- [ ] {VALUE}".encode()) == b"- [ ] [redacted:KEY]"
+    assert BY_ALL.file("picture", b"\xff" + VALUE.encode()) == b"\xff[redacted:KEY]"
+
+
+def test_what_is_found_is_named_by_its_place_and_rule_and_not_by_its_text() -> None:
+    found = [*BY_ALL.found_in({"a": ["x", f"my {VALUE}"], "sk-0123456789": 1}, "run.state")]
+    assert found == [
+        ("run.state.a[1]", "it contains the value of KEY"),
+        ("run.state.[redacted]", "it contains what pattern 1 of `redact:` matches"),
+    ]
+    assert not [*BY_ALL.found_in(["[redacted:KEY]", "[redacted]", 5, None])]
+
+
+def test_values_are_those_of_the_environment() -> None:
+    definition = parse(HEAD + "redact: {env: [A_KEY, NOT_SET, EMPTY], patterns: ['x{3}']}\n")
+    found = redactor_of(definition, {"A_KEY": "abcd", "EMPTY": "", "OTHER": "zzzz"})
+    assert found.text("abcd zzzz xxx") == "[redacted:A_KEY] zzzz [redacted]"
+    with pytest.raises(Refused, match=r"names A_KEY .* only 3 characters"):
+        redactor_of(definition, {"A_KEY": "abc"})
+
+
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        (
+            "{patterns: ['ok', 'a(']}",
+            r"line 4 \(redact.patterns\[1\]\): found \"a\(\", expected a regular.*unterminated",
+        ),
+        ("{patterns: ['a*']}", "expected a pattern that does not match the empty text"),
+        ("{env: ['A B']}", "expected the name of an environment variable"),
+        ("{envs: [A]}", "Did you mean `env`"),
+    ],
+)
+def test_a_bad_rule_is_refused_with_its_place_and_reason(rules: str, said: str) -> None:
+    with pytest.raises(InvalidFile) as caught:
+        parse(f"{HEAD}redact: {rules}\n")
+    assert re.search(said, str(caught.value)), caught.value

@@ -1,0 +1,199 @@
+"""Take secrets out of what is about to be recorded, written or shown: `redact:` of workspace.yaml.
+
+A secret is the value of an environment variable that is named there, or what a pattern there matches. It is replaced by
+`[redacted:NAME]`, or by `[redacted]` for a pattern. Redacting twice is the same as redacting once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from ..base import Refused
+from ..formats import Definition
+
+SHORTEST = 4
+"""Characters. A shorter value would be found in every other word."""
+
+_MARKER = re.compile(r"\[redacted(?::[A-Za-z0-9_]+)?\]")
+_BEGINS = "[redacted"
+
+
+class Redactor:
+    """The secrets of one workspace, as this process knows them. False if there are none: then all methods return what
+    they get.
+
+    A variable's value is found as it is, with the escapes of JSON, and percent-encoded as in a URL. Not found: base64,
+    a value that is split over two texts, a number, and a variable that this process does not have.
+    """
+
+    def __init__(self, patterns: tuple[str, ...] = (), values: Mapping[str, str] | None = None):
+        """`values` are secrets by the name that is shown in their place. `patterns` are regular expressions of `re`."""
+        self._names = {form: name for name, value in (values or {}).items() for form in _forms(value)}
+        longest = sorted(self._names, key=len, reverse=True)  # one value may begin like another
+        self._values = re.compile("|".join([_MARKER.pattern, *map(re.escape, longest)])) if longest else None
+        self._patterns = tuple(re.compile(pattern) for pattern in patterns)
+
+    def __bool__(self) -> bool:
+        return self._values is not None or bool(self._patterns)
+
+    @property
+    def has_patterns(self) -> bool:
+        return bool(self._patterns)
+
+    def text(self, text: str) -> str:
+        """`text` without secrets."""
+        if self._values is not None:
+            text = self._values.sub(self._marker, text)
+        for pattern in self._patterns:
+            text = _outside_markers(text, lambda part, find=pattern: find.sub(_marked, part))  # type: ignore[misc]
+        return text
+
+    def _marker(self, match: re.Match[str]) -> str:
+        name = self._names.get(match[0])
+        return match[0] if name is None else f"[redacted:{name}]"
+
+    def value(self, value: Any) -> Any:
+        """A JSON value, with each text in it redacted, keys too. The same object if nothing had to be."""
+        match value:
+            case str():
+                found = self.text(value)
+                return value if found == value else found
+            case dict():
+                pairs = {self.value(key): self.value(each) for key, each in value.items()}
+                is_same = all(pairs.get(key) is each for key, each in value.items())
+                return value if is_same else pairs
+            case list() | tuple():
+                items = [self.value(each) for each in value]
+                return value if all(new is old for new, old in zip(items, value, strict=True)) else items
+        return value
+
+    def json(self, data: bytes) -> bytes:
+        """JSON, with each text in it redacted: the decoded one, so that no escape hides a secret. The same bytes if
+        nothing had to be. ValueError if it can't be read."""
+        if not self or not data:
+            return data
+        value = msgspec.json.decode(data)
+        found = self.value(value)
+        return data if found is value else msgspec.json.encode(found)
+
+    def file(self, path: str, data: bytes) -> bytes:
+        """The content of a file without secrets, for a copy that leaves the workspace. JSON and lines of JSON stay
+        valid; their checksums are those of the original. A file that is not text loses the values of variables only."""
+        if not self:
+            return data
+        try:
+            if path.endswith(".json"):
+                return self.json(data)
+            if path.endswith(".jsonl"):
+                return b"\n".join(self.json(line) for line in data.split(b"\n"))
+        except (ValueError, RecursionError):
+            pass  # torn, or not what its name says: as text
+        return self.data(data)
+
+    def data(self, data: bytes) -> bytes:
+        """Text in UTF-8 without secrets. Other bytes lose the values of variables only."""
+        if not self:
+            return data
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            for form in sorted(self._names, key=len, reverse=True):
+                data = data.replace(form.encode(), f"[redacted:{self._names[form]}]".encode())
+            return data
+        found = self.text(text)
+        return data if found == text else found.encode()
+
+    def found_in(self, value: Any, place: str = "") -> Iterator[tuple[str, str]]:
+        """The places of a JSON value that hold secrets, from `place` on, each with the rule that says so. Names the
+        secret nowhere."""
+        match value:
+            case str():
+                if (rule := self._rule(value)) is not None:
+                    yield place, rule
+            case dict():
+                for key, each in value.items():
+                    if (rule := self._rule(str(key))) is not None:
+                        yield f"{place}.{self.text(str(key))}", rule
+                    yield from self.found_in(each, f"{place}.{self.text(str(key))}")
+            case list() | tuple():
+                for number, each in enumerate(value):
+                    yield from self.found_in(each, f"{place}[{number}]")
+
+    def _rule(self, text: str) -> str | None:
+        """The first rule that finds a secret in `text`."""
+        if self._values is not None:
+            for match in self._values.finditer(text):
+                if (name := self._names.get(match[0])) is not None:
+                    return f"it contains the value of {name}"
+        for number, pattern in enumerate(self._patterns, 1):
+            if any(pattern.search(part) for part in _MARKER.split(text)):
+                return f"it contains what pattern {number} of `redact:` matches"
+        return None
+
+    def rest(self, text: str) -> int:
+        """Where the end of a text begins that may be the beginning of a value, if more text follows. The text's length
+        if it is none."""
+        begins = len(text)
+        for form in self._names:
+            for length in range(min(len(form) - 1, len(text)), 0, -1):
+                if text.endswith(form[:length]):
+                    begins = min(begins, len(text) - length)
+                    break
+        return begins
+
+    def spans(self, text: str) -> Iterator[tuple[int, int]]:
+        """Where the secrets in `text` are."""
+        if self._values is not None:
+            yield from (match.span() for match in self._values.finditer(text) if match[0] in self._names)
+        for pattern in self._patterns:
+            yield from (match.span() for match in pattern.finditer(text) if match[0])
+
+
+def redactor_of(definition: Definition, environ: Mapping[str, str] | None = None) -> Redactor:
+    """The redactor of a workspace, with the values that the variables have in this process now. A variable that is not
+    set, or empty, has no value to find. Refused for a value of fewer than 4 characters."""
+    rules = definition.redact
+    values = {}
+    for name in rules.env:
+        value = (os.environ if environ is None else environ).get(name, "")
+        if value and len(value) < SHORTEST:
+            raise Refused(
+                f"names {name} under `redact:`, whose value has only {len(value)} characters", path="workspace.yaml",
+                why="a text so short occurs everywhere", remedy=f"give {name} a longer value, or leave it out there",
+            )  # fmt: skip
+        if value:
+            values[name] = value
+    return Redactor(rules.patterns, values)
+
+
+def _forms(value: str) -> Iterator[str]:
+    """How a value may be written."""
+    yield from {
+        value,
+        json.dumps(value)[1:-1],
+        json.dumps(value, ensure_ascii=False)[1:-1],
+        quote(value),
+        quote(value, ""),
+    }
+
+
+def _marked(match: re.Match[str]) -> str:
+    return "[redacted]" if match[0] else ""
+
+
+def _outside_markers(text: str, change: Callable[[str], str]) -> str:
+    """`text` changed in all parts but the markers, which a pattern might match."""
+    if _BEGINS not in text:
+        return change(text)
+    parts, at = [], 0
+    for marker in _MARKER.finditer(text):
+        parts += [change(text[at : marker.start()]), marker[0]]
+        at = marker.end()
+    return "".join([*parts, change(text[at:])])
