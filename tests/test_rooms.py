@@ -20,8 +20,8 @@ ROOT = Path(__file__).parent.parent
 TABLES = {
     "schemas": (),
     "workspace": (
-        "base", "formats", "secrets", "store", "todo", "journal", "state", "views", "inspect", "people", "lifecycle",
-        "transfer",
+        "base", "formats", "secrets", "store", "todo", "journal", "state", "views", "inspect", "history", "people",
+        "lifecycle", "transfer",
     ),
     "runtime": ("steps", "limits", "agent", "engine", "run", "execution", "supervision", "control", "testing", "cli"),
 }  # fmt: skip

@@ -1,0 +1,53 @@
+"""The state of a run at any of its records."""
+
+from __future__ import annotations
+
+from ..base import Damaged, UsageError
+from ..journal.records import Opened
+from ..state import Moment, checkpoint
+from ..store import Store
+from .reading import Records, gone, kept_from, read, steadily
+
+
+def moment_at(store: Store, seq: int) -> Moment:
+    """The whole run right after record `seq`: state, plan and open scopes of every agent of the tree.
+
+    It is made from the newest checkpoint at or before the record, and the records since. Changes nothing, and needs no
+    lock, so a process may run the workspace meanwhile. Results of finished steps and scopes are only in the records
+    (`records_of`). Damage that comes after the record does not matter.
+
+    UsageError if there is no workspace or no such record yet, naming the newest, or if retention has removed what the
+    state would be made from, naming the first record that is kept. Damaged if that is broken.
+    """
+    return steadily(store, lambda: _moment_at(store, seq))
+
+
+def _moment_at(store: Store, seq: int) -> Moment:
+    if seq < 1:
+        raise UsageError(f"there is no record {seq}", remedy="the first is 1")
+    kept = kept_from(store)
+    found, _, complaints, *_ = checkpoint.newest(store, up_to=seq)
+    if found is not None and found.seq == seq:
+        return found
+    if seq < kept:
+        raise gone(seq, kept)
+    if found is None and kept > 1:
+        raise Damaged(f"the state at record {seq:,} can't be made", why="; ".join(complaints))
+    records = read(store, found.seq, found.before) if found else read(store, 0)
+    last = records.last or (found.seq if found else 0)
+    if last < seq:
+        raise records.problem or _not_yet(seq, last)
+    moment = found or Moment(run_id=_run_id(records))
+    moment.apply(line for line in records.lines if line.seq <= seq)
+    return moment
+
+
+def _not_yet(seq: int, last: int) -> UsageError:
+    newest = f"the newest is record {last:,}" if last else "the run has not begun"
+    return UsageError(f"there is no record {seq:,} yet", why=newest)
+
+
+def _run_id(records: Records) -> str:
+    """Of the journal itself: workspace.yaml may have a mistake now. In a bucket a fence may come before it."""
+    opened = (line.record for line in records.lines if isinstance(line.record, Opened))
+    return next((record.run_id for record in opened), "")

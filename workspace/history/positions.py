@@ -1,0 +1,107 @@
+"""A position in a run's history, as a person names it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ...schemas import nearest
+from ..base import UsageError
+from ..journal.records import Edited, Line, ScopeBegun, ScopeCommitted
+from ..state import ROOT, checkpoint
+from ..store import Store
+from ..views import folder_of
+from .reading import Records, records_of
+
+LATEST = "latest"
+
+_SEQ = re.compile(r"[0-9]{1,12}\Z")
+_CHECKPOINT = re.compile(r"[0-9]{12}-[a-z0-9_-]+\Z")
+_NAMED = 3
+
+
+def seq_of(store: Store, named: str | int) -> int:
+    """The record that `named` means. The position is always the moment right after that record.
+
+    42                          record 42; whether it exists, `moment_at` says
+    latest                      the newest record
+    ^3, 3-title, _name          the record right before this item or named scope began, for the last time if it was done
+                                again; of a sub-agent `AGENT/^3`. The folders of steps/ have these names
+    000000000042-3-title.json   the record of this checkpoint; also its folder, with or without `checkpoints/` before it
+
+    UsageError for what is none of these, for an item that has not begun and for a checkpoint that does not exist, with
+    those there are. Reads the journal only for `latest` and for items.
+    """
+    text = str(named).strip()
+    if _SEQ.match(text):
+        return int(text)
+    name = text.rstrip("/").rpartition("/")[2].removesuffix(".json")
+    if _CHECKPOINT.match(name) or text.endswith(".json"):
+        return _of_checkpoint(store, name)
+    records = records_of(store)
+    if text == LATEST:
+        if not records.last:
+            raise records.problem or UsageError("there are no records", why="the run has not begun")
+        return records.last
+    return _before_item(records, text)
+
+
+def _of_checkpoint(store: Store, name: str) -> int:
+    store.refresh()
+    known = {path.rpartition("/")[2].removesuffix(".json"): path for path in checkpoint.paths(store)}
+    if name in known:
+        return checkpoint.position_of(known[name])
+    there = ", ".join([*known][-_NAMED:])
+    raise UsageError(
+        f"there is no checkpoint {name}", path=store.url,
+        why=f"the newest are {there}" if there else "the run has no checkpoints",
+    )  # fmt: skip
+
+
+class _Begun(NamedTuple):
+    """The last time that a scope began."""
+
+    agent: str
+    scope: str
+    title: str
+    seq: int
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """How a person may call it, the shortest first."""
+        above = f"{self.agent}/" if self.agent else ""
+        named = (self.scope,) if self.scope.startswith("_") else (f"^{self.scope}",)
+        return *(above + name for name in named), above + folder_of(self.scope, self.title)
+
+
+def _before_item(records: Records, text: str) -> int:
+    begun = _begun(records.lines)
+    for each in begun:
+        if text in each.names:
+            return each.seq - 1
+    if records.problem is not None:
+        raise records.problem
+    close = nearest(text, [name for each in begun for name in each.names])
+    raise UsageError(
+        f"no item {text!r} has begun",
+        why=f"the journal is kept from record {records.first:,} on" if records.first > 1 else None,
+        remedy=f"did you mean {close!r}?" if close else "name a record by its number, an item that has begun such as "
+        f"`^3`, a checkpoint by its file, or `{LATEST}`",
+    )  # fmt: skip
+
+
+def _begun(lines: Sequence[Line]) -> list[_Begun]:
+    """Each scope that has begun. It may be recorded again while it is open: that is not a beginning."""
+    found: dict[tuple[str, str], _Begun] = {}
+    are_open: set[tuple[str, str]] = set()
+    for line in lines:
+        match line.record:
+            case ScopeBegun(agent=agent, scope=scope, title=title) if (agent, scope) not in are_open:
+                found[agent, scope] = _Begun(agent, scope, title, line.seq)
+                are_open.add((agent, scope))
+            case ScopeCommitted(agent=agent, scope=scope):
+                are_open.discard((agent, scope))
+            case Edited(agent=agent, redone=redone, dropped=dropped) if redone or dropped:
+                are_open -= {(agent, scope) for scope in (*redone, *dropped)}
+    return [each for each in found.values() if each.scope != ROOT]
