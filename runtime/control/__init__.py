@@ -31,7 +31,7 @@ with on_first_use(__name__):
     from .making import Made, new
     from .merging import Merging
     from .opening import PATIENCE, open, open_all
-    from .place import Place, myself
+    from .place import Place
     from .questions import OpenQuestion
     from .recovering import Recovered, forgotten
     from .requests import Stopping

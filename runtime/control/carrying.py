@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...workspace import transfer
-from ...workspace.base import arguments, urls
+from ...workspace.base import arguments, myself, urls
 from ...workspace.inspect import Kind
 from ...workspace.transfer import Journey, Tell
 from . import storage
-from .place import Place, myself
+from .place import Place
 
 
 def carry(

@@ -6,11 +6,11 @@ import os
 import socket
 from collections.abc import Iterable
 
-from ...workspace.base import DEFINITION, SatchelError, UsageError, arguments
+from ...workspace.base import DEFINITION, SatchelError, UsageError, arguments, myself
 from ...workspace.formats import pause_file
 from ...workspace.inspect import lease, moved_file
 from ..supervision.emergency import Stopped, stop
-from .place import Place, myself
+from .place import Place
 
 
 def stop_all(places: Place | Iterable[Place], *, reason: str = "emergency", by: str | None = None) -> list[Stopped]:

@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from ...workspace.base import arguments
+from ...workspace.base import arguments, myself
 from .looking import Look
-from .place import myself
 from .waiting import Steps, at_once, finish, finish_async
 
 if TYPE_CHECKING:

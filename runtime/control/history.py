@@ -18,6 +18,7 @@ from ...workspace.journal.records import BadLine, Failure, Line, Output
 from ...workspace.state import Kept, Status, blobs
 from ...workspace.store import Store
 from ...workspace.todo import Progress
+from . import auditing
 from .place import Place
 
 READ_LIMIT = 1 << 30
@@ -26,10 +27,12 @@ RECORD_TYPES = tuple(kind.__struct_config__.tag for kind in records.AnyRecord.__
 
 
 class Row(NamedTuple):
-    """A record: its line of the journal with all keys, and its content (`seq`, `at` in UTC, `epoch`, `record`)."""
+    """A record: its line of the journal with all keys, its content (`seq`, `at` in UTC, `epoch`, `record`), and `who`
+    did it: the person that the record names, else the process and the user who has started it."""
 
     data: bytes
     line: Line
+    who: str = ""
 
     @property
     def record(self) -> dict[str, Any]:
@@ -80,7 +83,7 @@ def value_of(store: Store, kept: Kept | None) -> Any:
     return None if kept is None else msgspec.json.decode(blobs.fetch(store, kept))
 
 
-def log(place: Place, last: int | None, item: str | None, type: str | None) -> Iterator[Row]:
+def log(place: Place, last: int | None, item: str | None, type: str | None, audit: bool) -> Iterator[Row]:
     """All readable records that match, oldest first; then raise the error, if there is one."""
     last = arguments.count("last", last, least=0)
     item = item if item is None else arguments.text("item", item)
@@ -90,12 +93,13 @@ def log(place: Place, last: int | None, item: str | None, type: str | None) -> I
             f"there are no records of type {type!r}",
             remedy=f"did you mean {close!r}?" if close else f"there are {', '.join(RECORD_TYPES)}",
         )
-    return _log(place, last, item, type)
+    return _log(place, last, item, type, audit)
 
 
-def _log(place: Place, last: int | None, item: str | None, type: str | None) -> Iterator[Row]:
+def _log(place: Place, last: int | None, item: str | None, type: str | None, audit: bool) -> Iterator[Row]:
     store = place.store
     problem: SatchelError | None = None
+    store.refresh()
     try:
         define(store)
     except UsageError:
@@ -104,6 +108,8 @@ def _log(place: Place, last: int | None, item: str | None, type: str | None) -> 
         problem = error  # the journal can be read without it
     rows = _Rows(store)
     chosen: Iterable[Row] = (row for row in rows.read() if _is_wanted(row.line, item, type))
+    if audit:
+        chosen = (row for row in chosen if auditing.is_audited(row.line.record))
     yield from chosen if last is None else deque(chosen, maxlen=last)
     if rows.is_broken:
         found = journal.read(store, after=0)  # says whether a crash explains it, and raises if not
@@ -121,7 +127,7 @@ class _Rows:
         self._store = store
 
     def read(self) -> Iterator[Row]:
-        expected, crc = 1, records.NO_CRC
+        expected, crc, who = 1, records.NO_CRC, auditing.Who()
         for path in map(journal.segment_path, journal.segments(self._store)):
             try:
                 data = self._store.read(path, limit=READ_LIMIT).data
@@ -139,7 +145,7 @@ class _Rows:
                     continue
                 self.is_broken |= line.seq != expected or line.prev != crc
                 expected, crc = line.seq + 1, line.crc
-                yield Row(records.whole(row, line), line)
+                yield Row(records.whole(row, line), line, who.did(line))
             self.is_broken |= not data.endswith(b"\n")
 
 

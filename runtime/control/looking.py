@@ -55,16 +55,19 @@ class Look(Place):
 
         return checking.try_storage(self.store)
 
-    def log(self, *, last: int | None = None, item: str | None = None, type: str | None = None) -> Iterator[Row]:
+    def log(
+        self, *, last: int | None = None, item: str | None = None, type: str | None = None, audit: bool = False
+    ) -> Iterator[Row]:  # fmt: skip
         """The records of the journal, oldest first.
 
         `last`: only so many, the newest; `item`: only those of an item (`3`, `^3`) or a named scope (`_NAME`); `type`:
-        only those of a type (`step.completed`). For a damaged journal it yields all readable records first, and then
-        raises Damaged or InvalidFile. The torn end that a crash leaves is no error.
+        only those of a type (`step.completed`); `audit`: only saved checkpoints, openings, and what people did. For a
+        damaged journal it yields all readable records first, and then raises Damaged or InvalidFile. The torn end that
+        a crash leaves is no error.
         """
         from . import history
 
-        return history.log(self, last, item, type)
+        return history.log(self, last, item, type, audit)
 
     def events(self, *, after: int = 0, follow: bool = False) -> AsyncGenerator[Event, None]:
         """What has happened in the run, as typed events (`satchel.events`), oldest first.

@@ -54,15 +54,3 @@ class Place:
         """Wait before the next look at the files; longer if a look costs requests."""
         yield max(seconds, REMOTE_LOOK) if self.store.abilities.remote else seconds
         self.store.refresh()
-
-
-def myself() -> str:
-    """The default name of the one who asks: `you@laptop`."""
-    import getpass  # slow, and few commands need it
-    import socket
-
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = f"uid {os.getuid()}"
-    return visible(f"{user}@{socket.gethostname()}")

@@ -37,9 +37,10 @@ def recover(place: Place, cut: Cut | int | None, *, take_over: bool, adopt: bool
     else:
         yield from takeover.wait(place)
     report = Report()
+    kept = ""
     if cut is not None:
-        _cut_off(place, cut if isinstance(cut, Cut) else truncate.plan(place.store, cut), report)
-    _repair(place, report, adopt)
+        kept = _cut_off(place, cut if isinstance(cut, Cut) else truncate.plan(place.store, cut), report)
+    _repair(place, report, adopt, kept)
     moment = look(place.store).moment
     return Recovered(
         place.url, moment.run_id, moment.status, bool(moment.seq), questions_of(moment, place), (*report.remarks,)
@@ -53,20 +54,22 @@ def forgotten(cut: Cut) -> str:
     return f"these effects are forgotten and will be done again: {effects}" if effects else ""
 
 
-def _cut_off(place: Place, cut: Cut, report: Report) -> None:
+def _cut_off(place: Place, cut: Cut, report: Report) -> str:
+    """Returns the folder that keeps what was cut off."""
     kept = truncate.carry_out(place.store, cut)
     report.add("done", f"{cut.says}; the files from before this change are in {kept}/")
     if cut.tasks:
         report.add("done", f"{counted(len(cut.tasks), 'task')} that the run took later are in inbox/ again")
     if said := forgotten(cut):
         report.add("found", said)
+    return kept
 
 
-def _repair(place: Place, report: Report, adopt: bool) -> None:
+def _repair(place: Place, report: Report, adopt: bool, cut_off: str) -> None:
     if look(place.store).moment.is_new:
         report.add("found", f"the run has not started: there is nothing to recover. Next: {place.command('run')}")
         return
-    with opened(place.store, "recover", report, take_over=True, adopt=adopt) as workspace:
+    with opened(place.store, "recover", report, take_over=True, adopt=adopt, cut_off=cut_off) as workspace:
         workspace.close()
     if len(report.remarks) == 1:
         report.add("done", "nothing: no file needed a repair")

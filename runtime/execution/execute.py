@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...workspace.base import SatchelError
+from ...workspace.base import SatchelError, myself
 from ...workspace.inspect import Look, Report
 from ...workspace.journal.records import Edited
 from ...workspace.lifecycle import Point, Workspace, opening, pausing, rewind
@@ -24,7 +24,7 @@ async def execute(start: Start, seen: Look, go: Go) -> Outcome:
     def begin(opened: Workspace) -> None:
         given.record(opened, go.arguments)
         if go.wanted is not None and not opened.was_finished and not go.found.is_refused:
-            pausing.add_end(opened, go.wanted, "satchel resume" if start.wake else "", go.found.says)
+            pausing.add_end(opened, go.wanted, myself() if start.wake else "", go.found.says)
 
     with opening.opened(
         store, "run", report, seen=seen, check_data=check_state(start, seen.moment), take_over=True, adopt=start.adopt,
@@ -101,7 +101,7 @@ def _outcome(opened: Workspace, ended: Ended) -> Outcome:
 
 
 def _go_back(opened: Workspace, point: Point) -> None:
-    for record in rewind.records(opened.store, opened.moment, point, "satchel resume --from-checkpoint"):
+    for record in rewind.records(opened.store, opened.moment, point, myself()):
         opened.journal.add(record)
         if isinstance(record, Edited):
             for say in record.says:

@@ -103,7 +103,7 @@ def plan(*rows: tuple[int, int, str]) -> tuple[Splice, ...]:
 
 OPENED = Opened(
     format=1, run_id=RUN, satchel="1", python="3.12", host="elsewhere", pid=4242, url="/runs/fuzz", why="run",
-    found="new", definition={"settings": {}, "agent": "agent.py:main"},
+    found="new", definition={"settings": {}, "agent": "agent.py:main"}, by="ann@elsewhere",
 )  # fmt: skip
 ERROR = Failure("ValueError", "it is wrong", ("agent.py:3 in work",))
 CUT: dict[str, Any] = {"attempt": 1, "characters": 4, "damaged": False, "cut_off_at": AT, "cut_off_by": "a crash"}

@@ -51,12 +51,12 @@ ERROR = Failure(f"E{EVIL}", EVIL, (f"a.py:1{EVIL}",))
 RECORDS: list[AnyRecord] = [
     Opened(
         format=1, run_id="run-1", satchel=EVIL, python=EVIL, host=f"h{EVIL}", pid=1, why="run", found="new",
-        checkpoint=EVIL,
+        checkpoint=EVIL, by=EVIL, arrived=EVIL, took_over=EVIL, cut_off=EVIL,
     ),
     ScopeCommitted(
         scope="", patch=[{"op": "add", "path": "", "value": {EVIL: EVIL}}], outputs={f"x{NAME}": Output("0" * 64, 1)}
     ),
-    PlanChanged(plan=(Splice(0, 0, "- [ ] a \u202e ^1\n"),), by="agent", why=EVIL),
+    PlanChanged(plan=(Splice(0, 0, "- [ ] a \u202e ^1\n"),), by="person", person=EVIL, why=EVIL),
     AgentBegun(agent=f"h{NAME}", scope="", args="0" * 16, call=EVIL),
     AgentEnded(agent=f"h{NAME}", error=ERROR),
     ScopeBegun(scope="1", title=f"t{EVIL}"),

@@ -39,6 +39,7 @@ OPENED = records.Opened(
     format=1, run_id="digest-7f3a", satchel="0.1.0", python="3.11.7", host="h", pid=1, url="s3://b/r",
     why="merge", found="files", checkpoint="checkpoints/000000000007-stop.json",
     definition={"format": 1, "run_id": "digest-7f3a", "agent": "agent.py:main"}, run_nonce="0" * 32,
+    by="alice@h", arrived="it was moved here", took_over="process 1 on h", cut_off="cut-off/x-after-3",
 )  # fmt: skip
 BLOB = "0" * 64 + "-3"
 FAILURE = records.Failure("ValueError", "no", ("agent.py:3",))
@@ -78,6 +79,7 @@ RECORDS: list[records.AnyRecord] = [
     records.ScopeCommitted(scope="3", result=Raw(b"1"), outputs={"a.md": records.Output("0" * 64, 3)}, cancelled="x"),
     records.PlanChanged(plan=(), by="agent", planned="0" * 16),
     records.PlanChanged(agent="a", plan=(Splice(0, 0, "- [ ] a\n"),), outline=[[0, 3, -1, 0, 1]], by="person", why="x"),
+    records.PlanChanged(plan=(), by="person", person="alice@h"),
     records.Message(scope="3", role="user", content=Raw(b'"hi"')),
     DOUBT,
     records.Resolved(id="d1", outcome="done", by="alice", result=Raw(b"1")),

@@ -25,6 +25,7 @@ with on_first_use(__name__):
     )
     from .names import DEFINITION, ID, OF_A_RUN, SCHEMAS, check_path, is_name, shown, slug
     from .pauses import SIGNAL, Mode, Resume
+    from .person import myself
     from .stamp import Stamp, Stamped, read_json, read_markdown
     from .textfile import UNSAFE, decode, lines, place, visible
     from .times import time_text

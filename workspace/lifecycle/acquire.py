@@ -27,6 +27,7 @@ class Owned(Struct):
     epoch: int  # of this owner
     opening: str  # its nonce
     is_new: bool = False  # no process had it before
+    took_over: str = ""  # without a lock: the process that had it and did not close it, in words
     fence: Line | None = None  # what comes first in the journal from here on
     segments: SegmentObjects | None = None  # the place for groups, if files can't grow
     heartbeat: Heartbeat | None = None
@@ -144,7 +145,9 @@ def _take(store: Store, seen: Look) -> Owned:
     segments = SegmentObjects(store, mine.path, mine.version, mine.data)
     beats = Heartbeat(store, held)
     is_new = again.seen.moment.is_new  # as of the fence: another process may have begun it since `seen`
-    return Owned(again.seen, mine.line.epoch, mine.line.opening, is_new, mine.line, segments, beats)
+    before = None if again.seen.moment.clean else lease.read(store)
+    took_over = before.process if before is not None else ""
+    return Owned(again.seen, mine.line.epoch, mine.line.opening, is_new, took_over, mine.line, segments, beats)
 
 
 class _Again:

@@ -36,6 +36,8 @@ class _Old(NamedTuple):
     kind: Literal["left", "moved here", "holds it", "unseen"]
     state: str = ""  # details of the holder, if there are any
     url: str = ""
+    by: str = ""  # of a run that was moved here: who did it
+    at: str = ""
 
 
 def judge(
@@ -51,17 +53,18 @@ def judge(
     urls.check_text(store.url)
     if not old_url or _is_same(store.url, old_url):
         return Adoption("")
-    if adopt:
-        return Adoption(f"it was opened at {old_url} before; this place adopts it, as --adopt says")
     note = transfer_file.read(store)
     note = note if note is not None and note.to == store.url and note.run_id == moment.run_id else None
     if note is not None and note.kind == "move" and note.source == old_url:
-        return Adoption(f"it was moved here from {old_url}")
+        return Adoption(_moved(old_url, note.by, note.began))
     is_copy = note is not None and note.kind == "copy"
+    if adopt:
+        copied = f"; {note.by} copied it from {note.source} at {note.began}" if note is not None and is_copy else ""
+        return Adoption(f"it was opened at {old_url} before; this place adopts it, as --adopt says{copied}")
     old = _look_at(store, moment, old_url, old_host, _VISIBLE if reaches_out else ())
     match old.kind:
         case "moved here":
-            return Adoption(f"it was moved here from {old_url}")
+            return Adoption(_moved(old_url, old.by, old.at))
         case "left":
             return Adoption(f"it was opened at {old_url} before, and is no longer there; this place adopts it")
     if moment.clean and not is_copy and old.kind == "unseen":
@@ -105,7 +108,7 @@ def _look_at(store: Store, moment: Moment, url: str, host: str, visible: tuple[s
         except Exception:  # no network, no permission: it was only for a better message
             return _Old("unseen")
         if _is_same(gone.to, store.url):
-            return _Old("moved here")
+            return _Old("moved here", by=gone.by, at=gone.at)
         url = gone.to
     return _Old("unseen")
 
@@ -138,6 +141,10 @@ def _is_same(one: str, other: str) -> bool:
         return not (urls.is_remote(one) or urls.is_remote(other)) and os.path.samefile(one, other)
     except OSError:
         return False
+
+
+def _moved(url: str, by: str, at: str) -> str:
+    return f"it was moved here from {url}, by {by} at {at}"
 
 
 def _on(host: str) -> str:

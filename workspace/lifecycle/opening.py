@@ -13,10 +13,10 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from .. import journal
-from ..base import Damaged, SatchelError, version
+from ..base import Damaged, SatchelError, myself, version
 from ..formats import pause_file
 from ..inspect import Look, Report, look, pause_wish, rebuild
 from ..journal.records import FORMAT, Opened, now
@@ -51,14 +51,14 @@ AddMore = Callable[[Workspace], None]
 def opened(
     store: Store, why: Why, report: Report, *, seen: Look | None = None,
     choices: Mapping[str, Side] | None = None, check_data: CheckData | None = None, take_over: bool = False,
-    adopt: bool = False, add_more: AddMore | None = None, reaches_out: bool = False,
+    adopt: bool = False, add_more: AddMore | None = None, reaches_out: bool = False, cut_off: str = "",
 ) -> Iterator[Workspace]:  # fmt: skip
     """Open for the body. The body calls `close`; without it the end is like a crash, and is repaired like one.
 
     `seen` is a recent look at it, if there is one. `take_over`: see `owned`; `adopt`: see adopt.py. `add_more` adds
     records to those of the opening. `reaches_out`: a run will continue, so its tasks may be handed on to the place in
     workspace.yaml. Without it nothing is written outside the workspace and no other storage is contacted, whatever a
-    stranger's files say.
+    stranger's files say. `cut_off`: the folder with the end of the journal that was cut off just before.
 
     People's edits are merged, recorded and reported. Refused or InvalidFile for one that can't be accepted, Conflicting
     for one that a person has to decide about, by `choices`; see edits/detect.py for these and `check_data`. To `merge`,
@@ -79,7 +79,8 @@ def opened(
         workspace.reaches_out, workspace.home = reaches_out, adopted.home or store.url
         try:
             why = "recover" if workspace.was_finished else why
-            _record_opening(workspace, why, seen, noticed, None if leftovers else add_more)
+            how = _Came(why, adopted.says, cut_off)
+            _record_opening(workspace, how, seen, noticed, None if leftovers else add_more)
             _settle_tasks(workspace)
             _salvage(workspace, why, leftovers, add_more if leftovers else None)
             _take_answers(workspace)
@@ -148,11 +149,19 @@ def _due(store: Store, seen: Look) -> Due:
     return Due(store.abilities.remote, sizes.get(seen.checkpoint, 0), behind, max(0.0, age))
 
 
+class _Came(NamedTuple):
+    """How this opening came about, as its record says."""
+
+    why: Why
+    arrived: str
+    cut_off: str
+
+
 def _record_opening(
-    workspace: Workspace, why: Why, seen: Look, noticed: Noticed, add_more: AddMore | None
+    workspace: Workspace, how: _Came, seen: Look, noticed: Noticed, add_more: AddMore | None
 ) -> None:  # fmt: skip
     moment, writer = workspace.moment, workspace.journal
-    store = workspace.store
+    store, why = workspace.store, how.why
     workspace.owned.write_lease(store, is_brief=why != "run")
     was: Found = "new" if workspace.owned.is_new else "clean" if moment.clean else "crash"
     was = "files" if seen.is_rebuilt else was
@@ -161,8 +170,9 @@ def _record_opening(
     writer.add(
         Opened(
             format=FORMAT, run_id=moment.run_id, run_nonce=nonce, satchel=version(), python=platform.python_version(),
-            host=socket.gethostname(), pid=os.getpid(), url=workspace.home, why=why, found=was,
-            definition=noticed.definition, checkpoint=seen.checkpoint,
+            host=socket.gethostname(), pid=os.getpid(), by=myself(), url=workspace.home, why=why, found=was,
+            definition=noticed.definition, checkpoint=seen.checkpoint, arrived=how.arrived,
+            took_over=workspace.owned.took_over, cut_off=how.cut_off,
         )
     )  # fmt: skip
     workspace.add_edits(noticed)

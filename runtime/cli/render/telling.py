@@ -71,8 +71,12 @@ def _opened(record: Opened) -> Told:
         "files": "from its files, because the journal was missing",
     }[record.found]
     loaded = f", from {record.checkpoint}" if record.checkpoint else ""
+    by = f" of {record.by}" if record.by else f" on {record.host}"
+    more = f"; {record.arrived}" if record.arrived else ""
+    more += f"; taken over from {record.took_over}" if record.took_over else ""
+    more += f"; the cut-off end of the journal is in {record.cut_off}/" if record.cut_off else ""
     return Told(
-        f"opened      to {record.why}, {was}{loaded}; process {record.pid} on {record.host}, "
+        f"opened      to {record.why}, {was}{loaded}{more}; process {record.pid}{by}, "
         f"satchel {record.satchel}, Python {record.python}", "cyan",
     )  # fmt: skip
 
@@ -205,7 +209,7 @@ def _committed(record: ScopeCommitted) -> Told:
 
 def _plan_changed(record: PlanChanged) -> Told:
     whose = f"of {record.agent} " if record.agent else ""
-    return Told(f"plan        {whose}changed by the {record.by}: {record.why}".rstrip(": "), None)
+    return Told(f"plan        {whose}changed by {record.person or f'the {record.by}'}: {record.why}".rstrip(": "), None)
 
 
 def _message(record: Message) -> Told:

@@ -23,11 +23,15 @@ class Opened(Record, frozen=True, kw_only=True, tag="opened"):
     python: str
     host: str
     pid: int
+    by: str = ""  # who has started the process: `user@host`
     url: str = ""  # the place of the workspace; see lifecycle/adopt.py
     why: Literal["run", "recover", "merge", "pause", "forced", "answer"]
     found: Literal["new", "clean", "crash", "files"]  # files: the journal was lost, and the readable files were used
     definition: dict[str, object] | None = None  # of workspace.yaml, at the first opening; later see `edited`
     checkpoint: str = ""  # the file that was loaded; empty: the journal was read from its beginning
+    arrived: str = ""  # how the run came here from another place, in words, if this is its first opening here
+    took_over: str = ""  # in a bucket: the process that had the run and did not close it
+    cut_off: str = ""  # the folder with the end of the journal, if `satchel recover` has just cut it off
 
 
 class Fenced(Record, frozen=True, kw_only=True, tag="fenced"):

@@ -53,6 +53,7 @@ class PlanChanged(Record, frozen=True, kw_only=True, tag="plan.changed"):
     plan: tuple[Splice, ...]
     outline: list[Row] = field(default_factory=list)
     by: Literal["agent", "person", "runtime"]
+    person: str = ""  # who that is, as far as the storage tells
     why: str = ""
     planned: str = ""
 

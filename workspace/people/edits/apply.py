@@ -12,6 +12,7 @@ from ...journal.records import PlanChanged
 from ...state import Moment, blobs, folder_of_agent
 from ...store import Store
 from ...todo import Plan, Splice
+from ...views import TODO
 from .findings import Edit, Noticed
 
 
@@ -22,14 +23,15 @@ def record(
     for edit in noticed.edits:
         record_edit(store, moment, journal, report, edit, free_id)
     for path, text in noticed.plans.items():
-        adopted = Plan(text)
+        adopted, file = Plan(text), folder_of_agent(path) + TODO
         splices = (Splice(0, 0, text), *adopted.identify(moment.agents[path].highest_id))
         journal.add(
             PlanChanged(
-                agent=path, plan=splices, outline=adopted.outline(), by="person", why="written before the run began"
+                agent=path, plan=splices, outline=adopted.outline(), by="person", person=store.trace(file).by,
+                why="written before the run began",
             )
-        )
-        report.add("found", f"a plan of {len(adopted.tasks)} items in {folder_of_agent(path)}todo.md")
+        )  # fmt: skip
+        report.add("found", f"a plan of {len(adopted.tasks)} items in {file}")
 
 
 def record_edit(
