@@ -23,7 +23,7 @@ from ...workspace.people.approvals import FOLDER, form_problems
 from ...workspace.people.inbox import archive, inbox
 from ...workspace.state import Kept, Moment, blobs, checkpoint
 from ...workspace.store import Store
-from ...workspace.views import message_file, partial_files, projection
+from ...workspace.views import checkpoint_folder, message_file, partial_files, projection
 from .finding import Finding, of_error, of_problem
 
 _READ_LIMIT = 1 << 30
@@ -33,6 +33,7 @@ _BACKUP = "Restore the file from a backup"
 def files(store: Store, moment: Moment | None) -> Iterator[Finding]:
     """The findings in all files except the journal. Without a moment, only those that need none."""
     yield from _guarded(_checkpoints, store)
+    yield from _guarded(_checkpoint_folders, store)
     yield from _guarded(_lease, store)
     yield from _guarded(_pause, store)
     yield from _guarded(_approvals, store)
@@ -105,6 +106,12 @@ def _checkpoints(store: Store) -> Iterator[Finding]:
             )
         else:
             yield from _plain("checkpoint", path, value)
+
+
+def _checkpoint_folders(store: Store) -> Iterator[Finding]:
+    for path in checkpoint_folder.edited(store):
+        remedy = "The run never reads this file: make the change in the file of that name of the workspace"
+        yield Finding(path, "", "it was changed", "what the run was at this checkpoint", remedy)
 
 
 def _inbox(store: Store) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -113,7 +114,8 @@ def test_ls_asks_one_after_the_other_or_for_what_it_knows(
     """One listing, and the checkpoint of each run; as many at a time as may be."""
     bucket = Bucket(s3)
     paths = bucket.paths
-    needed = ["workspace.yaml", max(p for p in paths if "checkpoints/" in p), max(p for p in paths if "journal/" in p)]
+    checkpoints = (path for path in paths if re.fullmatch(r"checkpoints/[^/]*\.json", path))
+    needed = ["workspace.yaml", max(checkpoints), max(path for path in paths if "journal/" in path)]
     bodies = {path: bucket.get(path) for path in needed}
     runs = AT_ONCE + 8
     for number in range(runs):
@@ -164,7 +166,7 @@ def test_a_record_behind_the_last_checkpoint_is_overlooked(s3: Server, cli: Cli)
     """A person's answer, say: the process that records it has no need of a checkpoint."""
     bucket = Bucket(s3, "waiting")
     assert cli("answer", bucket.url, "yes").exit_code == 0
-    newest = max(path for path in bucket.paths if path.startswith("checkpoints/"))
+    newest = max(path for path in bucket.paths if re.fullmatch(r"checkpoints/[^/]*\.json", path))
     s3.client.delete_object(Bucket=bucket.name, Key=f"{bucket.prefix}/{newest}")
     assert data_of(cli("status", "--json", bucket.url))["questions"] == []
 

@@ -72,7 +72,7 @@ def spoil(folder: Path, at: int) -> None:
         rows.append(written.data)
         prev = written.line.crc
     journal(folder).write_bytes(b"".join(rows))
-    for path in (folder / "checkpoints").iterdir():
+    for path in (folder / "checkpoints").glob("*.json"):
         if int(path.name[:12]) > at:
             path.unlink()
 
@@ -138,7 +138,7 @@ def test_a_broken_byte_in_the_middle_is_the_end_of_a_run(folder: Path, cli: Cli)
     rows = journal(folder).read_bytes().splitlines(keepends=True)
     rows[good] = rows[good].replace(b'"', b"'", 1)
     journal(folder).write_bytes(b"".join(rows))
-    for path in (folder / "checkpoints").iterdir():
+    for path in (folder / "checkpoints").glob("*.json"):
         path.unlink()
     refused = cli("status", folder)
     assert f"recover --truncate-at {good}`" in " ".join(refused.output.split())

@@ -36,6 +36,7 @@ def check(before: Tree, after: Tree, witness: Witness, report: Report) -> None:
         raise Violation(f"the journal was not mended: {error}") from error
     journal_is_kept(journal, witness)
     _each_is_true(before, journal)
+    _checkpoint_folders(before)
     for fact in witness.facts:
         if not _holds(fact, journal, after):
             raise Violation(f"forgotten: {fact}", str(fact.key) if fact.kind == "output" else "")
@@ -133,6 +134,19 @@ def _each_is_true(before: Tree, journal: Book) -> None:
     match = _TODO.fullmatch(before.get("todo.md", b""))
     if match:
         _todo(_until(journal, "todo.md", re.search(rb"satchel (\d+)\.\d+\.[0-9a-f]{8} -->\n\Z", match[0])), before)
+
+
+def _checkpoint_folders(before: Tree) -> None:
+    """What `why.md` says of the other files of its folder is true of all that are there: else a crash looks like a
+    person's edit."""
+    for path, data in before.items():
+        match = _TODO.fullmatch(data) if re.fullmatch(r"checkpoints/[^/]+/why\.md", path) else None
+        if path.endswith("/why.md") and not match:
+            raise Violation(f"{path} is torn", path)
+        for name, sha in re.findall(rb"^- `([^`]+)` ([0-9a-f]{64})$", match[1] if match else b"", re.MULTILINE):
+            shown = before.get(f"{path.removesuffix('why.md')}{name.decode()}")
+            if shown is not None and hashlib.sha256(shown).hexdigest() != sha.decode():
+                raise Violation(f"{path} has another hash of {name.decode()}", path)
 
 
 def _until(journal: Book, path: str, position: re.Match[bytes] | None) -> Book:

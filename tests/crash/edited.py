@@ -77,6 +77,8 @@ class Judge:
         """Without the journal's history there is only what the files had said."""
         stands = set()
         for path, data in self._base.items():
+            if path.startswith("checkpoints/"):
+                continue
             name = path.rpartition("/")[2]
             if name == "state.json" and ".satchel" not in path:
                 found = json.loads(after[path])

@@ -122,7 +122,7 @@ _PLANTED: list[tuple[Callable[[], Fault], str, str]] = [
     (
         _rejected_copy_not_durable_before_the_file_is_restored,
         "rejects",
-        r"has written into \S+ is lost|does not say why",
+        r"has written into \S+ is lost|does not say why|is not what a person has written",
     ),
     (_file_removed_before_the_rejected_copy_is_there, "rejects", r"has written into \S+ is lost|is not restored"),
     (_reasons_come_after_the_rejected_copy, "rejects", r"does not say why"),

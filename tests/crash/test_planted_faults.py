@@ -199,10 +199,10 @@ def _commits_are_not_compared() -> Fault:
 _LOST = r"acknowledged and is gone|another one stands in its place|refused|was edited|forgotten"
 _PLANTED: list[tuple[Callable[[], Fault], str, str]] = [
     (_no_sync_of_a_file, "commits", _LOST),
-    (_no_sync_of_a_replaced_file, "commits", rf"{_LOST}|(state.json|todo.md) is torn"),
+    (_no_sync_of_a_replaced_file, "commits", rf"{_LOST}|(state.json|todo.md|why.md) is torn|has another hash"),
     (_no_sync_of_the_journal, "commits", _LOST),
     (_no_sync_of_a_folder, "commits", rf"{_LOST}|was not mended"),
-    (_rename_before_the_data, "commits", rf"{_LOST}|(state.json|todo.md) is torn"),
+    (_rename_before_the_data, "commits", rf"{_LOST}|(state.json|todo.md|why.md) is torn|has another hash"),
     (_acknowledged_before_the_sync, "effects", _LOST),
     (
         _unclosed_segment_is_trusted,
@@ -212,13 +212,17 @@ _PLANTED: list[tuple[Callable[[], Fault], str, str]] = [
     (
         _projection_not_synced_before_its_rename,
         "commits",
-        r"(state.json|todo.md|steps/\S*)(:? (was edited|is torn|can't be)|, line)",
+        r"(state.json|todo.md|why.md|steps/\S*)(:? (was edited|is torn|can't be|has another hash)|, line)",
     ),
     (_partial_removed_before_its_promotion_is_durable, "streams", r"lost streamed text"),
     (_recovered_text_not_durable_before_its_record, "streams", r"was promoted and is gone"),
     (_blob_not_durable_before_its_record, "outputs", r"blob of record \d+ is gone|forgotten"),
     (_folders_made_by_others_are_trusted, "commits", rf"{_LOST}|not mended: journal/\d+.jsonl: record 1 is b'\{{"),
-    (_checkpoint_ahead_of_the_journal, "commits", r"ends before the newest checkpoint|the journal is missing"),
+    (
+        _checkpoint_ahead_of_the_journal,
+        "commits",
+        r"ends before the newest checkpoint|the journal is missing|not mended",
+    ),
     (_files_ahead_of_the_journal, "travelling", r"is newer \(record|which the journal does not have"),
     (_effect_begun_before_its_intent_is_durable, "inbox", r"kind='outside'|every task is due once"),
     (_group_lost_in_part_is_taken_for_damage, "commits", r"is damaged"),

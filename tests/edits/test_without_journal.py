@@ -149,7 +149,7 @@ def test_a_begun_item_is_asked_about_though_a_checkpoint_knows_it(stopped: Place
 
 
 def test_an_older_checkpoint_hides_what_it_knows_of_effects(stopped: Place) -> None:
-    for path in stopped.there("checkpoints/*"):
+    for path in stopped.there("checkpoints/*.json"):
         stopped.put(f"aside/{path}", stopped.get(path))
     stopped.recover()
     lose(stopped)

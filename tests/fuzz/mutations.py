@@ -26,6 +26,7 @@ _HEX = re.compile(rb"[0-9a-f]{8}")
 _PREV = re.compile(rb'(\{"seq":\d+,"prev":")[0-9a-f]{8}"')
 _POSITION = re.compile(rb'"seq":(\d+),"epoch":\d+,"crc":"[0-9a-f]{8}"')
 _SHA = re.compile(rb',"sha256":"[0-9a-f]{64}"\}\n?\Z')
+_CHECKPOINT = re.compile(r"checkpoints/[^/]*\.json")
 _STAMP = re.compile(rb'"sha": ?"[0-9a-f]{8}"')
 
 
@@ -270,7 +271,7 @@ def _seal(path: str, data: bytes) -> bytes:
         for row in data.splitlines(keepends=True):
             rows.append(_seal_line(row, rows[-1][-11:-3]))
         return b"".join(rows[1:])
-    if path.startswith("checkpoints/"):
+    if _CHECKPOINT.fullmatch(path):
         body = re.sub(rb'(,"sha256":"[^"]*")?\}\n?\Z', b"", data)
         return b'%s,"sha256":"%s"}\n' % (body, hashlib.sha256(body).hexdigest().encode())
     if path.endswith("state.json") and (found := _STAMP.search(data)):
@@ -310,7 +311,7 @@ def _link(files: Files) -> None:
                     crcs[int(seq[1])] = crc
         files[path] = b"".join(rows)
     for path in files:
-        found = _POSITION.search(files[path]) if path.startswith("checkpoints/") else None
+        found = _POSITION.search(files[path]) if _CHECKPOINT.fullmatch(path) else None
         if found and int(found[1]) in crcs:
             linked = files[path][: found.end() - 9] + crcs[int(found[1])] + files[path][found.end() - 1 :]
             files[path] = _seal(path, linked)

@@ -120,7 +120,7 @@ def test_a_record_with_what_no_run_writes_ends_a_look(folder: Path, name: str) -
 def test_a_checkpoint_with_what_no_run_writes_ends_a_look(folder: Path, change: dict[str, Any]) -> None:
     with opened(DiskStore(folder), "recover", Report()) as workspace:
         workspace.close()
-    (path,) = (folder / "checkpoints").iterdir()
+    (path,) = (folder / "checkpoints").glob("*.json")
     facts = json.loads(path.read_bytes())
     del facts["sha256"]
     for key, value in change.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
@@ -25,6 +26,8 @@ RECORD_BYTES = 16 << 20
 
 TENTHS = len("2026-11-01T00:00:00.0")
 """Records that are added in the same tenth of a second have the time of the first of them."""
+
+_RECENT = 4
 
 _EXACT = (PauseRequested, Paused, Resumed)
 """Their times are compared with others, so they have their own, and so has the record after each."""
@@ -77,6 +80,7 @@ class Journal:
         self.epoch, self.opening = epoch, opening
         self.bytes_added = 0
         self.waiting_bytes = 0
+        self.recent: deque[Line] = deque(maxlen=_RECENT)  # the last ones that were added
         self.on_durable: Callable[[Sequence[Line]], None] | None = None
         """Called with each group once it is durable."""
         self.on_taken: Callable[[], None] | None = None
@@ -137,6 +141,7 @@ class Journal:
         try:
             self._apply(line)
             self._next_seq, self._prev, self._last = seq + 1, line.crc, line
+            self.recent.append(line)
             self._waiting.append(line)
             self._encoded.append(data)
             self.waiting_bytes += len(data)

@@ -143,8 +143,7 @@ def settle(workspace: Workspace, *, forced: bool = False, error: Failure | None 
         forward.redirect(store, moment, workspace.journal, workspace.definition, workspace.report)
     workspace.journal.add(Paused(forced=forced, error=error))
     workspace.journal.flush()
-    workspace.mark_all()
-    workspace.projector.write_all()
+    workspace.show_all()
     seq = moment.seq
     path = workspace.checkpoint("stop")
     data = read_back(store, path, limit=checkpoint.READ_LIMIT).data

@@ -18,7 +18,7 @@ from ..journal.records import Line, StepCompleted, StepStarted, TaskTaken, as_it
 from ..people.inbox import archive
 from ..state import Moment, checkpoint, folder_of_agent
 from ..store import Store
-from ..views import STATE, STEPS, TODO
+from ..views import STATE, STEPS, TODO, checkpoint_folder
 
 KEPT = "cut-off"
 """The folder for removed parts, with one folder for each time."""
@@ -98,6 +98,7 @@ def carry_out(store: Store, cut: Cut) -> str:
                 store.replace(path, data)
             else:
                 store.remove(path)
+        checkpoint_folder.sweep(store)
     return folder
 
 

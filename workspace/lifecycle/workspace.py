@@ -15,7 +15,7 @@ from ..people.edits import Noticed, apply
 from ..people.inbox import archive, inbox
 from ..state import Kept, MessagesAt, Moment, Written, checkpoint, folder_of_agent
 from ..store import Store, Version
-from ..views import Files, Guard, MessageFile, Projector, behind
+from ..views import CheckpointFolders, Files, Guard, MessageFile, Point, Projector, behind
 from .acquire import Owned
 from .checkpoint_due import Due
 
@@ -37,6 +37,7 @@ class Workspace:
         self.checkpointed = ""  # the last checkpoint that was written
         self.has_edits = False  # this opening has recorded people's edits
         self.was_finished = False  # it had completed, and nothing of its plan is left to do
+        self._folders = CheckpointFolders(store, self.behind)
         self._report_file = ReportDocument(report, store, self.behind)
         self.due = Due(store.abilities.remote)
         self.definition_version: Version | None = None  # the version of the file that `definition` comes from
@@ -57,11 +58,13 @@ class Workspace:
     def checkpoint(self, why: Occasion, name: str = "") -> str:
         """Write a checkpoint of everything on record, and record that. Returns its path. `name` is for people."""
         self.journal.flush()
-        written = self._checkpoint(name or why)
+        written = self._checkpoint(why, name)
         self.journal.add(Saved(file=written.path, why=why, bytes=written.size, sha256=written.sha256))
+        if why == "milestone":
+            self.projector.mark(self._folders)
         return written.path
 
-    def _checkpoint(self, name: str) -> Written:
+    def _checkpoint(self, why: Occasion, name: str = "") -> Written:
         began = self.due.clock()
         for files in self.files.values():
             files.messages.write()
@@ -70,9 +73,11 @@ class Workspace:
         at = {path: messages.at for path, messages in self.messages.items()}
         shown = self.guard.versions if self.projector.is_done else {}
         listed = unchanged.at_stop(self.store, self.moment, self.definition, self.definition_version, shown)
-        written = checkpoint.write(self.store, self.moment, at, name, self.definition.checkpoints, listed)
+        written = checkpoint.write(self.store, self.moment, at, name or why, self.definition.checkpoints, listed)
         self.due.saved(written.size, self.journal.bytes_added, began)
         self.checkpointed = written.path
+        if why in ("milestone", "stop"):
+            self._folders.add(self.moment, Point(written.path, why, name, tuple(self.journal.recent)))
         return written
 
     def join(self, path: str, noticed: Noticed | None = None) -> None:
@@ -100,6 +105,13 @@ class Workspace:
         """Let every file show this moment."""
         for files in self.files.values():
             files.mark_all(self.projector)
+
+    def show_all(self) -> None:
+        """Let every file show this moment before this returns. In a bucket, folders of checkpoints don't delay that."""
+        if self.store.abilities.remote:
+            self.projector.drop(self._folders)
+        self.mark_all()
+        self.projector.write_all()
 
     def save_report(self) -> None:
         """At once. Where that is a request, with the readable files."""
@@ -129,10 +141,10 @@ class Workspace:
         )  # fmt: skip
         self.journal.flush()
         self.desk.lay_out()
-        self.mark_all()
-        self.projector.write_all()
+        self.show_all()
         if not is_settled:
             self._checkpoint("stop")
         self.guard.clear()
         self.journal.roll_up()
+        self.behind.wait()
         self.owned.end(self.store)

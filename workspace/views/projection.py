@@ -33,7 +33,10 @@ _STEP_FILE = re.compile(r"/[0-9]{2,}-[a-z0-9-]+\.json\Z")
 _AT = b'"at": {"seq": %d, "epoch": %d, "sha": "00000000"}'
 
 
-def state_file(moment: Moment, agent: AgentMoment, at: tuple[int, int] | None = None) -> bytes:
+def state_file(
+    moment: Moment, agent: AgentMoment, at: tuple[int, int] | None = None, *, inside: str = ""
+) -> bytes:  # fmt: skip
+    """`inside`: the folder of the whole tree, if it is not the workspace itself."""
     facts: dict[str, object] = {"status": status_of(moment, agent)}
     if not agent.path:
         facts |= {"reason": moment.reason} if moment.reason else {}
@@ -55,7 +58,7 @@ def state_file(moment: Moment, agent: AgentMoment, at: tuple[int, int] | None = 
     facts |= _kept("input", agent.input)
     facts |= _kept("result", agent.result)
     facts["data"] = agent.data
-    return _json(moment, schema_of_state(agent), facts, at)
+    return _json(moment, f"{_up(inside)}{schema_of_state(agent)}", facts, at)
 
 
 def _kept(name: str, kept: Kept | None) -> dict[str, object]:

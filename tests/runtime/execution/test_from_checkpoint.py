@@ -199,7 +199,7 @@ def test_what_a_person_has_changed_is_undone(workspace: Path, calls: list[str]) 
 def test_the_log_does_not_tell_which_checkpoint_was_loaded(workspace: Path, calls: list[str]) -> None:
     main = spoilt(workspace, calls)
     outcome(workspace, main)
-    files = {f"checkpoints/{path.name}" for path in (workspace / "checkpoints").iterdir()}
+    files = {f"checkpoints/{path.name}" for path in (workspace / "checkpoints").glob("*.json")}
     assert {saved.file for saved in records(workspace, Saved)} == files
     (closed,) = records(workspace, Closed)
     assert closed.checkpoint == max(files) and closed.checkpoint.endswith("-3-c_unclean.json")

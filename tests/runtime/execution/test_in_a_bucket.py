@@ -598,7 +598,7 @@ def test_the_journal_is_fetched_after_a_large_checkpoint(
     entered, calls = list[int](), list[int]()
     main = with_many_results(place, entered, calls, taken_apart)
     assert asyncio.run(place.run(main)).status == "paused"
-    newest = max(name for name in place.names() if name.startswith("checkpoints/"))
+    newest = max(name for name in place.names() if re.fullmatch(r"checkpoints/[^/]*\.json", name))
     segments = sorted(name for name in place.names() if name.startswith("journal/"))
     prefix = place.url.removeprefix(f"s3://{BUCKET}/")
     answer, has_asked = Requests._answer, threading.Event()
@@ -620,7 +620,7 @@ def test_damaged_results_that_stand_apart_are_taken_for_none(place: Place, taken
     entered, calls = list[int](), list[int]()
     main = with_many_results(place, entered, calls, taken_apart)
     assert asyncio.run(place.run(main)).status == "paused"
-    path = max(name for name in place.names() if name.startswith("checkpoints/"))
+    path = max(name for name in place.names() if re.fullmatch(r"checkpoints/[^/]*\.json", name))
     place.upload(path, place.download(path).replace(b'"result":1', b'"result":2', 1))
     with pytest.raises(Damaged, match="results in a checkpoint"):
         asyncio.run(place.run(main, wake=True))

@@ -41,7 +41,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for part in ("journal", "checkpoints")
-        for path in sorted((folder / part).iterdir())
+        for path in sorted((folder / part).glob("*.json*"))
     }
 
 

@@ -1,0 +1,256 @@
+"""A folder next to each checkpoint that people can open: `todo.md` and `state.json` of every agent, and `why.md`.
+
+Satchel never reads what these files say about the run. Two folders differ only where the run differs: `todo.md` has no
+stamp, and `why.md`, the last one written, has the hashes of the other files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import NamedTuple
+
+from ..base import SatchelError, stamp, visible
+from ..journal import CHECKPOINTS, checkpoint_position
+from ..journal.records import Line, Occasion
+from ..state import AgentMoment, Moment, checkpoint
+from ..store import Store
+from .projection import STATE, TODO, state_file
+from .write_behind import AtOnce, Behind
+
+WHY = "why.md"
+RECORDS = 4
+"""So many of the last records `why.md` tells."""
+
+_AGENTS, _AGENTS_REMOTELY = 50, 8
+"""More agents of a tree are not shown: a folder must not become thousands of files."""
+
+_WAITING_BYTES, _REMOTE_BYTES = 4 << 20, 1 << 20
+"""While so much waits to be written, a milestone gets no folder; and in a bucket none gets one that is larger."""
+
+_WAITING_FILES = 1024
+_READ_LIMIT = 1 << 30
+_FILE = re.compile(r"^- `([^`\n]+)` ([0-9a-f]{64})$", re.M)
+
+
+class Point(NamedTuple):
+    """A checkpoint that was just written. `name` is the item that was committed, if it was one; `records` are the last
+    ones, and the last of them is the checkpoint's own."""
+
+    path: str
+    why: Occasion
+    name: str
+    records: Sequence[Line]
+
+
+class _File(NamedTuple):
+    path: str
+    size: int
+    job: Callable[[], object]
+
+
+class CheckpointFolders:
+    """The folders that wait to be written, for one opened workspace. A document of the projector, which gives it its
+    share of the time. Errors are ignored: nothing depends on these files."""
+
+    def __init__(self, store: Store, behind: Behind | None = None):
+        self._store, self._behind = store, behind or AtOnce()
+        self._waiting: deque[_File] = deque()
+        self._last = ""  # the folder that was added last
+        self._is_remote = store.abilities.remote
+
+    def add(self, moment: Moment, point: Point) -> None:
+        """`write` shall write the folder of this checkpoint of the `moment`. At a stop it is written at once, after
+        those that still wait; in a bucket, meanwhile, and the others are dropped."""
+        at_stop = point.why == "stop"
+        waiting = sum(file.size for file in self._waiting)
+        if not at_stop and (waiting > _WAITING_BYTES or len(self._waiting) > _WAITING_FILES):
+            return
+        if at_stop and self._is_remote:
+            self._waiting.clear()
+        self._waiting += self._files(moment, point)
+        self._waiting.append(_File(CHECKPOINTS, 0, partial(sweep, self._store)))
+        while at_stop and self.write():
+            pass
+
+    def write(self) -> bool:
+        if self._waiting:
+            path, _, job = self._waiting.popleft()
+            self._behind.do(path, partial(_quietly, job))
+        return bool(self._waiting)
+
+    def _files(self, moment: Moment, point: Point) -> Iterator[_File]:
+        folder = folder_of(point.path)
+        files = _shown(moment, f"{folder}/", _AGENTS_REMOTELY if self._is_remote else _AGENTS)
+        if self._is_remote and sum(map(len, files.values())) > _REMOTE_BYTES:
+            return
+        earlier = [each for each in map(folder_of, checkpoint.paths(self._store)) if each < folder]
+        shown = [each for each in earlier if each in (self._last, *self._store.folders(CHECKPOINTS))]
+        previous = f"`{earlier[-1]}.json`" if earlier else "none is kept"
+        if earlier and shown[-1:] == earlier[-1:]:
+            previous = _link(earlier[-1])
+        told = _why(moment, point, previous, files).encode()
+        files[WHY] = stamp.sign_markdown(told, moment.seq, moment.epoch, moment.run_id)
+        for name, data in files.items():
+            yield _File(f"{folder}/{name}", len(data), partial(self._replace, point.path, f"{folder}/{name}", data))
+        self._last = folder
+        if shown and not self._is_remote:
+            path = f"{shown[-1]}/{WHY}"
+            yield _File(path, 0, partial(_tell_next, self._store, path, folder, moment.seq, moment.run_id))
+
+    def _replace(self, of: str, path: str, data: bytes) -> None:
+        if self._store.version(of) is not None:  # else it is no longer kept
+            self._store.replace(path, data, sync="data")
+
+
+def folder_of(path: str) -> str:
+    """The folder of the checkpoint `path`."""
+    return path.removesuffix(".json")
+
+
+def sweep(store: Store) -> None:
+    """Remove the folders whose checkpoint is gone, except files in them that Satchel does not write."""
+    kept = set(map(folder_of, checkpoint.paths(store)))
+    gone = [folder for folder in _folders(store) if folder not in kept]
+    store.remove_many([path for folder in gone for path in _ours(store, folder)])
+
+
+def edited(store: Store) -> Iterator[str]:
+    """The files of these folders that are not as Satchel has written them."""
+    for folder in _folders(store):
+        try:
+            read = stamp.read_markdown(store.read(f"{folder}/{WHY}", limit=_READ_LIMIT).data)
+        except FileNotFoundError:
+            continue  # not completely written
+        text = read.body.decode(errors="replace")
+        run = re.search(r"^- Run: `([^`\n]+)`", text, re.M)
+        if not read.stamp or not run or read.stamp.sha.encode() != stamp.sha_of_markdown(read.body, run[1]):
+            yield f"{folder}/{WHY}"
+        for name, sha in _FILE.findall(text):
+            with suppress(FileNotFoundError):
+                if hashlib.sha256(store.read(f"{folder}/{name}", limit=_READ_LIMIT).data).hexdigest() != sha:
+                    yield f"{folder}/{name}"
+
+
+def _folders(store: Store) -> Iterator[str]:
+    return (path for path in store.folders(CHECKPOINTS) if checkpoint_position(f"{path}.json") is not None)
+
+
+def _ours(store: Store, folder: str) -> Iterator[str]:
+    """`why.md` last: while it is there, `edited` knows the others."""
+    for agent in store.folders(f"{folder}/agents"):
+        yield from _ours(store, agent)
+    yield from (entry.path for entry in store.list(folder) if entry.path.rpartition("/")[2] in (STATE, TODO, WHY))
+
+
+def _quietly(job: Callable[[], object]) -> None:
+    with suppress(SatchelError, OSError):
+        job()
+
+
+def _shown(moment: Moment, folder: str, most: int) -> dict[str, bytes]:
+    """The files of the agents by their path in `folder`: the root, unfinished agents, then others."""
+    order = sorted(moment.agents.values(), key=lambda agent: (bool(agent.path), agent.has_ended))
+    chosen = {agent.path for agent in order[:most]}
+    files = {}
+    for agent in moment.agents.values():
+        if agent.path in chosen:
+            files |= _of_agent(moment, agent, folder)
+    return files
+
+
+def _of_agent(moment: Moment, agent: AgentMoment, folder: str) -> dict[str, bytes]:
+    plan = {f"{agent.folder}{TODO}": agent.plan.text.encode()} if agent.has_plan else {}
+    return {**plan, f"{agent.folder}{STATE}": state_file(moment, agent, inside=folder)}
+
+
+def _why(moment: Moment, point: Point, previous: str, files: dict[str, bytes]) -> str:
+    reason = f": {_quoted(moment.reason)}" if moment.reason else ""
+    why = {
+        "milestone": f"the milestone {point.name}" if point.name else "the agent called `run.checkpoint()`",
+        "stop": f"the process stopped, and the run is {moment.status}{reason}",
+    }.get(point.why, point.why)
+    *before, own = map(_words, point.records)
+    hidden = len(moment.agents) - sum(name.endswith(STATE) for name in files)
+    told = [
+        f"# Checkpoint {moment.seq}", "",
+        f"- Run: `{moment.run_id}`, start {moment.attempt}",
+        f"- When: {moment.last_at}",
+        f"- Why: {why}",
+        f"- Record: {own}",
+        "", "A resume reads the file next to this folder, never the folder. Changes in it have no effect.",
+        "", "## Before", "",
+        *(f"- {each}" for each in before),
+        f"- The previous checkpoint: {previous}",
+        "", "## Files", "",
+        *(f"- `{name}` {hashlib.sha256(data).hexdigest()}" for name, data in files.items()),
+        *([f"- {hidden} more sub-agents are not shown here"] if hidden else []),
+        "", "## After", "",
+        f"- {_next(moment)}", "",
+    ]  # fmt: skip
+    return "\n".join(told)
+
+
+def _next(moment: Moment) -> str:
+    task = moment.root.plan.next_leaf()
+    return f"The next open item of the plan: {_quoted(task.text)}" if task else "The plan has no open item"
+
+
+def _link(folder: str) -> str:
+    name = folder.rpartition("/")[2]
+    return f"[{name}](../{name}/{WHY})"
+
+
+def _tell_next(store: Store, path: str, following: str, seq: int, run_id: str) -> None:
+    """Write into the `why.md` of a checkpoint that the next one, of record `seq`, is in the folder `following`, unless
+    a person has changed it."""
+    try:
+        found = stamp.read_markdown(store.read(path, limit=_READ_LIMIT).data)
+    except FileNotFoundError:
+        return
+    if found.stamp is None or found.stamp.sha.encode() != stamp.sha_of_markdown(found.body, run_id):
+        return
+    at, epoch, _ = found.stamp
+    body = found.body + f"- Records {at + 1} to {seq}\n- The next checkpoint: {_link(following)}\n".encode()
+    store.replace(path, stamp.sign_markdown(body, at, epoch, run_id), sync="data")
+
+
+_TOLD = (
+    "agent",
+    "id",
+    "name",
+    "title",
+    "role",
+    "mode",
+    "status",
+    "found",
+    "file",
+    "why",
+    "reason",
+    "question",
+    "by",
+    "to",
+)
+
+
+def _words(line: Line) -> str:
+    """A record in one line."""
+    record = line.record
+    scope, step = getattr(record, "scope", ""), getattr(record, "step", "")
+    facts = [scope if scope.startswith("_") or not scope else f"^{scope}"]
+    facts += [f"{step}{getattr(record, 'call', '')}"] if isinstance(step, str) else []
+    said = (getattr(record, name, None) for name in _TOLD)
+    facts += [each for each in said if isinstance(each, str)]
+    words = ", ".join(filter(None, facts))
+    kind = record.__struct_config__.tag
+    return f"{line.seq}, {line.at[11:19]}: `{kind}`" + (f" {_quoted(words)}" if words else "")
+
+
+def _quoted(text: str) -> str:
+    """On one line, so that it is no Markdown of its own."""
+    line = visible(" ".join(text.split()))[:120].replace("`", "'")
+    return f"`{line}`"
