@@ -1,4 +1,4 @@
-"""The house stays as the README draws it: layers, face, no second copies, no module too long to tell."""
+"""The house stays as docs/architecture.md draws it: layers, face, no second copies, no module too long to tell."""
 
 from __future__ import annotations
 

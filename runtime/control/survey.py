@@ -24,6 +24,7 @@ from ...workspace.people.inbox import archive, inbox
 from ...workspace.state import Kept, Moment, blobs, checkpoint
 from ...workspace.store import Store
 from ...workspace.views import checkpoint_folder, message_file, partial_files, projection
+from ..engine import reverify
 from .finding import Finding, of_error, of_problem
 
 _READ_LIMIT = 1 << 30
@@ -196,15 +197,14 @@ def _messages(store: Store, folder: str) -> Iterator[Finding]:
 
 
 def _outputs(store: Store, moment: Moment) -> Iterator[Finding]:
-    # A running agent may have written the file without a commit yet.
-    at_work = any(len(agent.scopes) > 1 for agent in moment.agents.values())
+    at_rest = reverify.at_rest(moment)
     for path, output in moment.outputs.items():
         try:
             data = store.read(path, limit=_READ_LIMIT).data
         except FileNotFoundError:
             yield Finding(path, "", "no such file", "the output that the run made", _BACKUP)
             continue
-        if not at_work and hashlib.sha256(data).hexdigest() != output.sha256:
+        if path in at_rest and hashlib.sha256(data).hexdigest() != output.sha256:
             found = f"{len(data):,} bytes that differ from what the run wrote"
             yield Finding(path, "", found, f"its {output.bytes:,} bytes", "If it was edited on purpose, ignore this")
 

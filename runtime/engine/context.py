@@ -108,7 +108,8 @@ class Context:
             self.tap.recorded(lines)
 
     def begin(self, root: AgentContext, main: asyncio.Task[Any]) -> None:
-        """The agent is entered in the task `main`; again, if a pause in this process is over."""
+        """The agent is entered in the task `main`; again after an edit that its running work must see, and for
+        `on_cancel`."""
         self.agents.begin(root)
         self.looks.begin()
         self.doubts.begin()

@@ -25,7 +25,7 @@ def publish_schemas(store: Store, agent: Agent, recorded: AgentMoment, codec: Co
         return
     schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "data.json", **codec.schema()}
     publish(store, f"{recorded.folder}data", jsontext.dump(schema))
-    if recorded.path and not store.abilities.remote:  # see published.py
+    if recorded.path and not store.abilities.remote:  # see views/schema_copies.py
         below = _of_sub_agent(schemas.schema("state"), recorded.folder)
         publish(store, f"{recorded.folder}state", jsontext.dump(below))
 

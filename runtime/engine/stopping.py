@@ -56,7 +56,7 @@ class Stopping:
         self.on_pause: Callable[[], Any] | None = None  # called once a pause was asked for
 
     def begin(self, main: asyncio.Task[Any]) -> None:
-        """The agent is entered in the task `main`; again, if a pause in this process is over."""
+        """The agent is entered in the task `main`, for the first time or again (see `Context.begin`)."""
         self.suspension, self.has_asked = None, False
         self.drain.watch(main)
 
@@ -65,7 +65,8 @@ class Stopping:
         self.failed = self.failed or error
 
     def check_going_on(self) -> None:
-        """Every call is a place to stop: when a person is needed, a signal came, or the disk failed."""
+        """Every call is a place to stop: when a person is needed, a signal came, or the disk failed. Records a stop by
+        a signal."""
         if self.failed:
             raise self.failed
         self._journal.check()

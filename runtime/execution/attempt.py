@@ -1,4 +1,4 @@
-"""Enter the agent of an opened workspace, and bring it to its stop: once, or again after a short pause."""
+"""Enter the agent of an opened workspace, and bring it to its stop: once, or again after an edit."""
 
 from __future__ import annotations
 

@@ -73,3 +73,37 @@ def test_it_is_not_told_how_far_it_has_come(make: Make, monkeypatch: pytest.Monk
 def test_a_storage_is_not_tried(tmp_path: Path, make: Make) -> None:
     tried = satchel.open(tmp_path).try_storage()
     assert tried.tried == "lock" and tried.abilities.lock and not (tmp_path / "workspace.yaml").exists()
+
+
+DELEGATING = """
+from satchel import Run, agent
+
+
+@agent
+async def helper(run: Run) -> None:
+    await run.scope("write", write, run)
+
+
+async def write(run: Run) -> None:
+    await run.output("report.txt", "what the helper found")
+
+
+@agent
+async def main(run: Run) -> None:
+    await run.scope("work", work, run)
+
+
+async def work(run: Run) -> None:
+    await run.spawn(helper, "helper")
+    await run.ask("Go on?", choices=["yes", "no"], wait_for=0)
+"""
+
+
+def test_a_changed_output_of_an_agent_that_has_ended_is_passed_over_while_another_one_works(make: Make) -> None:
+    folder = make(DELEGATING)
+    handle = satchel.open(folder)
+    assert handle.run().status == "waiting"
+    assert not handle.check().problems
+    (folder / "agents/helper/outputs/report.txt").write_text("what somebody else found")
+    (problem,) = handle.check().problems
+    assert problem.file == "agents/helper/outputs/report.txt"
