@@ -27,6 +27,7 @@ COMMANDS = {
     "check": "Check all files, and show what a start would do.",
     "recover": "Repair the files after a crash, without running the agent.",
     "answer": "Answer a question of a run.",
+    "rewind": "Return a run to an earlier record.",
     "merge": "Resolve conflicts between edited files and the run.",
     "move": "Move a run to another place.",
     "copy": "Make a second copy of a run.",

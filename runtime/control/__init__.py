@@ -9,6 +9,7 @@ running     runs the agent in this process, `starting` in another one
 history     the log, and the recorded result
 events      what happens, as typed events: `streaming` runs and tells, `following` reads what any process has recorded
 requests    pause and cancel; `emergency`, the stop that kills
+going_back  the methods that go back; `rewinding` returns to an earlier record
 recovering  repairs; `merging` resolves conflicts of files and the run
 questions   the open questions; `answering` answers them
 sending     tasks and messages
@@ -35,6 +36,7 @@ with on_first_use(__name__):
     from .questions import OpenQuestion
     from .recovering import Recovered, forgotten
     from .requests import Stopping
+    from .rewinding import Rewinding
     from .running import Ended
     from .sending import Sent
     from .serving import serve

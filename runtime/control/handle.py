@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from ...workspace.base import arguments, myself
-from .looking import Look
+from .going_back import GoBack
 from .waiting import Steps, at_once, finish, finish_async
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .starting import Supervised
 
 
-class Handle(Look):
+class Handle(GoBack):
     """A workspace, from outside. Works whether or not a process runs it.
 
     Made by `satchel.open`. Holds no lock and no connection, so you need not close it. Each method reads the files

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ...workspace.base import SatchelError, myself
 from ...workspace.inspect import Look, Report
-from ...workspace.journal.records import Edited
 from ...workspace.lifecycle import Point, Workspace, opening, pausing, rewind
 from ..agent import Agent, describe, load
 from ..engine import Context, Doubts, Stopping
@@ -101,11 +100,10 @@ def _outcome(opened: Workspace, ended: Ended) -> Outcome:
 
 
 def _go_back(opened: Workspace, point: Point) -> None:
-    for record in rewind.records(opened.store, opened.moment, point, myself()):
-        opened.journal.add(record)
-        if isinstance(record, Edited):
-            for say in record.says:
-                opened.report.add("edited", f"{record.file}: {say}")
+    back = rewind.plan(opened.moment, point.moment, myself(), file=point.path).record
+    opened.journal.add(back)
+    for say in back.says:
+        opened.report.add("edited", say)
     opened.journal.flush()
     opened.report.add("done", f"went back to {point.path}; effects and answers since then are kept")
     opened.mark_all()

@@ -17,6 +17,7 @@ with on_first_use(__name__):
         OpenQuestion,
         Recovered,
         Result,
+        Rewinding,
         Row,
         Sent,
         Standing,
@@ -57,6 +58,7 @@ with on_first_use(__name__):
     from .workspace.inspect import Report
     from .workspace.journal.records import ApprovalAsked, Doubt
     from .workspace.lifecycle import Cut
+    from .workspace.state import LaterEffect
     from .workspace.store import Store
     from .workspace.todo import Task
     from .workspace.transfer import Journey
@@ -83,6 +85,7 @@ __all__ = [
     "Item",
     "Journey",
     "Key",
+    "LaterEffect",
     "LeaseHeld",
     "Made",
     "Marker",
@@ -103,6 +106,7 @@ __all__ = [
     "Resource",
     "Result",
     "Retry",
+    "Rewinding",
     "Row",
     "Run",
     "SatchelError",

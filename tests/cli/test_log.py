@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from linked import parsed
+from msgspec import Raw
 
 from satchel.runtime.cli.render.telling import WORDS, tell
 from satchel.runtime.control import RECORD_TYPES
@@ -121,8 +122,10 @@ def test_a_record_type_has_no_words(make: Make, cli: Cli) -> None:
          "closed      as it was; checkpoints/000000000042-stop.json"),
         (Saved(file="checkpoints/000000000042-3-a.json", why="item", bytes=1234, sha256="0"),
          "checkpoint  checkpoints/000000000042-3-a.json (item, 1,234 bytes)"),
-        (Rewound(to=42, file="checkpoints/000000000042-3-a.json", by="ada"),
-         "rewound     to record 42 by ada, as checkpoints/000000000042-3-a.json has it"),
+        (Rewound(to=42, file="checkpoints/000000000042-3-a.json", by="ada", agents=Raw(b"{}")),
+         "rewound     to record 42, checkpoints/000000000042-3-a.json by ada"),
+        (Rewound(to=1042, by="ada", agents=Raw(b"{}"), forgets=True, says=("item 2 ('b') will be done again",)),
+         "rewound     to record 1,042 by ada; effects since then are done again: item 2 ('b') will be done again"),
         (Paused(forced=True, error=Failure("OSError", "gone")), "paused      by force: OSError: gone"),
         (Resumed(by="ada", seconds=90.0, instructions="be brief", says=("agent.py has changed",)),
          "resumed     by ada, after 1 min 30 s; instructions: be brief; agent.py has changed"),

@@ -37,6 +37,7 @@ from satchel.workspace.journal.records import (
     Resolved,
     Resource,
     Resumed,
+    Rewound,
     ScopeBegun,
     ScopeCommitted,
     ScopeFailed,
@@ -50,8 +51,9 @@ from satchel.workspace.journal.records import (
     TaskTaken,
 )
 from satchel.workspace.lifecycle.opening import opened
+from satchel.workspace.state import AgentMoment, going_back
 from satchel.workspace.store import DiskStore
-from satchel.workspace.todo import Splice
+from satchel.workspace.todo import Plan, Splice
 from satchel.workspace.views import partial_files, stable_read
 from satchel.workspace.views.partial_files import PartialHead
 
@@ -158,6 +160,19 @@ ASKED: list[AnyRecord] = [
     ApprovalAnswered(id="a3", decision=Raw(b'"this"'), by="ann", note="why not"),
     Closed(status="waiting", reason="a person is asked"),
 ]  # fmt: skip
+REWOUND: list[AnyRecord] = [
+    Rewound(
+        to=13, by="ann", forgets=True, says=("todo.md: item 2 ('mail') will be done again",),
+        agents=going_back.pack(
+            {
+                "": AgentMoment(data={"n": 1, "word": "a", "list": []}, has_data=True, plan=Plan(TODO), has_plan=True,
+                                left={"2": "mail"}),
+                "helper": AgentMoment(path="helper", plan=Plan("- [ ] look\n"), has_plan=True),
+            }
+        ),
+    ),
+    Closed(),
+]  # fmt: skip
 ENDED: list[AnyRecord] = [
     Doubt(**call("2", 2, "post"), id="d1", why="unknown_outcome"),
     Resolved(id="d1", outcome="done", by="ann", note="seen", result=Raw(b'"by hand"')),
@@ -191,6 +206,7 @@ def build() -> list[Files]:
         crashed,
         recovered,
         _opened_once(COMMON | _journal([*BEGINNING, *ENDED])),
+        _opened_once(COMMON | _journal([*BEGINNING, *REWOUND])),
         _opened_once(COMMON | _journal([*BEGINNING, *SLEEPING])) | {"pause.yaml": PAUSE},
         _opened_once(COMMON | _journal([*BEGINNING, *FAILED])) | {".satchel/lease.json": LEASE},
         _opened_once(COMMON | _journal([*BEGINNING, *PAUSED])),

@@ -17,7 +17,7 @@ from satchel.workspace.formats import yamltext
 from satchel.workspace.inspect import lease, moved_file
 from satchel.workspace.journal import records
 from satchel.workspace.journal.records import Line
-from satchel.workspace.state import checkpoint
+from satchel.workspace.state import checkpoint, going_back
 from satchel.workspace.state.agent_state import AgentMoment
 from satchel.workspace.state.run_state import Moment
 from satchel.workspace.todo import Splice
@@ -58,7 +58,10 @@ RECORDS: list[records.AnyRecord] = [
     records.Closed(status="sleeping", reason="x", until=AT),
     records.Closed(status="completed", untaken={"inbox/a.md": "0" * 64}, checkpoint="checkpoints/000000000007.json"),
     records.Saved(file="checkpoints/000000000007-start.json", why="start", bytes=9, sha256="0" * 64),
-    records.Rewound(to=7, file="checkpoints/000000000007-start.json", by="alice"),
+    records.Rewound(
+        to=7, by="alice", agents=going_back.pack({"": AgentMoment()}), file="checkpoints/000000000007-start.json",
+        forgets=True, says=("todo.md: item 2 will be done again",),
+    ),
     STARTED,
     records.StepStarted(**CALL, idempotency_key="k"),
     COMPLETED,

@@ -55,7 +55,7 @@ RECORDS: dict[str, dict[str, Any]] = {
         "step": {"scope": "3", "key": ["send", "0" * 16, 0], "redo": True},
     },
     "checkpoint.saved": {"file": "checkpoints/000000000042-stop.json", "why": "item", "bytes": 9, "sha256": "0" * 64},
-    "rewound": {"to": 42, "file": "checkpoints/000000000042-stop.json", "by": "alice"},
+    "rewound": {"to": 30, "by": "you@laptop", "agents": {"": {}}},
     "pruned": {"scope": 3},
 }  # fmt: skip
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ...schemas import nearest
 from ..base import UsageError
-from ..journal.records import Edited, Line, ScopeBegun, ScopeCommitted
+from ..journal.records import Edited, Line, Rewound, ScopeBegun, ScopeCommitted
 from ..state import ROOT, checkpoint
 from ..store import Store
 from ..views import folder_of
@@ -102,6 +102,8 @@ def _begun(lines: Sequence[Line]) -> list[_Begun]:
                 are_open.add((agent, scope))
             case ScopeCommitted(agent=agent, scope=scope):
                 are_open.discard((agent, scope))
+            case Rewound():
+                are_open.clear()
             case Edited(agent=agent, redone=redone, dropped=dropped) if redone or dropped:
                 are_open -= {(agent, scope) for scope in (*redone, *dropped)}
     return [each for each in found.values() if each.scope != ROOT]

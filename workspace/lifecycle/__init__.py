@@ -9,7 +9,7 @@ with on_first_use(__name__):
     from .heartbeat import clock
     from .opening import opened
     from .pausing import Wish, said
-    from .rewind import Point
+    from .rewind import Point, Return
     from .salvage import Leftover
     from .truncate import Cut
     from .workspace import Workspace

@@ -41,7 +41,7 @@ from .salvage import Leftover
 from .workspace import Workspace
 
 Found = Literal["new", "clean", "crash", "files"]
-Why = Literal["run", "recover", "merge", "pause", "forced", "answer"]
+Why = Literal["run", "recover", "merge", "pause", "forced", "answer", "rewind", "redo"]
 
 
 AddMore = Callable[[Workspace], None]

@@ -1,23 +1,20 @@
-"""Return to the last known-good checkpoint by adding records, never by deleting.
+"""Return to an earlier record by adding a record, never by deleting. So a return can itself be undone, by another one.
 
-Items and scopes that were finished or begun since are done again, and the data is that of the checkpoint. Effects and
-people's answers are never forgotten: an equal call still returns its recorded result. Conversation and outputs stay.
+Data, plan and the results of steps are those of that record; what was done since is done again. Effects and people's
+answers stay on record: an equal call still returns its recorded result. Conversation and outputs stay.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from copy import deepcopy
 from typing import NamedTuple
 
-from msgspec.structs import replace
+from msgspec import Struct
 
-from .. import journal
-from ..base import InvalidFile, NewerFormat
-from ..journal.records import AnyRecord, Edited, Key, Migrated, Rewound
-from ..state import ROOT, AgentMoment, Moment, Scope, checkpoint, json_patch
+from ..base import InvalidFile, NewerFormat, UsageError
+from ..journal.records import Rewound
+from ..state import ROOT, AgentMoment, LaterEffect, Moment, Scope, checkpoint, going_back
 from ..store import Store
-from ..todo import between
 from ..views import STATE, TODO
 
 _TOLD = 8
@@ -29,6 +26,13 @@ class Point(NamedTuple):
     moment: Moment
     path: str
     at: str  # when it was written, as far as the storage tells
+
+
+class Return(Struct, frozen=True):
+    """What a return does: its record, and the effects that were done or began since that moment."""
+
+    record: Rewound
+    effects: tuple[LaterEffect, ...]
 
 
 def last_good(store: Store, moment: Moment) -> Point | None:
@@ -43,70 +47,55 @@ def last_good(store: Store, moment: Moment) -> Point | None:
     return None
 
 
-def records(store: Store, moment: Moment, point: Point, by: str) -> list[AnyRecord]:
-    """The records for the return, agent by agent. An agent that had not begun then begins with its first data."""
-    seq = point.moment.seq
-    found: list[AnyRecord] = [Rewound(to=seq, file=point.path, by=by)]
-    begun: dict[str, AgentMoment] = {}
-    for agent in moment.agents.values():
-        was = point.moment.agents.get(agent.path, AgentMoment(path=agent.path))
-        found += _of_plan(agent, was, seq, by)
-        if agent.has_data and not was.has_data:
-            begun = begun or _begun(store, point)
-            was = begun[agent.path]
-        change = json_patch.diff(agent.data, was.data, ordered=True) if agent.has_data else []
-        if was.data_version != agent.data_version:  # from there they are migrated again
-            found.append(Migrated(agent=agent.path, to=was.data_version, patch=change))
-        elif change:
-            found.append(
-                Edited(
-                    agent=agent.path, file=agent.folder + STATE, by=by, sha="", base=seq, patch=change,
-                    says=(f"the data is that of record {seq}",),
-                )
-            )  # fmt: skip
-    return found
-
-
-def _begun(store: Store, point: Point) -> dict[str, AgentMoment]:
-    """The agents that have got their data since, each with its first data."""
-    then, _ = checkpoint.load(store, point.path)
-    found = {path: agent for path, agent in point.moment.agents.items() if agent.has_data}
-    for line in journal.read(store, after=then.seq, before=then.before).lines:
-        then.apply([line])
-        agent = then.agents[line.record.agent]
-        if agent.has_data and agent.path not in found:
-            found[agent.path] = replace(agent, data=deepcopy(agent.data))
-    return found
-
-
-def _ended(scope: Scope) -> set[Key]:
-    """The calls with an outcome."""
-    return {*scope.done, *scope.failed}
-
-
-def _of_plan(agent: AgentMoment, was: AgentMoment, seq: int, by: str) -> Iterator[Edited]:
-    after = agent.plan.copy()
-    redone, says = [], []
-    for task in agent.plan.tasks:
-        before = was.plan.task(task.id) if task.id else None
-        now = after.task(task.id) if task.id else None
-        is_new = task.is_leaf and task.is_finished and not (before is not None and before.is_finished)
-        if is_new and task.id and now is not None:
-            after.reopen(now)
-            redone.append(task.id)
-            says.append(f"item {task.id} ({task.text!r}) will be done again")
-    for key in agent.results:
-        if key.startswith("_") and key not in was.results:
-            redone.append(key)
-            says.append(f"{key[1:]} will run again")
-    for key, scope in agent.scopes.items():
-        known = was.scopes.get(key)
-        if key != ROOT and _ended(scope) - (_ended(known) if known else set()):
-            redone.append(key)
-            says.append(f"{scope.title!r} starts again from its beginning")
-    if redone:
-        more = [f"and {len(says) - _TOLD} more"] if len(says) > _TOLD else []
-        yield Edited(
-            agent=agent.path, file=agent.folder + TODO, by=by, sha="", base=seq, redone=tuple(redone),
-            plan=tuple(between(list(agent.plan.lines), list(after.lines))), says=(*says[:_TOLD], *more),
+def plan(now: Moment, then: Moment, by: str, *, file: str = "", forgets: bool = False) -> Return:
+    """The return from `now` to `then`, an earlier moment of the same run. `forgets`: effects since then are done again.
+    UsageError for a moment before the run had read the plan that a person had written for it."""
+    if now.root.adopted and not then.root.has_plan:
+        raise UsageError(
+            f"record {then.seq:,} is too early to return to", why=f"the run had not read your {TODO} yet",
+            remedy="name a later record; `satchel log` shows when the plan changed",
         )  # fmt: skip
+    agents = going_back.joined(now.agents, then.agents, forgets=forgets)
+    says = tuple(say for path, agent in agents.items() for say in _told(now.agents[path], agent, then.seq))
+    record = Rewound(to=then.seq, by=by, file=file, forgets=forgets, agents=going_back.pack(agents), says=says)
+    return Return(record, (*going_back.effects_since(now.agents, then.agents),))
+
+
+def _told(now: AgentMoment, after: AgentMoment, seq: int) -> Iterator[str]:
+    """What the return changes, in words."""
+    says = [*_of_plan(now, after)]
+    yield from (f"{now.folder}{TODO}: {say}" for say in says[:_TOLD])
+    if len(says) > _TOLD:
+        yield f"{now.folder}{TODO}: and {len(says) - _TOLD} more"
+    if (now.data, now.has_data) != (after.data, after.has_data):
+        yield (
+            f"{now.folder}{STATE}: the data is that of record {seq:,}"
+            if after.has_data
+            else (f"{now.folder}{STATE}: the data is that of a new agent")
+        )
+
+
+def _of_plan(now: AgentMoment, after: AgentMoment) -> Iterator[str]:
+    is_gone = len(after.plan) < len(now.plan) and not len(after.plan)
+    if is_gone:
+        yield "the plan is made again"
+    for task in now.plan.tasks if not is_gone else ():
+        back = after.plan.task(task.id) if task.id else None
+        if task.id and task.is_leaf and back is None:
+            yield f"item {task.id} ({task.text!r}) is no longer in the plan"
+        elif task.is_leaf and task.is_finished and back is not None and not back.is_finished:
+            yield f"item {task.id} ({task.text!r}) will be done again"
+    for key in now.results:
+        if key.startswith("_") and key not in after.results:
+            yield f"{key[1:]} will run again"
+    for key, scope in now.scopes.items():
+        if key == ROOT or (key not in after.scopes and not _steps(scope)):
+            continue
+        kept = _steps(after.scopes.get(key, Scope()))
+        if kept < _steps(scope):
+            yield f"{scope.title!r} " + (f"returns to its first {kept} steps" if kept else "starts from its beginning")
+
+
+def _steps(scope: Scope) -> int:
+    """Calls with an outcome, but no effects."""
+    return sum(not step.effect for step in scope.done.values()) + len(scope.failed)

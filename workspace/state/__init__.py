@@ -5,15 +5,16 @@
 from ..base.lazy import on_first_use
 
 with on_first_use(__name__):
-    from . import blobs, checkpoint, json_patch
-    from .agent_state import CANCEL, EVERY, ROOT, SLEEP, AgentMoment, folder_of_agent
+    from . import blobs, checkpoint, going_back, json_patch
+    from .agent_state import CANCEL, EVERY, ROOT, SLEEP, AgentMoment
     from .checkpoint import Listed, MessagesAt, Newest, Written
     from .difference import Known
+    from .going_back import LaterEffect
     from .history import History
     from .json_merge import ABSENT, merge
     from .json_patch import same
-    from .parts import Fired, Pause, Status, TaskFile, Usage
+    from .parts import Fired, Pause, Status, TaskFile, Usage, folder_of_agent, scope_of_task
     from .questions import DONE, REDO, Answered, Verdict, verdicts
-    from .run_state import Moment, scope_of_task
+    from .run_state import Moment
     from .scope_state import Answer, Kept, Past, Scope
     from .strict_merge import contradiction

@@ -42,6 +42,7 @@ from ..journal.records import (
 from ..todo import Plan, Row, Splice
 from . import json_patch
 from .packing import Unkept
+from .parts import folder_of_agent
 from .scope_state import Kept, Past, Scope, answer_of
 
 ROOT = ""
@@ -71,6 +72,7 @@ class AgentMoment(Struct, kw_only=True):
     highest_id: Count = 0  # the highest number ever given to an item
     scopes: dict[str, Scope] = field(default_factory=lambda: {ROOT: Scope()})
     past: dict[str, Past] = {}  # of the scopes that have ended and had effects
+    left: dict[str, str] = {}  # items that a return has taken out of the plan, but not their effects: their titles
     results: dict[str, Kept] = {}  # of committed scopes
     outputs: dict[str, Output] = {}
     edits: dict[str, str] = {}  # by file, the SHA-256 of the last edited one that was merged
@@ -106,17 +108,17 @@ class AgentMoment(Struct, kw_only=True):
 
     def scope(self, key: str, title: str) -> Scope:
         """The open scope of this name, or a new one: with its effects, if it had ended before."""
-        found = self.scopes.get(key)
-        if found is not None:
-            return found
-        past = self.past.get(key)
-        if past is None:
-            return Scope(title=title)
-        return Scope(
-            title=title, done=dict(past.done), settled=set(past.settled), when=dict(past.when),
-            again=dict(past.again), last_number=past.last_number,
-            numbers={key: record.no for key, record in past.done.items()},
-        )  # fmt: skip
+        former = self._former(key, title)
+        found = self.scopes.get(former) or (
+            self.past[former].opened(title) if former in self.past else Scope(title=title)
+        )
+        return found if former == key else found.moved(key)
+
+    def _former(self, key: str, title: str) -> str:
+        """After a return, an item may come into the plan again, with a new id: the one under which it is known."""
+        if not self.left or key in self.scopes or key in self.past:
+            return key
+        return next((known for known, text in self.left.items() if text == title), key)
 
     # One method per record type
 
@@ -193,7 +195,11 @@ class AgentMoment(Struct, kw_only=True):
     def scope_begun(self, record: ScopeBegun) -> None:
         self._replan(record.plan)
         if record.scope not in self.scopes:
-            self.scopes[record.scope] = self.scope(record.scope, record.title)
+            former, scope = self._former(record.scope, record.title), self.scope(record.scope, record.title)
+            if former != record.scope:
+                for known in (self.left, self.scopes, self.past):
+                    known.pop(former, None)  # type: ignore[attr-defined]
+            self.scopes[record.scope] = scope
         if record.scope.isdecimal() and len(record.scope) <= 15:  # a longer one is text in the plan, too
             self.highest_id = max(self.highest_id, int(record.scope))
 
@@ -392,7 +398,3 @@ class AgentMoment(Struct, kw_only=True):
     def _outline(self, outline: list[Row]) -> None:
         if outline:
             self.plan.take_outline(outline)
-
-
-def folder_of_agent(path: str) -> str:
-    return "".join(f"agents/{name}/" for name in path.split("/")) if path else ""

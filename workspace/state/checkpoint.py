@@ -25,10 +25,10 @@ from ..formats import Checkpoints
 from ..journal import CHECKPOINTS, checkpoint_position
 from ..journal.records import Count, check_json, check_time
 from ..store import Store, Version
-from ..todo import Plan, Row
 from . import detached_results
 from .agent_state import ROOT, AgentMoment
 from .detached_results import Fetched, Front, Results
+from .going_back import PLANS, check_agent
 from .packing import Shape, shape_of
 from .run_state import Moment
 from .scope_state import Scope
@@ -59,13 +59,6 @@ class Written(NamedTuple):
     sha256: str
 
 
-class _PlanText(Struct):
-    """A plan, with its parsed form."""
-
-    text: str
-    outline: list[Row]
-
-
 class _Format(Struct):
     format: int
 
@@ -75,10 +68,7 @@ _format = decoder(_Format)
 
 @cache
 def _moment() -> Shape:
-    plan = Shape(
-        _PlanText, lambda plan: _PlanText(plan.text, plan.outline()), lambda file: Plan.restore(file.text, file.outline)
-    )
-    return shape_of(Moment, {Plan: plan})
+    return shape_of(Moment, PLANS)
 
 
 def _parts() -> list[Any]:
@@ -196,12 +186,9 @@ def _check(moment: Moment, messages: dict[str, MessagesAt]) -> None:
         if path and path.rpartition("/")[0] not in above:
             raise ValueError(f"the agent {path!r} has no parent agent")
         above.add(path)
-        if agent.path != path or path not in messages:
-            raise ValueError(f"its data for the agent {path!r} belongs to another agent or is not complete")
-        if ROOT not in agent.scopes:
-            raise ValueError(f"it has no list of own calls for the agent {path!r}")
-        if agent.has_data and not isinstance(agent.data, dict):
-            raise ValueError(f"the data of the agent {path!r} is not an object")
+        if path not in messages:
+            raise ValueError(f"its data for the agent {path!r} is not complete")
+        check_agent(path, agent)
     for id, question in chain(moment.doubts.items(), moment.approvals.items()):
         if question.agent not in above:
             raise ValueError(f"question {id} belongs to an agent that is missing in it")

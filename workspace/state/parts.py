@@ -60,3 +60,12 @@ class Fired(Struct, frozen=True, omit_defaults=True):
 
 FIRED = 128
 """How many times of each schedule are remembered: more than are made up for at once."""
+
+
+def scope_of_task(id: str) -> str:
+    """The scope of a task of the inbox, if it has its own."""
+    return f"_inbox-{id}"
+
+
+def folder_of_agent(path: str) -> str:
+    return "".join(f"agents/{name}/" for name in path.split("/")) if path else ""

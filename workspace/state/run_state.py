@@ -60,9 +60,9 @@ from ..journal.records import (
     TaskDone,
     TaskTaken,
 )
-from . import json_patch
+from . import going_back, json_patch
 from .agent_state import ROOT, AgentMoment
-from .parts import FIRED, Fired, Pause, Status, TaskFile, Usage
+from .parts import FIRED, Fired, Pause, Status, TaskFile, Usage, scope_of_task
 from .questions import Questions, decision_of
 from .scope_state import Kept
 
@@ -337,6 +337,17 @@ class Moment(Questions, kw_only=True):
         self.remember(record, said, line.at)
         self.forget_ended(doubt.agent, self.agents[doubt.agent].scopes)
 
+    def _scope_begun(self, line: Line, record: ScopeBegun) -> None:
+        self.agents[record.agent].scope_begun(record)
+        self.forget_ended(record.agent, self.agents[record.agent].scopes)  # it may have had another name
+
+    def _rewound(self, line: Line, record: Rewound) -> None:
+        going_back.apply(record.agents, self.agents)
+        for path, agent in self.agents.items():
+            self.forget_ended(path, agent.scopes)
+        if self.pause is None and self.status not in ("new", "running", "draining"):
+            self.status, self.reason, self.until, self.error = "paused", "rewound", "", None
+
     def _edited(self, line: Line, record: Edited) -> None:
         if record.file == DEFINITION:
             self.definition = json_patch.apply(self.definition, record.patch)
@@ -349,18 +360,12 @@ class Moment(Questions, kw_only=True):
         self.forget_ended(record.agent, self.agents[record.agent].scopes)
 
 
-def scope_of_task(id: str) -> str:
-    """The scope of a task of the inbox, if it has its own."""
-    return f"_inbox-{id}"
-
-
 def _of_agent(apply: Callable[[AgentMoment, Line, Any], None]) -> Callable[[Moment, Line, Any], None]:
     return lambda moment, line, record: apply(moment.agents[record.agent], line, record)
 
 
 _APPLY: dict[type[AnyRecord], Callable[[Moment, Line, Any], None]] = {
     Opened: Moment._opened,
-    Fenced: lambda moment, line, record: None,
     Closed: Moment._closed,
     AgentBegun: Moment._agent_begun,
     AgentEnded: Moment._agent_ended,
@@ -370,7 +375,7 @@ _APPLY: dict[type[AnyRecord], Callable[[Moment, Line, Any], None]] = {
     StepRetry: _of_agent(AgentMoment.retried),
     StepProgress: _of_agent(lambda agent, line, record: agent.progressed(record)),
     PartialPromoted: _of_agent(lambda agent, line, record: agent.promoted(record)),
-    ScopeBegun: _of_agent(lambda agent, line, record: agent.scope_begun(record)),
+    ScopeBegun: Moment._scope_begun,
     ScopeFailed: _of_agent(lambda agent, line, record: agent.scope_failed(record)),
     ScopeCommitted: Moment._committed,
     PlanChanged: _of_agent(lambda agent, line, record: agent.plan_changed(record)),
@@ -379,7 +384,6 @@ _APPLY: dict[type[AnyRecord], Callable[[Moment, Line, Any], None]] = {
     Resolved: Moment._resolved,
     Edited: Moment._edited,
     PauseRequested: Moment._pause_requested,
-    PauseLate: lambda moment, line, record: None,
     Forced: Moment._forced,
     Paused: Moment._paused,
     Resumed: Moment._resumed,
@@ -388,10 +392,9 @@ _APPLY: dict[type[AnyRecord], Callable[[Moment, Line, Any], None]] = {
     TaskTaken: Moment._task_taken,
     TaskDone: Moment._task_done,
     Spent: Moment._spent,
-    Resource: lambda moment, line, record: None,
-    Saved: lambda moment, line, record: None,
-    Rewound: lambda moment, line, record: None,
+    Rewound: Moment._rewound,
     Configured: Moment._configured,
     Input: _of_agent(lambda agent, line, record: agent.got_input(record)),
+    **dict.fromkeys((Fenced, PauseLate, Resource, Saved), lambda moment, line, record: None),
     Migrated: _of_agent(lambda agent, line, record: agent.migrated(record)),
 }

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Literal
 
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from ..journal.records import (
     NOTHING,
@@ -73,6 +74,13 @@ class Scope(Struct, omit_defaults=True):
         """The last results, newest first."""
         return islice(reversed(self.done.values()), most)
 
+    def moved(self, key: str) -> Scope:
+        """The same under another name."""
+        return replace(
+            self, done={call: replace(step, scope=key) for call, step in self.done.items()},
+            started={call: replace(step, scope=key) for call, step in self.started.items()},
+        )  # fmt: skip
+
     def run_again(self, calls: Iterable[Key]) -> None:
         """The exceptions of these calls are not raised again."""
         for key in calls:
@@ -98,6 +106,13 @@ class Past(Struct, omit_defaults=True):
     settled: set[Key] = set()
     when: dict[Key, str] = {}
     again: dict[Key, int] = {}
+
+    def opened(self, title: str) -> Scope:
+        """The scope, when it begins again."""
+        return Scope(
+            title=title, done=dict(self.done), settled=set(self.settled), when=dict(self.when), again=dict(self.again),
+            last_number=self.last_number, numbers={key: record.no for key, record in self.done.items()},
+        )  # fmt: skip
 
 
 def answer_of(scope: Scope, doubt: Doubt, record: Resolved) -> Answer:

@@ -179,6 +179,10 @@ class Plan:
         index = self._index(task)
         return self._edit(index, "begun", self._number(highest) if self._now().task(index).id is None else None)
 
+    def name(self, task: Task, id: str) -> list[Splice]:
+        """Give a task without an id the one that it had in another version of this plan."""
+        return self._edit(self._index(task), None, id)
+
     def tick(self, task: Task) -> list[Splice]:
         """Mark a task done. A parent whose leaves are then all settled becomes done; or cancelled, if nothing below it
         is done."""

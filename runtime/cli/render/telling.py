@@ -103,7 +103,10 @@ def _saved(record: Saved) -> Told:
 
 
 def _rewound(record: Rewound) -> Told:
-    return Told(f"rewound     to record {record.to} by {record.by}, as {record.file} has it", "magenta")
+    file = f", {record.file}" if record.file else ""
+    effects = "; effects since then are done again" if record.forgets else ""
+    says = f": {'; '.join(record.says)}" if record.says else ""
+    return Told(f"rewound     to record {record.to:,}{file} by {record.by}{effects}{says}", "magenta")
 
 
 def _resource(record: Resource) -> Told:

@@ -116,7 +116,7 @@ class History:
                    self.effect, self.fail, self.fail_scope, self.plan, self.promote, self.progress, self.ask,
                    self.answer, self.reopen, self.change, self.spawn, self.end_agent, self.edit_state, self.edit_plan,
                    self.edit_step, self.edit_step, self.edit_definition, self.pause, self.ask_for_approval,
-                   self.approve, self.take_task, self.spend, self.configure]  # fmt: skip
+                   self.approve, self.take_task, self.spend, self.configure, self.rewind]  # fmt: skip
         others = [*self.moment.agents.values()][1:]
         self.agent = self.choose.choice(others) if others and self.choose.random() < 0.5 else self.moment.root
         self.choose.choice(actions)()
@@ -164,6 +164,14 @@ class History:
                 Closed(status=status, reason=reason, error=error, until=until, untaken=untaken, result=result)  # type: ignore[arg-type]
             )
         self.open()
+
+    def rewind(self) -> None:
+        """Back to any earlier record, or to a new run."""
+        then = Moment(run_id=RUN)
+        lines = [line for group in self.groups for line in group]
+        then.apply(read_again(lines[: self.choose.randrange(len(lines))]))
+        forgets = self.choose.random() < 0.3
+        self.group(rewind.plan(self.moment, then, "ann", forgets=forgets).record)
 
     def spawn(self) -> None:
         """A new agent below this one, or one that is there again."""

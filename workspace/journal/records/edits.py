@@ -1,4 +1,4 @@
-"""Records of people's changes: an edited file, or a return to a checkpoint."""
+"""Records of people's changes: an edited file, or a return to an earlier record."""
 
 from __future__ import annotations
 
@@ -40,8 +40,15 @@ class Edited(Record, frozen=True, kw_only=True, tag="edited"):
 
 
 class Rewound(Record, frozen=True, kw_only=True, tag="rewound"):
-    """The run returned to record `to`, as in the checkpoint `file`. The records after this one say how."""
+    """The run returned to record `to`, which a person may have named by its checkpoint `file`.
+
+    `agents` are the agents of the run from here on, in the form of a checkpoint: as they were, with the effects and
+    answers since then. `forgets`: without the effects.
+    """
 
     to: int
-    file: str
     by: str
+    agents: Raw
+    file: str = ""
+    forgets: bool = False
+    says: tuple[str, ...] = ()  # what will be done again

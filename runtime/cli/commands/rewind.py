@@ -1,0 +1,110 @@
+"""`satchel rewind`: return a run to an earlier record."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+import msgspec
+
+from ....workspace.base import SatchelError, UsageError
+from ....workspace.state import LaterEffect
+from ...control import Rewinding
+from ..going import refused
+from ..options.place import find, json_option, workspace_argument
+from ..render import asked
+from ..render.output import columns, fold, print_json, remarks
+from ..render.words import counted, since, visible
+
+_EXAMPLES = """\b
+Examples:
+  satchel rewind my-digest --to ^3 --dry-run   show what it would do
+  satchel rewind my-digest --to ^3             return to before item 3
+  satchel rewind my-digest --to 41 --forget    do later effects again
+"""
+
+
+@click.command("rewind", epilog=_EXAMPLES)
+@workspace_argument
+@click.option("--to", required=True, metavar="SEQ|ITEM|CHECKPOINT",
+              help="A record's number, an item such as ^3 (its beginning), or a file in checkpoints/.")  # fmt: skip
+@click.option("--forget", is_flag=True, help="Do effects since then again, under a new idempotency key. Asks first.")
+@click.option("--dry-run", is_flag=True, help="Only show what it would do.")
+@click.option("--by", metavar="NAME", help="Who asks for it. [default: user@host]")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@json_option
+def command(
+    workspace: str | None, to: str, forget: bool, dry_run: bool, by: str | None, yes: bool, as_json: bool
+) -> None:  # fmt: skip
+    """Return a run to an earlier record.
+
+    Data, plan and the results of steps are those of that record, and what came after it is done again. Nothing is
+    deleted: the return is one more record, and another rewind can undo it. Effects since then stay done: an equal call
+    returns its recorded result, and an unequal one is asked about. With --forget they are done again.
+    """
+    try:
+        place = find(workspace)
+        if forget and not dry_run and not yes:
+            planned = place.rewind(to=to, forget=True, dry_run=True, by=by)
+            confirm_again(planned.effects, can_ask=not as_json)
+        found = place.rewind(to=to, forget=forget, dry_run=dry_run, by=by)
+    except SatchelError as error:
+        if as_json:
+            print_json(refused(error))
+        raise
+    if as_json:
+        print_json(
+            {
+                "to": found.to, "is_done": found.is_done, "says": found.says, "effects": as_rows(found.effects),
+                "forgotten": found.forgotten, "status": found.status, "run_id": found.run_id, "url": found.url,
+                "questions": asked.as_json(found.questions),
+                "report": [{"kind": remark.kind, "text": remark.text} for remark in found.report],
+            }
+        )  # fmt: skip
+        return
+    _show(found)
+    if found.is_done:
+        for question in asked.as_words(found.questions, place):
+            click.echo("\n".join(fold(question, columns(sys.stdout))))
+        click.echo(f"next: {place.command('resume')}", err=True)
+
+
+def _show(found: Rewinding) -> None:
+    width = columns(sys.stdout)
+    for line in remarks(found.report[1:], width):
+        click.echo(line)
+    click.echo(f"{'returned' if found.is_done else 'would return'} to record {found.to:,}")
+    for say in found.says:
+        click.echo("\n".join(fold(visible(f"  {say}"), width, 4)))
+    for line in told(found.effects, forgotten=found.forgotten):
+        click.echo("\n".join(fold(line, width, 4)))
+
+
+def told(effects: tuple[LaterEffect, ...], *, forgotten: bool) -> list[str]:
+    """A line for each effect."""
+    lines = []
+    for each in effects:
+        at = f" of {since(each.at)}" if each.at else ""
+        how = "in doubt" if each.is_in_doubt else "done again" if forgotten else "stays done"
+        where = f" in {each.title!r}" if each.title else ""
+        lines.append(visible(f"  effect {each.call}{at}{where}: {how}"))
+    return lines
+
+
+def as_rows(effects: tuple[LaterEffect, ...]) -> list[object]:
+    return [msgspec.to_builtins(each) for each in effects]
+
+
+def confirm_again(effects: tuple[LaterEffect, ...], *, can_ask: bool) -> None:
+    """Ask whether these effects may be done again. UsageError where no person can answer."""
+    due = [each for each in effects if not each.is_in_doubt]
+    if not due:
+        return
+    if not (can_ask and sys.stdin.isatty()):
+        raise UsageError(
+            f"{counted(len(due), 'effect')} would be done again", why=", ".join(visible(each.call) for each in due[:9]),
+            remedy="confirm it with --yes",
+        )  # fmt: skip
+    for line in told(tuple(due), forgotten=True):
+        click.echo(line, err=True)
+    click.confirm(f"Do {counted(len(due), 'effect')} again?", abort=True, err=True)

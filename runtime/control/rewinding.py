@@ -1,0 +1,81 @@
+"""Return a run to an earlier record, by adding a record."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from ...workspace.base import UsageError, myself
+from ...workspace.history import moment_at, seq_of
+from ...workspace.inspect import Remark, Report, look
+from ...workspace.lifecycle import Return, Workspace, opened, rewind
+from ...workspace.state import LaterEffect, Moment, Status, checkpoint
+from . import takeover
+from .place import Place
+from .questions import OpenQuestion, questions_of
+from .waiting import Steps
+
+
+class Rewinding(Struct, frozen=True):
+    """A return to record `to`.
+
+    `says`: what is done again, in words. `effects`: those that were done, or began, since that record; they stay on
+    record, or are `forgotten` and done again. One in doubt stays in doubt. `is_done`: false for a dry run. The others
+    are as of now: `status` of the run, `questions` that are open, and the `report` of the opening.
+    """
+
+    url: str
+    run_id: str
+    to: int
+    says: tuple[str, ...]
+    effects: tuple[LaterEffect, ...]
+    forgotten: bool
+    is_done: bool
+    status: Status
+    questions: list[OpenQuestion]
+    report: tuple[Remark, ...] = ()
+
+
+def go_back(place: Place, to: str | int, by: str | None, *, forget: bool, dry_run: bool) -> Steps[Rewinding]:
+    """See `Handle.rewind`."""
+    store = place.store
+    seq = seq_of(store, to)
+    seen = look(store).moment
+    _check(place, seen, seq)
+    then = moment_at(store, seq)
+    file = next((path for path in checkpoint.paths(store) if checkpoint.position_of(path) == seq), "")
+    by = by or myself()
+    if dry_run:
+        planned = rewind.plan(seen, then, by, file=file, forgets=forget)
+        return _result(place, seen, planned, forget, None)
+    yield from takeover.wait(place)
+    report = Report()
+    done: list[Return] = []
+
+    def begin(workspace: Workspace) -> None:
+        _check(place, workspace.moment, seq)
+        done.append(rewind.plan(workspace.moment, then, by, file=file, forgets=forget))
+        workspace.journal.add(done[0].record)
+
+    with opened(store, "rewind", report, take_over=True, add_more=begin) as workspace:
+        workspace.close()
+    return _result(place, look(store).moment, done[0], forget, report)
+
+
+def _check(place: Place, moment: Moment, seq: int) -> None:
+    if moment.status == "cancelled":
+        raise UsageError(
+            "a cancelled run does not go back", path=place.url, why="a cancellation is final",
+            remedy=f"start a new run from an earlier record: `{place.command('fork')} DST --at {seq}`",
+        )  # fmt: skip
+    if seq >= moment.seq:
+        raise UsageError(
+            f"record {seq:,} is not earlier than the run", path=place.url, why=f"the newest is record {moment.seq:,}",
+            remedy=f"`{place.command('log')}` shows all records",
+        )  # fmt: skip
+
+
+def _result(place: Place, moment: Moment, found: Return, forgotten: bool, report: Report | None) -> Rewinding:
+    return Rewinding(
+        place.url, moment.run_id, found.record.to, found.record.says, found.effects, forgotten, report is not None,
+        moment.status, questions_of(moment, place), (*report.remarks,) if report is not None else (),
+    )  # fmt: skip

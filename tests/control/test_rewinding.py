@@ -1,0 +1,307 @@
+"""A return to an earlier record: what came since is done again, but nothing outside happens twice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.conftest import Cli, Make
+
+import satchel
+from satchel import Item, Key, Run, agent, effect, step
+from satchel.runtime.control import Handle, Rewinding
+from satchel.workspace import journal
+from satchel.workspace.base.errors import LeaseHeld, UsageError
+from satchel.workspace.inspect.load import look
+from satchel.workspace.inspect.report import Report
+from satchel.workspace.lifecycle.opening import opened
+from satchel.workspace.store import DiskStore
+
+Calls = list[str]
+
+
+def mailing(calls: Calls, texts: list[str] | None = None) -> Any:
+    """Reads and mails each item; the first one adds another to the plan, and the last spawns an agent that mails."""
+
+    @step
+    async def read(text: str) -> str:
+        calls.append(f"read {text}")
+        return text.upper()
+
+    @effect
+    async def send(text: str, *, key: Key) -> str:
+        calls.append(f"send {text} {key}")
+        return f"sent {text}"
+
+    async def work(run: Run[Any], item: Item) -> None:
+        text = await read(item.text)
+        if item.text == "a":
+            await run.todo.add("added", after=item)
+        run.state[item.text] = await send(text)
+
+    @agent
+    async def child(run: Run[Any]) -> str:
+        if not run.todo.items:
+            await run.plan(None, ["x"])
+        await run.todo.each(work)
+        return str(run.state["x"])
+
+    @agent
+    async def main(run: Run[Any]) -> Any:
+        if not run.todo.items:
+            await run.plan("Mails", texts or ["a", "b", "c"])
+        await run.todo.each(work)
+        return [run.state, await run.spawn(child, "child")]
+
+    return main
+
+
+def made(calls: Calls, kind: str) -> Calls:
+    return [" ".join(call.split()[:2]) for call in calls if call.startswith(kind)]
+
+
+def finished(handle: Handle, calls: Calls) -> tuple[Any, dict[str, Any]]:
+    """A run that has completed, and its data."""
+    main = mailing(calls)
+    ended = handle.run(main)
+    assert ended.status == "completed", ended.error
+    return main, data(handle)
+
+
+def data(handle: Handle) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((Path(handle.url) / "state.json").read_text())["data"]
+    return found
+
+
+def is_sound(handle: Handle) -> bool:
+    checked = handle.check()
+    assert checked.ok, checked.problems
+    return True
+
+
+def test_work_since_then_is_kept_or_an_effect_is_repeated(make: Make) -> None:
+    calls: Calls = []
+    handle = satchel.open(make())
+    main, before = finished(handle, calls)
+    calls.clear()
+    found = handle.rewind(to="^3")  # b, behind the added one
+    assert found.is_done and found.status == "paused" and not found.forgotten
+    assert [each.call for each in found.effects] == ['send("text":"B")', 'send("text":"C")', 'send("text":"X")']
+    assert any("item 3 ('b') will be done again" in say for say in found.says)
+    assert data(handle).keys() == {"a", "added"} and "- [ ] b ^3" in (Path(handle.url) / "todo.md").read_text()
+    assert is_sound(handle)
+    ended = handle.resume(main)
+    assert ended.status == "completed" and data(handle) == before, ended.error
+    assert calls == ["read b", "read c", "read x"] and is_sound(handle)
+
+
+def test_a_return_can_not_be_undone(make: Make) -> None:
+    calls: Calls = []
+    handle = satchel.open(make())
+    main, before = finished(handle, calls)
+    end = look(handle.store).moment.seq
+    handle.rewind(to="^1")
+    assert data(handle) == {}
+    back = handle.rewind(to=end)
+    assert back.to == end and not back.effects and data(handle) == before
+    calls.clear()
+    assert handle.resume(main).status == "completed" and calls == [] and is_sound(handle)
+
+
+@pytest.mark.parametrize("to", ["first", "^1", "^2"])
+def test_an_item_that_is_planned_again_mails_again(make: Make, to: str) -> None:
+    """It gets another id then, and is known by its text."""
+    calls: Calls = []
+    handle = satchel.open(make())
+    main, before = finished(handle, calls)
+    calls.clear()
+    found = handle.rewind(to=2 if to == "first" else to)
+    assert is_sound(handle)
+    ended = handle.resume(main)
+    assert ended.status == "completed" and data(handle) == before, ended.error
+    assert made(calls, "send") == [] and made(calls, "read")[-1] == "read x" and is_sound(handle)
+    assert ("todo.md: the plan is made again" in found.says) == (to == "first")
+
+
+def test_a_forgotten_effect_has_the_key_of_the_first(make: Make) -> None:
+    calls: Calls = []
+    handle = satchel.open(make())
+    main, before = finished(handle, calls)
+    keys = {call.split()[1]: call.split()[2] for call in calls if call.startswith("send")}
+    calls.clear()
+    planned = handle.rewind(to="^3", forget=True, dry_run=True)
+    assert not planned.is_done and look(handle.store).moment.status == "completed"
+    found = asyncio.run(handle.rewind_async(to="^3", forget=True))
+    assert found.forgotten and found.effects == planned.effects and found.says == planned.says
+    assert handle.resume(main).status == "completed" and data(handle) == before
+    assert made(calls, "send") == ["send B", "send C", "send X"] and is_sound(handle)
+    again = {call.split()[1]: call.split()[2] for call in calls if call.startswith("send")}
+    assert not set(again.values()) & set(keys.values()), "the receiver would take them for the first ones"
+    calls.clear()
+    handle.rewind(to="^3")
+    assert handle.resume(main).status == "completed" and made(calls, "send") == []
+
+
+def test_an_effect_in_doubt_is_forgotten(make: Make) -> None:
+    calls: Calls = []
+
+    @effect
+    async def pay(text: str) -> str:
+        calls.append(text)
+        raise TimeoutError("no answer")
+
+    async def work(run: Run[Any], item: Item) -> None:
+        run.state[item.text] = await pay(item.text)
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        if not run.todo.items:
+            await run.plan(None, ["one", "two"])
+        await run.todo.each(work)
+
+    handle = satchel.open(make())
+    assert handle.run(main).status == "waiting"
+    found = handle.rewind(to=2, forget=True)
+    assert [(each.call, each.is_in_doubt) for each in found.effects] == [('pay("text":"one")', True)]
+    ended = handle.resume(main)
+    assert ended.status == "waiting" and calls == ["one"], "it was done again"
+    (question,) = handle.questions()
+    handle.answer("done", question.id, result="paid")
+    assert handle.resume(main).status == "waiting" and calls == ["one", "two"] and is_sound(handle)
+    assert data(handle) == {"one": "paid"}
+
+
+def test_an_answer_is_asked_for_again(make: Make) -> None:
+    asked: Calls = []
+
+    async def work(run: Run[Any], item: Item) -> None:
+        asked.append(item.text)
+        run.state[item.text] = (await run.ask(f"Grant {item.text}?", choices=["approve", "deny"])).decision
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        if not run.todo.items:
+            await run.plan(None, ["a"])
+        await run.todo.each(work)
+
+    handle = satchel.open(make())
+    assert handle.run(main).status == "waiting"
+    handle.answer("deny")
+    assert handle.resume(main).status == "completed"
+    found = handle.rewind(to="^1", forget=True)
+    assert not found.effects and data(handle) == {}
+    assert handle.resume(main).status == "completed" and data(handle) == {"a": "deny"} and not handle.questions()
+
+
+def test_a_return_into_an_item_loses_its_first_steps(make: Make) -> None:
+    calls: Calls = []
+
+    @step
+    async def count(number: int) -> int:
+        calls.append(str(number))
+        return number
+
+    async def work(run: Run[Any], item: Item) -> None:
+        run.state["sum"] = sum([await count(number) for number in range(4)])
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        if not run.todo.items:
+            await run.plan(None, ["a"])
+        await run.todo.each(work)
+
+    handle = satchel.open(make())
+    assert handle.run(main).status == "completed"
+    steps = [row.line.seq for row in handle.log(type="step.completed")]
+    handle.rewind(to=steps[1])
+    assert len(list((Path(handle.url) / "steps").rglob("*.json"))) == 2
+    calls.clear()
+    assert handle.resume(main).status == "completed" and calls == ["2", "3"] and data(handle) == {"sum": 6}
+
+
+def test_a_run_goes_back_while_a_process_has_it(make: Make) -> None:
+    handle = satchel.open(make())
+    _, before = finished(handle, [])
+    with (
+        opened(DiskStore(handle.url), "recover", Report()) as workspace,
+        pytest.raises(LeaseHeld, match="another process"),
+    ):
+        handle.rewind(to=3)
+    assert data(handle) == before and workspace
+
+
+def test_a_run_goes_to_where_it_never_was(make: Make) -> None:
+    handle = satchel.open(make())
+    _, before = finished(handle, [])
+    newest = look(handle.store).moment.seq
+    for to in (0, newest, newest + 5, "^77", "nothing"):
+        with pytest.raises(UsageError):
+            handle.rewind(to=to)
+    assert data(handle) == before and look(handle.store).moment.seq == newest
+    for row in handle.log(type="checkpoint.saved"):
+        assert handle.rewind(to=str(row.record["file"]), dry_run=True).to == int(row.record["file"][12:24])
+    other = satchel.open(make(name="cancelled"))
+    other.run(mailing([]))
+    other.rewind(to=4)
+    other.cancel()
+    assert other.run(mailing([])).status == "cancelled"
+    with pytest.raises(UsageError, match="satchel fork"):
+        other.rewind(to=4)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_returns_anywhere_end_otherwise_than_one_run(make: Make, seed: int) -> None:
+    """Also in the middle of an item, of a sub-agent and of the answers to earlier returns."""
+    print(f"seed {seed}")
+    choose, calls = random.Random(seed), list[str]()
+    handle = satchel.open(make())
+    main, before = finished(handle, calls)
+    for _ in range(5):
+        end = look(handle.store).moment.seq
+        handle.rewind(to=choose.randrange(1, end))
+        assert is_sound(handle)
+        if choose.random() < 0.7:
+            ended = handle.resume(main)
+            assert ended.status == "completed" and data(handle) == before, ended.error
+    assert handle.resume(main).status == "completed" and data(handle) == before and is_sound(handle)
+    assert sorted(made(calls, "send")) == ["send A", "send ADDED", "send B", "send C", "send X"]
+    whole = journal.read(handle.store, after=0)
+    assert whole.next_seq == look(handle.store).moment.seq + 1
+
+
+def test_the_command_forgets_without_a_question(make: Make, cli: Cli) -> None:
+    folder = make()
+    handle = satchel.open(folder)
+    finished(handle, [])
+    shown = cli("rewind", str(folder), "--to", "^3", "--dry-run")
+    assert (
+        "would return to record" in shown.output and 'send("text":"B")' in shown.output and "stays done" in shown.output
+    )
+    refused = cli("rewind", str(folder), "--to", "^3", "--forget")
+    assert refused.exit_code == 2 and "3 effects would be done again" in refused.output and "--yes" in refused.output
+    assert look(handle.store).moment.status == "completed"
+    done = cli("rewind", str(folder), "--to", "^3", "--forget", "--yes", "--json")
+    found = json.loads(done.stdout)
+    assert done.exit_code == 0 and found["is_done"] and len(found["effects"]) == 3, done.output
+    assert "returned to record" in cli("rewind", str(folder), "--to", "^1").output
+    assert "rewound     to record" in cli("log", str(folder)).output
+    assert isinstance(handle.rewind(to=3), Rewinding)
+
+
+def test_a_plan_from_before_the_run_is_lost(make: Make) -> None:
+    folder = make()
+    (folder / "todo.md").write_text("# Mine\n\n- [ ] a\n- [ ] b\n")
+    handle, calls = satchel.open(folder), list[str]()
+    main = mailing(calls)
+    assert handle.run(main).status == "completed"
+    with pytest.raises(UsageError, match="had not read your todo"):
+        handle.rewind(to=1)
+    handle.rewind(to="^1")
+    text = (folder / "todo.md").read_text()
+    assert "# Mine" in text and text.count("- [ ]") == 2 and data(handle) == {}
+    calls.clear()
+    assert handle.resume(main).status == "completed" and made(calls, "send") == [] and is_sound(handle)

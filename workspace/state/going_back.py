@@ -1,0 +1,194 @@
+"""An earlier moment of a run, joined with what must not be forgotten since: for a return to it, and for a fork from it.
+
+Data, plan, finished items and the results of steps are those of the earlier moment. What was done outside cannot be
+undone: effects, doubts and people's answers stay on record. So an equal call is still answered, and another one is
+asked about. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from ..base import decoder
+from ..journal.records import Key, StepCompleted, check_json
+from ..todo import Plan, Row
+from .agent_state import ROOT, AgentMoment
+from .packing import Own, Shape, shape_of
+from .scope_state import Kept, Past, Scope
+
+
+class _PlanText(Struct):
+    """A plan, with its parsed form."""
+
+    text: str
+    outline: list[Row]
+
+
+PLANS: Own = {
+    Plan: Shape(
+        _PlanText, lambda plan: _PlanText(plan.text, plan.outline()), lambda file: Plan.restore(file.text, file.outline)
+    )
+}
+"""How a checkpoint and a record hold a plan."""
+
+_AGENT = shape_of(AgentMoment, PLANS)
+_agents = decoder(dict[str, _AGENT.kind])  # type: ignore[name-defined]
+
+
+class LaterEffect(Struct, frozen=True):
+    """An effect that was done, or began, after a moment. `title` is that of its scope, `at` is UTC, ISO 8601."""
+
+    agent: str
+    scope: str
+    title: str
+    key: Key
+    call: str  # its name and arguments
+    at: str
+    is_in_doubt: bool = False
+
+
+def effects_since(now: Mapping[str, AgentMoment], then: Mapping[str, AgentMoment]) -> list[LaterEffect]:
+    """The effects that `now` knows and `then` does not, oldest first. A person's answer to a question is none."""
+    found = []
+    for path, agent in now.items():
+        was = then.get(path, AgentMoment())
+        for key in (*agent.scopes, *(key for key in agent.past if key not in agent.scopes)):
+            scope, before = _of(agent, key), _of(was, key)
+            assert scope is not None
+            for call in _new(scope, before):
+                done = scope.done[call]
+                if done.how != "answered":
+                    at = scope.when.get(call, "")
+                    found.append(LaterEffect(path, key, scope.title, call, f"{done.step}{done.call}", at))
+            for call, started in scope.started.items() if isinstance(scope, Scope) else ():
+                found.append(LaterEffect(path, key, scope.title, call, f"{started.step}{started.call}", "", True))
+    return sorted(found, key=lambda each: each.at or "~")
+
+
+def joined(
+    now: Mapping[str, AgentMoment], then: Mapping[str, AgentMoment], *, forgets: bool = False
+) -> dict[str, AgentMoment]:  # fmt: skip
+    """The agents as they were `then`, with the effects, doubts and answers of `now`. An agent that had not begun is as
+    if it were new. Shares values with both.
+
+    `forgets`: effects done since then are not on record, and will have another idempotency key.
+    """
+    return {path: _joined(agent, then.get(path), forgets) for path, agent in now.items()}
+
+
+def pack(agents: Mapping[str, AgentMoment]) -> Raw:
+    """For a record."""
+    assert _AGENT.pack is not None
+    return Raw(msgspec.json.encode({path: _AGENT.pack(agent) for path, agent in agents.items()}))
+
+
+def apply(raw: Raw, agents: dict[str, AgentMoment]) -> None:
+    """Let the agents of a run be those of a record. They stay the same objects, since the owner of the run has them.
+    ValueError, with nothing changed, if the record does not fit."""
+    for path, was in _unpacked(raw, agents).items():
+        for name in was.__struct_fields__:
+            if name != "new_messages":
+                setattr(agents[path], name, getattr(was, name))
+
+
+def _unpacked(raw: Raw, expected: Collection[str]) -> dict[str, AgentMoment]:
+    check_json(raw)
+    assert _AGENT.unpack is not None
+    try:
+        found = {path: _AGENT.unpack(agent) for path, agent in _agents.decode(raw).items()}
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ValueError(str(error)) from error
+    if found.keys() != set(expected):
+        raise ValueError("it does not have the agents of the run")
+    for path, agent in found.items():
+        check_agent(path, agent)
+    return found
+
+
+def check_agent(path: str, agent: AgentMoment) -> None:
+    """ValueError for what no run leaves behind. Otherwise a run would fail over it later."""
+    if agent.path != path:
+        raise ValueError(f"its data for the agent {path!r} belongs to another agent or is not complete")
+    if ROOT not in agent.scopes:
+        raise ValueError(f"it has no list of own calls for the agent {path!r}")
+    if agent.has_data and not isinstance(agent.data, dict):
+        raise ValueError(f"the data of the agent {path!r} is not an object")
+
+
+def _joined(now: AgentMoment, then: AgentMoment | None, forgets: bool) -> AgentMoment:
+    was = then or AgentMoment(
+        path=now.path, spawned_in=now.spawned_in, call=now.call, result=Kept() if now.path else None
+    )  # without `args` no call of it is this one
+    plan = _plan(now, was)
+    scopes, past = dict[str, Scope](), dict[str, Past]()
+    for key in dict.fromkeys((*was.scopes, *now.scopes, *was.past, *now.past)):
+        each = _scope(_of(now, key), was.scopes.get(key), _of(was, key), forgets)
+        if isinstance(each, Scope):
+            scopes[key] = each
+        elif each.done or each.again:
+            past[key] = each
+    known = {task.id for task in plan.tasks}
+    came = {key for key in (*scopes, *past) if key not in was.scopes and key not in was.past} | now.left.keys()
+    left = {
+        key: (scopes.get(key) or past[key]).title for key in (*scopes, *past)
+        if key in came and key[:1] not in ("", "_") and key not in known
+    }  # fmt: skip
+    results = {key: kept for key, kept in was.results.items() if key in now.results or not key.startswith("_inbox-")}
+    return replace(
+        was, plan=plan, has_plan=now.has_plan, adopted=now.adopted, highest_id=max(was.highest_id, now.highest_id),
+        scopes=scopes, past=past, left=left, results=results, outputs=now.outputs, edits=now.edits,
+        messages=now.messages, new_messages=[], forgotten=now.forgotten, input=now.input or was.input,
+        result=was.result if now.path else None,
+    )  # fmt: skip
+
+
+def _of(agent: AgentMoment, key: str) -> Scope | Past | None:
+    return agent.scopes.get(key) or agent.past.get(key)
+
+
+def _new(scope: Scope | Past, before: Scope | Past | None) -> Iterator[Key]:
+    """The effects with an outcome that `before` does not have."""
+    known: Mapping[Key, StepCompleted] = before.done if before is not None else {}
+    return (call for call, done in scope.done.items() if done.effect and call not in known)
+
+
+def _scope(now: Scope | Past | None, was: Scope | None, before: Scope | Past | None, forgets: bool) -> Scope | Past:
+    """One scope: open if it `was`, or while something about it is in doubt. `before` is the same, open or ended."""
+    latest = now or before
+    assert latest is not None
+    gone = {call for call in _new(latest, before) if latest.done[call].how != "answered"} if forgets else set[Key]()
+    effects = {call: done for call, done in latest.done.items() if done.effect and call not in gone}
+    again = dict(latest.again) | {call: latest.again.get(call, 0) + 1 for call in gone}
+    when = {call: at for call, at in latest.when.items() if call not in gone}
+    last = max(latest.last_number, before.last_number if before is not None else 0)
+    started = latest.started if isinstance(latest, Scope) else {}
+    answers = latest.answers if isinstance(latest, Scope) else {}
+    if was is None and not (started or answers):
+        return Past(latest.title, last, effects, latest.settled, when, again)
+    opened = was or Scope(title=latest.title)
+    done = {call: step for call, step in opened.done.items() if not step.effect} | effects
+    numbers = dict(opened.numbers) | {call: step.no for call, step in (*effects.items(), *started.items())}
+    return Scope(
+        title=opened.title, done=done, started=started, answers=answers, settled=latest.settled, when=when, again=again,
+        failed={call: error for call, error in opened.failed.items() if call not in done and call not in started},
+        promoted=opened.promoted, progress=opened.progress, numbers=numbers, last_number=last, spent=opened.spent,
+    )  # fmt: skip
+
+
+def _plan(now: AgentMoment, was: AgentMoment) -> Plan:
+    """The earlier plan. An item keeps the id that it has got since: its effects are known by it."""
+    plan = was.plan.copy()
+    known = {task.id for task in plan.tasks}
+    nameless: dict[str, list[Any]] = {}
+    for task in plan.tasks:
+        if task.id is None:
+            nameless.setdefault(task.text, []).append(task)
+    for task in now.plan.tasks:
+        if task.id and task.id not in known and nameless.get(task.text):
+            plan.name(nameless[task.text].pop(0), task.id)
+    return plan
