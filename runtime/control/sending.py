@@ -12,6 +12,7 @@ from ...workspace.base import UsageError, arguments, decode
 from ...workspace.formats import yamltext
 from ...workspace.inspect import look_beside
 from ...workspace.people.inbox import inbox
+from ...workspace.secrets import redactor_of
 from .place import Place
 from .words import in_force
 
@@ -39,7 +40,9 @@ def send(place: Place, contents: Iterable[Any], *, as_message: bool) -> list[Sen
             "was cancelled and accepts no tasks", path=place.store.url,
             remedy="send the tasks to another run; `satchel new` makes one",
         )  # fmt: skip
-    parcels = [_packed(content, as_message) for content in contents]
+    redactor = redactor_of(seen.definition)
+    parcels = [_packed(redactor.value(content), as_message) for content in contents]
+    parcels = [parcel._replace(data=redactor.data(parcel.data)) for parcel in parcels]
     for parcel in parcels:
         inbox.parse(f"{parcel.words or 'the text'}.{parcel.extension}", parcel.data)
     files = [inbox.send(place.store, *parcel) for parcel in parcels]

@@ -13,6 +13,7 @@ from msgspec import Struct, field
 from ...workspace.journal.records import Line
 from ...workspace.lifecycle import Workspace
 from ...workspace.people.inbox import Arrivals
+from ...workspace.secrets import Redactor
 from ...workspace.views import Files
 from ..limits import Announcer, Limits
 from . import log
@@ -78,7 +79,7 @@ class Context:
         self.workspace, self.stopping, self.doubts = workspace, stopping, doubts
         self.store, self.moment = workspace.store, workspace.moment
         self.journal, self.projector = workspace.journal, workspace.projector
-        self._told = Told(watch, workspace.journal) if watch else None
+        self._told = Told(watch, workspace) if watch else None
         self.watch: Watch | None = self._told
         self.tap = tap
         workspace.journal.on_durable = self._durable
@@ -94,8 +95,14 @@ class Context:
         self.make_run: Callable[[Any], Any]  # makes the `Run` for an agent (run/run.py)
         self.at_boundary: Callable[[], Any] = lambda: None  # called when a scope has ended
 
+    @property
+    def redactor(self) -> Redactor:
+        """As workspace.yaml has it now."""
+        return self.workspace.redactor
+
     def notice(self, kind: str, text: str) -> None:
         """Tell of what people have done to the files: now the watch of the run, later the caller of the run."""
+        text = self.redactor.text(text)
         self.tally.noticed.append(text)
         if self.watch:
             self.watch.noticed(kind, text)

@@ -9,6 +9,7 @@ from functools import partial as bind
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from ...workspace.secrets import scrub
 from ..steps import MODEL
 from .open_scope import Call, current_call
 
@@ -25,6 +26,8 @@ async def invoke(call: Call, injected: Mapping[str, Any] = MappingProxyType({}))
         with (drain.held if step.is_effect else drain.working)(call):  # never between an effect's two halves
             result = await _invoke(call, injected)
     except (Exception, asyncio.CancelledError) as error:
+        if redactor := scope.context.redactor:  # so that the agent gets what a re-entry gets
+            scrub(error, redactor)
         if call.was_stopped:
             raise scope.agent.stopped() from error
         raise

@@ -84,7 +84,8 @@ class Call(Struct, eq=False):
 
     def identity(self) -> dict[str, Any]:
         """The fields of every record about this call."""
-        preview, most = self.encoded[1:-1], _EFFECT_PREVIEW if self.step.is_effect else PREVIEW
+        redactor = self.scope.context.redactor  # first: a cut may leave a part of a secret
+        preview, most = redactor.json(self.encoded)[1:-1], _EFFECT_PREVIEW if self.step.is_effect else PREVIEW
         text = preview[:most].decode(errors="ignore") + ("…" if len(preview) > most else "")
         name, args, n = self.key
         agent = self.scope.agent.path

@@ -25,6 +25,7 @@ async def completed(call: Call, result: Any, began: float, **facts: Any) -> Any:
 async def keep(call: Call, data: bytes, *, soon: bool = False, **facts: Any) -> Any:
     """Record a result as it is. `soon`: it need not be durable when this returns, only before later records."""
     scope, context = call.scope, call.scope.context
+    data = context.redactor.json(data)
     answer = call.step.shape.codec.decode(data)
     kept = blobs.keep(context.store, data, context.journal.epoch)
     effect = call.step.is_effect

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from ...workspace.lifecycle import Workspace
 from ...workspace.state import Kept, blobs
-from ...workspace.store import Store
 from ..steps import Codec, encode
 
 
@@ -16,9 +16,10 @@ class Returned(NamedTuple):
     value: Any
 
 
-def returned(store: Store, epoch: int, value: Any, what: str, codec: Codec) -> Returned:
+def returned(workspace: Workspace, value: Any, what: str, codec: Codec) -> Returned:
     """NotSerializable or UsageError for a value that can't be kept: here, and not at every start after it has been
     recorded."""
-    data = encode(value, what)
+    data = workspace.redactor.json(encode(value, what))
     answer = codec.decode(data)
-    return Returned(blobs.keep(store, data, epoch) if data != b"null" else Kept(), answer)
+    is_kept = data != b"null"
+    return Returned(blobs.keep(workspace.store, data, workspace.journal.epoch) if is_kept else Kept(), answer)

@@ -69,7 +69,7 @@ class Session(AgentContext):
 
     def publish_schemas(self) -> None:
         """Write the schemas for editors."""
-        publishing.publish_schemas(self.store, self.agent, self.recorded, self.live.codec)
+        publishing.publish_schemas(self.context.workspace, self.agent, self.recorded, self.live.codec)
 
     @property
     def here(self) -> ScopeRun | None:
@@ -317,7 +317,7 @@ class Session(AgentContext):
         scope.check_not_dismissed()
         unresolved.ask_about(self, scope)
         what = f"the result of {scope.title!r}"
-        kept, answer = returned(self.store, self.journal.epoch, result, what, body.codec)
+        kept, answer = returned(self.context.workspace, result, what, body.codec)
         change = self._change(scope)
         splices, cancelled = body.finish()
         scope.splices += splices

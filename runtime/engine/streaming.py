@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from ...workspace.journal.records import now
+from ...workspace.secrets import RedactedStream
 from ...workspace.views import PartialHead
 from ...workspace.views import partial_files as partial_file
 from ..agent import said
@@ -47,10 +48,12 @@ async def once(call: Call) -> Any:
     out = Partial(
         context.store, context.workspace.behind, context.projector, path(call), head, recovered, marker, watch,
         _hears_nothing if scope.agent.path else context.listening.hears,
+        RedactedStream(context.redactor) if context.redactor else None,
     )  # fmt: skip
     try:
         call.out = out
         result = await invoke(call, {step.shape.partial: out} if step.shape.partial else {})
+        out.end()
         call.interrupted = out.was_interrupted
         return result
     except BaseException as error:
@@ -60,7 +63,7 @@ async def once(call: Call) -> Any:
         if context.stopping.drain.forced:
             raise  # stopped in the middle; the next opening promotes it
         if out.has_new:
-            _promote(scope, out, said(error))
+            _promote(scope, out, context.redactor.text(said(error)))
         else:  # refused before it began, for example by a rate limit: the earlier text is still the latest
             out.file.remove()
         raise
@@ -92,7 +95,7 @@ def _promote(scope: OpenScope, out: Partial, by: str) -> None:
     recovered = partial_file.recovered_path(
         scope.agent.folder, scope.key, scope.title, head.no, head.step, head.attempt
     )  # fmt: skip
-    data, record = partial_file.promotion(head, out.text, False, by, recovered)
+    data, record = partial_file.promotion(head, out.shown, False, by, recovered)
     store.replace(recovered, data)
     scope.context.journal.add(record)
     scope.context.journal.flush()

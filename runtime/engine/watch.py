@@ -8,8 +8,8 @@ from functools import partial
 from typing import Protocol
 
 from ...workspace.inspect import Report
-from ...workspace.journal import Journal
 from ...workspace.journal.records import Line
+from ...workspace.lifecycle import Workspace
 from ...workspace.views import PartialHead
 
 
@@ -40,8 +40,8 @@ class Tap(Protocol):
 class Told:
     """A watch for code on the loop. Events after an end that is not durable yet wait with it."""
 
-    def __init__(self, watch: Watch, journal: Journal):
-        self._watch, self._journal = watch, journal
+    def __init__(self, watch: Watch, workspace: Workspace):
+        self._watch, self._workspace, self._journal = watch, workspace, workspace.journal
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()  # with the record that is to be durable
 
     def opened(self, report: Report) -> None:
@@ -66,6 +66,7 @@ class Told:
         self._tell(0, self._watch.streamed, agent, name, characters)
 
     def noticed(self, kind: str, text: str) -> None:
+        text = self._workspace.redactor.text(text)
         self._watch.noticed(kind, text)  # at once: it may be that the storage has failed
 
     def _tell(self, seq: int, event: Callable[..., None], *facts: object) -> None:

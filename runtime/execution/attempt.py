@@ -16,6 +16,7 @@ from ...workspace.inspect import pause_wish
 from ...workspace.journal.records import EndStatus, Failure, PauseLate, PauseRequested
 from ...workspace.lifecycle import pausing
 from ...workspace.people.inbox import inbox
+from ...workspace.secrets import scrub
 from ...workspace.state import CANCEL, ROOT
 from ...workspace.views import stable_read
 from ..agent import Agent, Code, describe, of_storage, said
@@ -167,7 +168,7 @@ class Entering:
         codec = result_codec(function, "the agent")
         args, kwargs = given.of_call(context.store, context.moment, function) if has_input else ((), {})
         result = await entry.call(session, args, kwargs)
-        return returned(context.store, context.journal.epoch, result, "the result of the agent", codec)
+        return returned(context.workspace, result, "the result of the agent", codec)
 
     async def _rest(self, main: asyncio.Task[Returned]) -> None:
         """Return when the agent has ended, or when waiting for it is over."""
@@ -214,6 +215,8 @@ class Entering:
         code here handles it. An agent that has caught a `Suspended` is still suspended."""
         context = self._context
         raised = None if not main.done() else asyncio.CancelledError() if main.cancelled() else main.exception()
+        if raised is not None:
+            scrub(raised, context.redactor)
         if (failed := of_storage(raised)) is not None:
             raise failed
         if context.stopping.failed:

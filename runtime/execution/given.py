@@ -11,6 +11,7 @@ from ...workspace.base import UsageError
 from ...workspace.inspect import Look
 from ...workspace.journal.records import Input
 from ...workspace.lifecycle import Workspace
+from ...workspace.secrets import redactor_of
 from ...workspace.state import Moment, blobs
 from ...workspace.store import Store
 from ..agent import Parameters, load
@@ -41,7 +42,7 @@ def to_record(start: Start, seen: Look) -> bytes | None:
         recorded = _recorded(start.store, moment)
         parameters.call_of(recorded)
         if is_given:
-            _compare(_given(start, parameters), recorded)
+            _compare(redactor_of(seen.definition).json(_given(start, parameters)), recorded)
         return None
     wanted = _given(start, parameters) if is_given else parameters.by_name(seen.definition.input)
     return wanted if parameters else None
@@ -50,7 +51,7 @@ def to_record(start: Start, seen: Look) -> bytes | None:
 def record(opened: Workspace, arguments: bytes | None) -> None:
     """In the group of the opening."""
     if arguments is not None and opened.moment.root.input is None:
-        kept = blobs.keep(opened.store, arguments, opened.journal.epoch)
+        kept = blobs.keep(opened.store, opened.redactor.json(arguments), opened.journal.epoch)
         opened.journal.add(Input(arguments=kept.result, blob=kept.blob))
 
 

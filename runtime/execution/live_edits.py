@@ -17,6 +17,7 @@ from ...workspace.formats import parse
 from ...workspace.journal.records import PauseRequested
 from ...workspace.people.edits import CheckData, Noticed, notice, rejected
 from ...workspace.people.inbox import inbox
+from ...workspace.secrets import redactor_of
 from ...workspace.state import folder_of_agent
 from ...workspace.store import Content, Version
 from ...workspace.views import STATE, TODO, Settling, Stage
@@ -273,6 +274,7 @@ class EditWatch:
             try:
                 definition = parse(held[DEFINITION].data)
                 windows.check(self._store, definition)
+                redactor_of(definition)
             except SatchelError as error:
                 self._definition = held[DEFINITION].version
                 self._context.notice("refused", f"{error}; the run continues with the last valid version")
@@ -298,8 +300,7 @@ class EditWatch:
             self._context.notice("edited", remark.text)
         if DEFINITION in held:
             self._definition = held[DEFINITION].version
-            workspace.definition = parse(held[DEFINITION].data)
-            workspace.definition_version = held[DEFINITION].version
+            workspace.define(parse(held[DEFINITION].data), held[DEFINITION].version)
         for path, content in held.items():
             if path not in asked and path != DEFINITION:
                 self._let_go(path, content.version)

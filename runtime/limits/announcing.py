@@ -32,7 +32,7 @@ class Announcer:
 
     def tell(self, event: Event, text: str) -> None:
         """A message about an active run."""
-        moment = self._workspace.moment
+        moment, text = self._workspace.moment, self._workspace.redactor.text(text)
         if self._watch:
             self._watch.noticed(event, text)
         self._notices.send(event, f"{moment.run_id}: {text}", f"{text}\n\n{self._workspace.store.url}")

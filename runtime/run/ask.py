@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from ...schemas import against
 from ...workspace.base import InvalidFile, UsageError, arguments, decoder, time_text
@@ -55,6 +56,11 @@ class Asking(Struct, frozen=True):
 async def ask(scope: ScopeRun, asking: Asking) -> Answer:
     """Return when an answer is on record. UsageError for a question that no person could answer."""
     check_outside_steps("run.ask() was called")
+    redactor = scope.context.redactor
+    asking = replace(
+        asking, question=redactor.value(asking.question), choices=redactor.value(asking.choices),
+        context=redactor.value(asking.context), default=redactor.value(asking.default),
+    )  # fmt: skip
     choices, expires = _choices(asking), _expires(asking)
     context = Raw(encode(asking.context, "context")) if asking.context is not None else NOTHING
     default = Raw(encode(asking.default, "default")) if asking.default is not None else NOTHING

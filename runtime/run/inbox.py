@@ -288,7 +288,8 @@ class Inbox:
         )
         if said.firing is not None:
             return replace(task, schedule=said.firing.schedule, due=said.firing.due)
-        kept = blobs.keep(self._store, said.content, self._session.journal.epoch)
+        content = self._session.context.redactor.json(said.content)
+        kept = blobs.keep(self._store, content, self._session.journal.epoch)
         return replace(task, content=kept.result, blob=kept.blob)
 
     def _record(self, tasks: list[TaskTaken]) -> None:

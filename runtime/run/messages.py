@@ -31,8 +31,9 @@ class Messages:
     def add(self, role: str, content: Any) -> None:
         """Add one message. `content` is text or any JSON."""
         scope = self._session.open_scope("run.messages.add()")
+        redactor, data = self._session.context.redactor, encode(content, "the message")
         scope.messages.append(
-            Message(agent=self._session.path, scope=scope.key, role=role, content=Raw(encode(content, "the message")))
+            Message(agent=self._session.path, scope=scope.key, role=role, content=Raw(redactor.json(data)))
         )
 
     def slice(

@@ -39,7 +39,7 @@ class Item:
 
     def skip(self, reason: str) -> None:
         """Cancel the item: when its function returns, it is marked `[-]` instead of ticked."""
-        self.skipped = reason
+        self.skipped = self._session.context.redactor.text(reason)
 
     @property
     def result(self) -> Any:
@@ -107,6 +107,7 @@ class Todo:
     @awaited("run.todo.add")
     async def add(self, text: str, *, after: Task | str | None = None, under: Task | str | None = None) -> None:
         """Add an open item: after another item and its sub-items, as the last sub-item of another, or at the end."""
+        text = self._session.context.redactor.text(text)
 
         def edit(plan: Plan) -> list[Splice]:
             return plan.add([text], after=self._near(after), under=self._near(under))
@@ -121,6 +122,7 @@ class Todo:
     @awaited("run.todo.note")
     async def note(self, item: Task | str, text: str) -> None:
         """Write a remark below an item."""
+        text = self._session.context.redactor.text(text)
         await self._session.replan(lambda plan: plan.note(self._find(item), text), "noted")
 
     def _near(self, item: Task | str | None) -> Task | None:
@@ -133,7 +135,7 @@ class Todo:
         plan = self._session.plan
         if isinstance(item, Task) and item.id is None:
             return item
-        word = item if isinstance(item, str) else str(item.id)
+        word = self._session.context.redactor.text(item) if isinstance(item, str) else str(item.id)
         if found := plan.task(word):
             return found
         by_text = [task for task in plan.tasks if task.text == word]
@@ -156,6 +158,7 @@ async def write(session: Session, title: str | None, items: Sequence[str]) -> No
         raise UsageError("run.plan() takes a list of items", why="got a text", remedy=f"write [{items[:20]!r}]")
     texts = list(items)
     planned = blake2b(canonical([title, texts], "the plan"), digest_size=8).hexdigest()
+    title, texts = session.context.redactor.value([title, texts])
 
     def edit(plan: Plan) -> list[Splice]:
         if planned == session.planned:

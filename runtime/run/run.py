@@ -112,13 +112,13 @@ class Run(RunParameter, Generic[S]):
     async def output(self, name: str, content: str | bytes) -> str:
         """Write `outputs/NAME` in the agent's folder, atomically and durably. The commit of the scope records its hash.
         Returns the path within the workspace. A second call replaces the file. A version from another program is kept
-        as `NAME.rejected.EXT`."""
+        as `NAME.rejected.EXT`. Text is redacted. AgentError for other bytes with a secret."""
         from ...workspace.base import check_path
 
         session = self._session
         session.open_scope("run.output()")
         path = session.folder + check_path(f"outputs/{name}")
-        data = content.encode() if isinstance(content, str) else bytes(content)
+        data = session.context.redactor.output(path, content)
         session.journal.flush()  # others can see the output, so the records before it must be durable
         await session.context.stopping.check_has_it()  # else it could replace an output of a new owner
         scope = session.open_scope("run.output()")  # it may have ended meanwhile

@@ -43,7 +43,7 @@ async def spawn(session: Session, agent: Agent, name: str, args: tuple[Any, ...]
         return codec.decode(blobs.fetch(session.store, known.result))
     begun: AgentBegun | None = None
     if known is None or known.has_ended or (known.args, known.spawned_in) != (digest, scope.key):
-        preview = encoded[1:-1][:PREVIEW].decode(errors="ignore")
+        preview = context.redactor.json(encoded)[1:-1][:PREVIEW].decode(errors="ignore")
         begun = AgentBegun(agent=path, scope=scope.key, args=digest, call=f"({preview})")
     context.agents.names.add(path)
     try:
@@ -77,7 +77,7 @@ async def _run(
         child = context.agents.running[path] = Session(context, agent, path, scope)
         child.publish_schemas()
         result = await _outcome(child, args, kwargs)
-        kept, answer = returned(session.store, session.journal.epoch, result, f"the result of the agent {path}", codec)
+        kept, answer = returned(context.workspace, result, f"the result of the agent {path}", codec)
         session.journal.add(AgentEnded(agent=path, result=kept.result, blob=kept.blob))
         await scope.durable()
     except StorageFailed:

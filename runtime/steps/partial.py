@@ -12,6 +12,7 @@ from ...workspace.base import AgentError, NotSerializable
 
 if TYPE_CHECKING:
     from ...workspace.journal.records import PartialPromoted
+    from ...workspace.secrets import RedactedStream
     from ...workspace.store import Store
     from ...workspace.views import Behind, Marker, PartialHead, Projector
 
@@ -35,14 +36,16 @@ class Partial:
     def __init__(
         self, store: Store, behind: Behind, projector: Projector, path: str, head: PartialHead,
         recovered: str | None, marker: Marker | None, watch: Callable[[str, int], None] | None,
-        hears: Callable[[], bool],
+        hears: Callable[[], bool], redacted: RedactedStream | None = None,
     ):  # fmt: skip
         self.recovered, self.marker = recovered, marker
         self._projector, self._watch, self._hears = projector, watch, hears
         self.ended = self.was_interrupted = False
         self._parts = [recovered] if recovered else []
+        self._redacted = redacted
+        self._shown = self._parts if redacted is None else [*self._parts]  # what may be seen of it
         self._length = len(recovered or "")
-        self.file = PartialFile(store, behind, path, head, lambda: self.text)
+        self.file = PartialFile(store, behind, path, head, lambda: self.shown)
 
     async def write(self, text: str) -> None:
         """Add `text` to the answer. The file has it before this returns, within the 5% rule."""
@@ -58,10 +61,22 @@ class Partial:
         except UnicodeEncodeError as error:
             raise NotSerializable(f"{text!r} can't be streamed", why="half of a surrogate pair is not text") from error
         self._parts.append(text)
+        if self._redacted is not None:
+            text = self._redacted.add(text)
+            self._shown.append(text)
+        self._show(text)
+
+    def _show(self, text: str) -> None:
         self._length += len(text)
         self._projector.mark(self.file)
         if self._watch:
             self._watch(text, self._length)
+
+    def end(self) -> None:
+        """The step has returned: show what was held back, because it could have been the beginning of a secret."""
+        if self._redacted is not None and (rest := self._redacted.end()):
+            self._shown.append(rest)
+            self._show(rest)
 
     @property
     def interrupted(self) -> bool:
@@ -74,14 +89,23 @@ class Partial:
 
     @property
     def has_new(self) -> bool:
-        """Whether this attempt has written anything."""
+        """Whether this attempt has written anything that may be seen."""
         return self._length > len(self.recovered or "")
 
     @property
     def text(self) -> str:
-        if len(self._parts) > 1:
-            self._parts = ["".join(self._parts)]
-        return self._parts[0] if self._parts else ""
+        return _joined(self._parts)
+
+    @property
+    def shown(self) -> str:
+        """`text` without secrets, and without an end that may be the beginning of one."""
+        return _joined(self._shown)
+
+
+def _joined(parts: list[str]) -> str:
+    if len(parts) > 1:
+        parts[:] = ["".join(parts)]
+    return parts[0] if parts else ""
 
 
 class PartialFile:

@@ -11,6 +11,7 @@ from msgspec import Struct, field
 
 from ..base import SatchelError, decoder
 from ..journal.records import now
+from ..secrets import Redactor
 from ..store import FileChanged, Store
 from ..views import AtOnce, Behind
 from .load import Look
@@ -40,10 +41,11 @@ class Report(Struct):
     late: list[Remark] = field(default_factory=list)  # those that came after the report had been shown
     was_clean: bool = True
     at: str = field(default_factory=now)
+    redactor: Redactor | None = None  # of the workspace, once its definition is known
     _saved: bytes = b""
 
     def add(self, kind: Kind, text: str) -> None:
-        self.remarks.append(Remark(kind, text))
+        self.remarks.append(Remark(kind, self.redactor.text(text) if self.redactor else text))
 
     def add_late(self, kind: Kind, text: str) -> None:
         """A remark at the stop of the run."""

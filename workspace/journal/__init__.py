@@ -7,6 +7,7 @@
     chain.py       reads the needed segments, and compares them where they meet
     joints.py      quickly checks where all segments meet
     histories.py   names the files that belong together, if copies of a run were put into one folder
+    redaction.py   takes secrets out of records
     writer.py      `Journal` collects records and writes all waiting ones as one group
     append_log.py  writes groups where files can grow: to the end of the segment
     merging.py     merges the small segments of many short openings

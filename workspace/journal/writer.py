@@ -16,9 +16,12 @@ from .append_log import AppendedSegments
 from .naming import FOLDER
 from .records import Paused, PauseRequested, Resumed
 from .records.line import NO_CRC, AnyRecord, Line, now, written
+from .redaction import redacted
 
 if TYPE_CHECKING:
     import asyncio
+
+    from ..secrets import Redactor
 
 __all__ = ["RECORD_BYTES", "Journal"]
 
@@ -78,6 +81,8 @@ class Journal:
         not exist. `prev`: the crc of the record before `next_seq`. `opening`: the nonce of this one. `segments`: where
         the groups go, if not to files that grow."""
         self.epoch, self.opening = epoch, opening
+        self.redactor: Redactor | None = None
+        """Takes the secrets out of each record, if there are any."""
         self.bytes_added = 0
         self.waiting_bytes = 0
         self.recent: deque[Line] = deque(maxlen=_RECENT)  # the last ones that were added
@@ -121,8 +126,10 @@ class Journal:
 
     def add(self, record: AnyRecord) -> int:
         """Apply `record`, put it into the next group, and return its seq. DoesNotFit, with nothing changed, if it
-        contradicts the record."""
+        contradicts the record. AgentError or Refused for a secret that can't be redacted; see redaction.py."""
         self.check()
+        if self.redactor:
+            record = redacted(record, self.redactor)
         seq = self._next_seq
         commit = self._waiting[0].seq if self._waiting else seq
         before = self._last if self._waiting or not self._segments.is_full else None

@@ -23,6 +23,7 @@ from ..journal.records import FORMAT, Opened, now
 from ..people import saving
 from ..people.edits import CheckData, Noticed, Side, displaced, notice, rejected
 from ..people.inbox import archive, forward, inbox
+from ..secrets import redactor_of, scrubbed
 from ..state import MessagesAt, Moment, checkpoint
 from ..store import TEMPORARY, Store
 from ..views import (
@@ -65,8 +66,9 @@ def opened(
     unresolved conflicts stay as they are, and the next opening asks again.
     """
     seen = seen or look(store)  # refuse before anything is touched
+    report.redactor = redactor_of(seen.definition)
     adopted = judge(store, seen.moment, seen.moment.url, seen.moment.host, adopt=adopt, reaches_out=reaches_out)
-    with owned(store, seen, take_over=take_over) as mine:
+    with scrubbed(report.redactor), owned(store, seen, take_over=take_over) as mine:
         seen = mine.seen
         report.found(seen)
         if adopted.says:

@@ -13,6 +13,7 @@ from ..journal.records import Closed, EndStatus, Failure, Occasion, Saved
 from ..people.approvals import Desk
 from ..people.edits import Noticed, apply
 from ..people.inbox import archive, inbox
+from ..secrets import redactor_of
 from ..state import Kept, MessagesAt, Moment, Written, checkpoint, folder_of_agent
 from ..store import Store, Version
 from ..views import CheckpointFolders, Files, Guard, MessageFile, Point, Projector, behind
@@ -24,7 +25,8 @@ class Workspace:
     """One process has it, and uses it from one thread."""
 
     def __init__(self, store: Store, definition: Definition, moment: Moment, report: Report):
-        self.store, self.definition, self.moment, self.report = store, definition, moment, report
+        self.store, self.moment, self.report = store, moment, report
+        self.definition, self.redactor = definition, redactor_of(definition)
         self.behind = behind(store)
         self.projector = Projector(behind=self.behind)
         self.guard = Guard(store, behind=self.behind)
@@ -44,9 +46,15 @@ class Workspace:
         self.reaches_out = False  # see `opened`
         self.home = store.url  # where the run lives
 
+    def define(self, definition: Definition, version: Version | None) -> None:
+        """A person has saved workspace.yaml. Refused for a value that is too short to be redacted."""
+        self.redactor = self.journal.redactor = self.report.redactor = redactor_of(definition)
+        self.definition, self.definition_version = definition, version
+
     def write_to(self, journal: Journal) -> None:
         """From now on the files wait for this journal."""
         self.journal, self.projector.is_ahead = journal, lambda: journal.has_waiting
+        journal.redactor = self.redactor
         self.behind.group = lambda: journal.under_way
 
     def checkpoint_if_due(self, *, item: Callable[[], str] | None = None) -> None:

@@ -5,4 +5,6 @@
 from ..base.lazy import on_first_use
 
 with on_first_use(__name__):
-    from .redactor import Redactor, redactor_of
+    from .exceptions import scrub, scrubbed
+    from .redactor import Redactor, as_recorded, redactor_of
+    from .stream import RedactedStream

@@ -10,12 +10,12 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import msgspec
 
-from ..base import Refused
+from ..base import AgentError, Refused
 from ..formats import Definition
 
 SHORTEST = 4
@@ -25,12 +25,21 @@ _MARKER = re.compile(r"\[redacted(?::[A-Za-z0-9_]+)?\]")
 _BEGINS = "[redacted"
 
 
+class Span(NamedTuple):
+    """A secret in a text, and what is shown in its place."""
+
+    begin: int
+    end: int
+    marker: str
+
+
 class Redactor:
     """The secrets of one workspace, as this process knows them. False if there are none: then all methods return what
     they get.
 
-    A variable's value is found as it is, with the escapes of JSON, and percent-encoded as in a URL. Not found: base64,
-    a value that is split over two texts, a number, and a variable that this process does not have.
+    A variable's value is found as it is, with the escapes of JSON or of Python's `repr`, and percent-encoded as in a
+    URL. Not found: base64, a value that is split over two texts, a number, and a variable that this process does not
+    have.
     """
 
     def __init__(self, patterns: tuple[str, ...] = (), values: Mapping[str, str] | None = None):
@@ -71,7 +80,9 @@ class Redactor:
                 return value if is_same else pairs
             case list() | tuple():
                 items = [self.value(each) for each in value]
-                return value if all(new is old for new, old in zip(items, value, strict=True)) else items
+                if all(new is old for new, old in zip(items, value, strict=True)):
+                    return value
+                return items if isinstance(value, list) else tuple(items)
         return value
 
     def json(self, data: bytes) -> bytes:
@@ -105,10 +116,22 @@ class Redactor:
             text = data.decode()
         except UnicodeDecodeError:
             for form in sorted(self._names, key=len, reverse=True):
-                data = data.replace(form.encode(), f"[redacted:{self._names[form]}]".encode())
+                if form.encode() in data:
+                    data = data.replace(form.encode(), f"[redacted:{self._names[form]}]".encode())
             return data
         found = self.text(text)
         return data if found == text else found.encode()
+
+    def output(self, path: str, content: str | bytes) -> bytes:
+        """What an agent writes to a file. AgentError for a secret in bytes that are no text, which a replacement would
+        destroy."""
+        data = content.encode() if isinstance(content, str) else bytes(content)
+        found = self.data(data)
+        if found is not data and data.decode(errors="ignore").encode() != data:
+            raise AgentError(
+                "has a secret", path=path, why="it is no text, so it can't be redacted", remedy="leave it out"
+            )
+        return found
 
     def found_in(self, value: Any, place: str = "") -> Iterator[tuple[str, str]]:
         """The places of a JSON value that hold secrets, from `place` on, each with the rule that says so. Names the
@@ -148,12 +171,25 @@ class Redactor:
                     break
         return begins
 
-    def spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """Where the secrets in `text` are."""
+    def spans(self, text: str) -> list[Span]:
+        """Where the secrets in `text` are, in their order. Those that overlap are one."""
+        found: list[Span] = []
         if self._values is not None:
-            yield from (match.span() for match in self._values.finditer(text) if match[0] in self._names)
+            values = self._values.finditer(text)
+            found = [
+                Span(*match.span(), f"[redacted:{self._names[match[0]]}]")
+                for match in values
+                if match[0] in self._names
+            ]
         for pattern in self._patterns:
-            yield from (match.span() for match in pattern.finditer(text) if match[0])
+            found += [Span(*match.span(), "[redacted]") for match in pattern.finditer(text) if match[0]]
+        joined: list[Span] = []
+        for span in sorted(found):
+            if joined and span.begin < joined[-1].end:
+                joined[-1] = joined[-1]._replace(end=max(joined[-1].end, span.end))
+            else:
+                joined.append(span)
+        return joined
 
 
 def redactor_of(definition: Definition, environ: Mapping[str, str] | None = None) -> Redactor:
@@ -173,15 +209,25 @@ def redactor_of(definition: Definition, environ: Mapping[str, str] | None = None
     return Redactor(rules.patterns, values)
 
 
+def as_recorded(known: Any, value: Any) -> Any:
+    """A JSON `value`, with each text that fits a redacted one in the same place of `known` replaced by that one: a
+    process without the variable can't redact it, and must not take it for another text."""
+    match known, value:
+        case str(), str() if _BEGINS in known:
+            parts = _MARKER.split(known)
+            return known if re.fullmatch(".+".join(map(re.escape, parts)), value, re.DOTALL) else value
+        case dict(), dict():
+            return {key: as_recorded(known.get(key), each) for key, each in value.items()}
+        case list(), list():
+            return [*map(as_recorded, [*known, *[None] * len(value)], value)]
+    return value
+
+
 def _forms(value: str) -> Iterator[str]:
     """How a value may be written."""
-    yield from {
-        value,
-        json.dumps(value)[1:-1],
-        json.dumps(value, ensure_ascii=False)[1:-1],
-        quote(value),
-        quote(value, ""),
-    }
+    as_json = json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]
+    as_repr = "".join(each if each in "'\"" else repr(each)[1:-1] for each in value)
+    yield from {value, *as_json, as_repr, as_repr.replace("'", "\\'"), quote(value), quote(value, safe="")}
 
 
 def _marked(match: re.Match[str]) -> str:

@@ -198,7 +198,8 @@ class Desk:
         """Record a valid answer, durably, and show it in the file."""
         decision = Raw(msgspec.json.encode(reply.decision))
         if question.is_doubt:
-            kept = blobs.keep(self._store, bytes(reply.result), journal.epoch) if len(reply.result) else Kept()
+            result = journal.redactor.json(reply.result) if journal.redactor else bytes(reply.result)
+            kept = blobs.keep(self._store, result, journal.epoch) if result else Kept()
             meant = question.verdicts[reply.decision]
             journal.add(
                 Resolved(

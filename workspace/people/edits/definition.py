@@ -6,6 +6,7 @@ from ....schemas import short
 from ...base import DEFINITION, Refused
 from ...formats import Definition, parse
 from ...journal.records import Edited
+from ...secrets import as_recorded
 from ...state import json_patch
 from ...store import Content
 from .findings import Edit, Looking, StillMoving
@@ -13,8 +14,8 @@ from .origin import sha
 
 
 def look(looking: Looking, definition: Definition) -> None:
-    says: dict[str, object] = definition.recorded
     known = looking.moment.definition
+    says: dict[str, object] = as_recorded(known, looking.redactor.value(definition.recorded))
     if known is None:
         if looking.store.has_writer(DEFINITION) is not False:
             _settled(looking, definition)

@@ -10,8 +10,9 @@ from msgspec.structs import replace
 from ...base import DEFINITION, InvalidFile, Refused, read_json, read_markdown
 from ...formats import Definition
 from ...journal.records import Edited
+from ...secrets import redactor_of
 from ...state import ROOT, History, Listed, Moment
-from ...store import Content, Store
+from ...store import Content, Store, read_if_there
 from ...todo import Plan, Task, between
 from ...views import PATIENCE, STATE, TODO, owner, projection
 from . import definition, rejected, state, steps, todo
@@ -31,7 +32,10 @@ def notice(
     files that show the moment as long as they have these versions.
     """
     history = History(store, moment)
-    looking = Looking(store, moment, history, Noticed(), choices or {}, check_data, is_rebuilt, held, patience, listed)
+    looking = Looking(
+        store, moment, history, Noticed(), choices or {}, check_data, is_rebuilt, held, patience, listed,
+        redactor_of(defined),
+    )  # fmt: skip
     if held is None:
         store.fetch(path for path in _expected(store, moment) if not looking.is_as_listed(path))
         looking.noticed.kept = rejected.not_settled(store, moment)
@@ -44,6 +48,8 @@ def notice(
             except (InvalidFile, Refused) as error:  # what can't even be read: too large, a folder
                 looking.refuse(error.path or agent.folder, error)
     _ask_again(looking)
+    if looking.redactor:
+        _refuse_secrets(looking)
     try:
         definition.look(looking, defined)
     except StillMoving:
@@ -107,6 +113,24 @@ def untaken(store: Store, moment: Moment) -> Iterator[str]:
             found = read_json(data) if path.endswith(STATE) else read_markdown(data, owner(moment, agent))
             if not found.untouched and data.strip():
                 yield path
+
+
+def _refuse_secrets(looking: Looking) -> None:
+    """A secret that a person has typed into a readable file would come into the journal. The run's own version of the
+    file has none. The refused version is kept without it."""
+    noticed, redactor = looking.noticed, looking.redactor
+    edited = {edit.record.file for edit in noticed.edits} | {question.path for question in noticed.questions}
+    new_plans = {f"{looking.moment.agents[path].folder}{TODO}": path for path in noticed.plans}
+    for path in sorted(edited | {*new_plans}):
+        data = read_if_there(looking.store, path)
+        found = [*redactor.found_in(data.data.decode(errors="replace"))] if data else []
+        if data is None or not found:
+            continue
+        noticed.edits = [edit for edit in noticed.edits if edit.record.file != path]
+        noticed.questions = [question for question in noticed.questions if question.path != path]
+        is_new = noticed.plans.pop(new_plans.get(path, "/"), None) is not None  # there is none to restore
+        error = Refused("has a secret", path=path, why=found[0][1], remedy="take it out")
+        looking.refuse(path, error, None if is_new else redactor.file(path, data.data))
 
 
 def _check_steps(looking: Looking) -> None:

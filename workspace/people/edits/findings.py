@@ -10,6 +10,7 @@ from msgspec import Struct, field
 from ...base import SatchelError
 from ...inspect import is_unchanged
 from ...journal.records import Doubt, Edited, OfCall
+from ...secrets import Redactor
 from ...state import AgentMoment, History, Listed, Moment
 from ...store import Content, Store, Version
 from ...todo import Plan
@@ -133,6 +134,7 @@ class Looking(Struct):
     held: Mapping[str, Content] | None = None  # of an active run: the files that have settled
     patience: float = PATIENCE  # seconds that one file is waited for, otherwise
     listed: Listed = field(default_factory=dict)  # files that show the moment, if these are still their versions
+    redactor: Redactor = Redactor()
 
     def is_as_listed(self, path: str) -> bool:
         return is_unchanged(self.store, self.listed, path)

@@ -1,0 +1,156 @@
+"""`redact:` in a run: what the agent gets, where a secret is an error, and what people may type."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import satchel
+from satchel import Run, agent, effect, run, step
+from satchel.workspace.base.errors import AgentError, Refused
+
+KEY = "canary-7f3a9b"
+
+
+@pytest.fixture
+def guarded(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("KEY", KEY)
+    with (workspace / "workspace.yaml").open("a") as file:
+        file.write("redact: {env: [KEY]}\n")
+    return workspace
+
+
+def everything(folder: Path) -> str:
+    return "".join(path.read_text() for path in folder.rglob("*") if path.is_file())
+
+
+def test_the_agent_gets_something_else_than_a_reentry(guarded: Path, crash: type[BaseException]) -> None:
+    got: list[Any] = []
+
+    @step
+    async def read(text: str) -> dict[str, str]:
+        return {"text": f"with {text}"}
+
+    @step
+    async def fails(text: str) -> str:
+        raise LookupError(f"not {text}")
+
+    @agent
+    async def main(run: Run) -> None:
+        async def work(run: Run) -> str:
+            got.append(await read(KEY))
+            try:
+                await fails(KEY)
+            except LookupError as error:
+                got.append(str(error))
+            if len(got) == 2:
+                raise crash
+            return KEY
+
+        got.append(await run.scope("all", work, run))
+
+    with pytest.raises(crash):
+        run(guarded, main)
+    assert run(guarded, main).status == "completed"
+    assert got == [{"text": "with [redacted:KEY]"}, "not [redacted:KEY]"] * 2 + ["[redacted:KEY]"]
+    assert KEY not in everything(guarded)
+
+
+def test_calls_that_differ_only_in_a_secret_are_one(guarded: Path, calls: list[str]) -> None:
+    @effect
+    async def act(text: str) -> str:
+        calls.append(text)
+        return text
+
+    @agent
+    async def main(run: Run) -> None:
+        await act(KEY)
+        await act("[redacted:KEY]")
+
+    assert run(guarded, main).status == "completed"
+    assert calls == [KEY, "[redacted:KEY]"]
+
+
+@pytest.mark.parametrize("where", ["state", "first state", "name", "output", "agent"])
+def test_a_secret_that_can_not_be_replaced_is_written(guarded: Path, where: str) -> None:
+    @agent(state=dict)
+    async def other(run: Run) -> None: ...
+
+    async def work(run: Run[dict[str, Any]]) -> None:
+        run.state["deep"] = [{"token": f"is {KEY}"}] if where == "state" else "fine"
+        if where == "output":
+            await run.output("picture", b"\xff" + KEY.encode())
+        if where == "agent":
+            await run.spawn(other, KEY)
+
+    @dataclass
+    class First:
+        a: str = KEY
+
+    @agent(state=dict if where != "first state" else First)
+    async def main(run: Run[dict[str, Any]]) -> None:
+        await run.scope(KEY if where == "name" else "work", work, run)
+
+    outcome = run(guarded, main)
+    assert outcome.status == "failed" and isinstance(outcome.error, AgentError), outcome
+    said = str(outcome.error)
+    assert "has a secret: it contains the value of KEY" in said or "no text, so it can't be redacted" in said
+    assert where != "state" or said.startswith("run.state.deep[0].token has a secret")
+    assert KEY not in said and KEY not in everything(guarded)
+
+
+@pytest.mark.parametrize("name", ["todo.md", "state.json"])
+def test_a_secret_that_a_person_types_comes_into_the_journal(guarded: Path, name: str) -> None:
+    @agent(state=dict)
+    async def main(run: Run[dict[str, Any]]) -> None:
+        if not run.todo.items:
+            await run.plan("P", ["one"])
+        await run.ask("Go?", wait_for=0)
+
+    assert run(guarded, main).status == "waiting"
+    path = guarded / name
+    before = path.read_text()
+    if name == "todo.md":
+        path.write_text(before.replace("one", f"one {KEY}"))
+    else:
+        path.write_text(json.dumps(json.loads(before) | {"data": {"a": KEY}}))
+    with pytest.raises(Refused, match=f"{name}: has a secret: it contains the value of KEY"):
+        run(guarded, main, wake=True)
+    assert KEY not in everything(guarded)
+    assert "[redacted:KEY]" in (guarded / name.replace(".", ".rejected.")).read_text()
+    assert run(guarded, main, wake=True).status == "waiting"
+
+
+def test_settings_with_a_secret_are_taken_for_an_edit_without_the_variable(
+    guarded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    with (guarded / "workspace.yaml").open("a") as file:
+        file.write(f"settings: {{mail: 'smtp://me:{KEY}@host', other: 1}}\n")
+
+    @agent
+    async def main(run: Run) -> None:
+        assert run.settings["mail"] == f"smtp://me:{KEY}@host"
+        await run.ask("Go?", wait_for=0)
+
+    assert run(guarded, main).status == "waiting"
+    definition = (guarded / "workspace.yaml").read_text()
+    monkeypatch.delenv("KEY")
+    satchel.open(guarded).answer("yes", by="ada")
+    (guarded / "workspace.yaml").write_text(definition.replace("other: 1", "other: 2"))
+    assert run(guarded, main).status == "completed"
+    (guarded / "workspace.yaml").unlink()
+    assert KEY not in everything(guarded)
+
+
+def test_a_value_of_three_characters_redacts_everything(guarded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @agent
+    async def main(run: Run) -> None: ...
+
+    monkeypatch.setenv("KEY", "abc")
+    with pytest.raises(Refused, match="names KEY under `redact:`, whose value has only 3 characters"):
+        run(guarded, main)
+    assert not (guarded / "journal").exists()

@@ -1,0 +1,54 @@
+"""Redact a text that arrives in pieces: a secret may be split over two of them."""
+
+from __future__ import annotations
+
+from .redactor import Redactor
+
+LAG = 256
+"""Characters at the end that wait for more text, if there are patterns. A longer match may show its beginning."""
+
+_CONTEXT = 256
+"""Characters before that a pattern may look back at."""
+
+_KEPT = 4096
+
+
+class RedactedStream:
+    """`text` is what can be shown so far; it only grows. Nothing of a secret is in it, except of a match of a pattern
+    that begins more than LAG characters before its end has arrived."""
+
+    def __init__(self, redactor: Redactor):
+        self._redactor = redactor
+        self._raw = ""  # what is not shown yet, and some text before
+        self._shown = 0  # characters of it
+
+    def add(self, text: str) -> str:
+        """The next piece. Returns what can be shown now, in addition."""
+        self._raw += text
+        lag = LAG if self._redactor.has_patterns else 0
+        return self._show(min(self._redactor.rest(self._raw), len(self._raw) - lag))
+
+    def end(self) -> str:
+        """No more text comes. Returns the rest of what can be shown."""
+        return self._show(len(self._raw))
+
+    def _show(self, up_to: int) -> str:
+        parts, at = [], self._shown
+        for begin, end, marker in self._redactor.spans(self._raw):
+            if end <= at:
+                continue
+            if begin >= up_to:
+                break
+            if end > up_to:  # more text may make it longer
+                up_to = begin
+                break
+            parts += [self._raw[at:begin], marker] if begin >= at else []
+            at = end
+        if up_to > at:
+            parts.append(self._raw[at:up_to])
+            at = up_to
+        self._shown = at
+        if self._shown > _KEPT:
+            cut = self._shown - _CONTEXT
+            self._raw, self._shown = self._raw[cut:], _CONTEXT
+        return "".join(parts)
