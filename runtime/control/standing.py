@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from msgspec import Struct, field
 
-from ...workspace.base import SatchelError, read_markdown, time_text
+from ...workspace.base import SatchelError, read_markdown, time_text, urls
 from ...workspace.formats import Definition
 from ...workspace.inspect import (
     Lease,
@@ -27,7 +27,7 @@ from ...workspace.inspect import (
     sync_copies,
 )
 from ...workspace.journal import records
-from ...workspace.lifecycle import Leftover, pausing, salvage
+from ...workspace.lifecycle import Leftover, adopt, pausing, salvage
 from ...workspace.people import being_saved
 from ...workspace.people.edits import Noticed, not_settled, notice, untaken
 from ...workspace.people.inbox import archive, firing, inbox
@@ -305,6 +305,11 @@ def _complain(store: Store, standing: Standing, seen: Look) -> None:
     for name in store.unusable(archive.FOLDER):
         standing.complaints.append(f"inbox/{name} is ignored: the name is not valid on every system. Rename the file")
     standing.complaints += map(str, sync_copies(store, (agent.folder for agent in seen.moment.agents.values())))
+    if standing.holder is None and not urls.is_remote(seen.moment.url):  # a look does not connect where a journal says
+        try:
+            adopt.judge(store, seen.moment, seen.moment.url, seen.moment.host, reaches_out=False)
+        except SatchelError as error:
+            standing.complaints.append(str(error))
 
 
 def _read_what_people_left(store: Store, standing: Standing, moment: Moment) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +35,19 @@ def test_a_status_is_not_that_of_the_run(make: Make) -> None:
     brief = handle.status(brief=True)
     assert (brief.state, [each.id for each in brief.questions]) == ("waiting", ["a1"])
     assert brief.questions[0].command == "" and not brief.report
+
+
+def test_a_copy_that_the_next_start_refuses_is_not_told(make: Make, tmp_path: Path) -> None:
+    folder = make(GRANTING)
+    satchel.open(folder).run()
+    assert not satchel.open(folder).status().complaints
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    (said,) = satchel.open(copy).status().complaints
+    with pytest.raises(UsageError) as refused:
+        satchel.open(copy).answer("approve")
+    assert said == str(refused.value) and f"{folder} still has it" in said and "--adopt" in said
+    shutil.rmtree(folder)
+    assert not satchel.open(copy).status().complaints
 
 
 def test_limits_and_times_are_not_told(make: Make) -> None:
