@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from ...workspace.base import OF_A_RUN, Refused, check_path
+from ...workspace.state import prompts
 from ...workspace.store import Store, Version
-from ..steps import FOLDER as PROMPTS
 
 LIMIT = 16 << 20
 """Bytes of code that are fetched. More is not the source of an agent."""
@@ -62,7 +62,7 @@ def _code(store: Store, folder: str = "") -> Iterator[str]:
     while waiting:
         here = waiting.pop()
         for entry in store.list(here):
-            if entry.path.endswith(".py") or entry.path.startswith(f"{PROMPTS}/"):
+            if entry.path.endswith(".py") or entry.path.startswith(f"{prompts.FOLDER}/"):
                 size, count = size + entry.size, count + 1
                 if size > LIMIT or count > _MOST:
                     raise Refused(

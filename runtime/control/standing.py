@@ -31,7 +31,7 @@ from ...workspace.lifecycle import Leftover, adopt, pausing, salvage
 from ...workspace.people import being_saved
 from ...workspace.people.edits import Noticed, not_settled, notice, untaken
 from ...workspace.people.inbox import archive, firing, inbox
-from ...workspace.state import ROOT, Fired, Moment, Scope
+from ...workspace.state import ROOT, Fired, Moment, Scope, prompts
 from ...workspace.store import Store, Version
 from ...workspace.todo import Plan, Task
 from ...workspace.views import BRIEF, TODO
@@ -196,6 +196,8 @@ def _status(place: Place, *, brief: bool) -> Standing:
             standing.problem = standing.problem or error
         if standing.definition is not None:
             _limits(place.store, standing, moment, standing.definition)
+            if standing.definition.prompts == "pinned":
+                standing.complaints += prompts.held(place.store, moment.config)
     standing.next = _next(place, standing)
     return standing
 

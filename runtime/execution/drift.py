@@ -13,9 +13,10 @@ import msgspec
 
 from ...workspace.base import Refused, SatchelError, version
 from ...workspace.formats import Definition
+from ...workspace.state import prompts
 from ...workspace.store import Store
 from ..agent import Agent, dependencies
-from ..steps import FOLDER, Step, canonical
+from ..steps import Step, canonical
 
 SETTINGS = "the settings have changed"
 
@@ -25,10 +26,11 @@ _SHOWN = 8
 
 
 def config(
-    store: Store, definition: Definition, agent: Agent, code: dependencies.Code, references: Sequence[str] = ()
+    store: Store, definition: Definition, agent: Agent, code: dependencies.Code, was: Mapping[str, Any],
+    references: Sequence[str] = (),
 ) -> dict[str, Any]:  # fmt: skip
-    """What the run works with now, in its recorded form. `code` is `code_of` the agent, `references` are those that it
-    has named itself.
+    """What the run works with now, in its recorded form, after it has worked with `was`. `code` is `code_of` the agent,
+    `references` are those that it has named itself.
 
     Not seen: code that is imported by a computed name or lies in other folders, what installed packages import, a model
     behind a name, and models that are neither a step's `fallback` nor under `model` or `models` in the settings.
@@ -41,11 +43,13 @@ def config(
         "code": code.modules,
         "packages": code.packages,
         "settings_sha256": _sha(definition.settings),
-        "prompts": dict(_prompts(store, FOLDER)),
+        "prompts": {name: dependencies.short(data) for name, data in prompt_files(store)},
         "models": _models(agent, definition.settings),
         "state_version": agent.version,
         "on_cancel": agent.on_cancel is not None,
     }
+    if definition.prompts == "pinned" and (pinned := prompts.pinned(was)) is not None:
+        found[prompts.PINNED] = pinned
     return found | ({"references": list(references)} if references else {})
 
 
@@ -60,12 +64,18 @@ def differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ..
             told.append(f"{name or 'state version'} {was[key]} -> {now.get(key)}")
     told += _items(was, now, "code", "{}")
     told += _items(was, now, "packages", "{}", is_version=True)
-    told += _items(was, now, "prompts", "prompt {}")
+    told += _items(_in_use(was), _in_use(now), "prompts", "prompt {}")
     for key, (before, after) in _changed(was, now, "models"):
         told.append(f"model {key} was {_plain(before)}, is {_plain(after)}")
     if "settings_sha256" in was and was["settings_sha256"] != now["settings_sha256"]:
         told.append(f"{SETTINGS} ({was['settings_sha256'][:_SHOWN]} -> {now['settings_sha256'][:_SHOWN]})")
     return tuple(told)
+
+
+def _in_use(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The configuration with the prompts that the run uses: it is held to some, whatever their files say."""
+    pinned = prompts.pinned(config)
+    return config if pinned is None else {**config, "prompts": {**config.get("prompts", {}), **pinned}}
 
 
 def refuse(found: Sequence[str]) -> None:
@@ -115,16 +125,17 @@ def code_of(agent: Agent) -> dependencies.Code:
     return dependencies.of(file) if file and os.path.isfile(file) else dependencies.Code()
 
 
-def _prompts(store: Store, folder: str) -> Iterator[tuple[str, str]]:
+def prompt_files(store: Store, folder: str = prompts.FOLDER) -> Iterator[tuple[str, bytes]]:
+    """The prompts that can be read, by name."""
     for entry in store.list(folder):
         if entry.path.endswith(".md"):
             try:
                 data = store.read(entry.path).data
             except (OSError, SatchelError):
                 continue  # told when it is used
-            yield entry.path.removeprefix(f"{FOLDER}/").removesuffix(".md"), dependencies.short(data)
+            yield entry.path.removeprefix(f"{prompts.FOLDER}/").removesuffix(".md"), data
     for inner in store.folders(folder):
-        yield from _prompts(store, inner)
+        yield from prompt_files(store, inner)
 
 
 def _models(agent: Agent, settings: Mapping[str, Any]) -> dict[str, Any]:

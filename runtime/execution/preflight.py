@@ -11,7 +11,7 @@ from ...workspace.base import DEFINITION
 from ...workspace.inspect import Look, Report
 from ...workspace.journal.records import Configured, PauseRequested
 from ...workspace.lifecycle import Workspace, rewind
-from ...workspace.state import Moment
+from ...workspace.state import Moment, prompts
 from ...workspace.store import Store
 from ..agent import Agent, Code, load, migrate
 from ..engine import Stopping, Suspended, reverify
@@ -44,6 +44,8 @@ class Found(Struct, frozen=True):
         edited = any(each.kind == "edited" and each.text.startswith(f"{DEFINITION}: ") for each in report.remarks)
         told = [each for each in self.drift if not (edited and each.startswith(drift.SETTINGS))]
         told += [self.offer] if self.offer and is_offered else []
+        if workspace.definition.prompts == "pinned":
+            told += prompts.held(workspace.store, workspace.moment.config)
         for text in told:
             report.add("found", text)
         ask_about(report, self.complaints)
@@ -74,7 +76,7 @@ def check(store: Store, seen: Look, agent: Agent | None, *, accepts: bool, stop:
     except Exception:
         return Found((), complaints, rechecks, offer)
     code = drift.code_of(found)
-    differences = drift.differences(moment.config, drift.config(store, definition, found, code))
+    differences = drift.differences(moment.config, drift.config(store, definition, found, code, moment.config))
     is_refused = bool(differences) and definition.on_drift == "refuse" and not accepts
     if moment.is_finished:
         return Found(differences, complaints, rechecks, offer, code, is_refused)
@@ -115,7 +117,10 @@ def record_config(workspace: Workspace, agent: Agent, code: Code | None, dropped
     before."""
     moment = workspace.moment
     named = [each for each in moment.config.get("references", ()) if each not in dropped]
-    now = drift.config(workspace.store, workspace.definition, agent, code or drift.code_of(agent), named)
+    store = workspace.store
+    now = drift.config(store, workspace.definition, agent, code or drift.code_of(agent), moment.config, named)
+    if workspace.definition.prompts == "pinned" and prompts.PINNED not in now:
+        now[prompts.PINNED] = {name: prompts.keep(store, data) for name, data in drift.prompt_files(store)}
     if now != moment.config:
         workspace.journal.add(Configured(config=now))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
@@ -39,6 +40,7 @@ class Run(RunParameter, Generic[S]):
         from .resources import Resources
 
         self._session = session
+        self._loop = asyncio.get_running_loop()
         self.resources = Resources(session, pool)
         self.todo = Todo(session)
         self.messages = Messages(session)
@@ -179,15 +181,12 @@ class Run(RunParameter, Generic[S]):
         """The text of `prompts/NAME.md` in the workspace, with `values` in place of `{{name}}`.
 
         Its version is the start of the file's SHA-256. It is recorded with the step that reads it, or that gets the
-        whole text as an argument.
+        whole text as an argument, and Satchel keeps the text of that version. With `prompts: pinned` in workspace.yaml
+        the run keeps using the version that it began with, or has used first.
         """
-        from ..engine import current_call
-        from ..steps import prompt
+        from .prompting import read
 
-        made = prompt.read(self._session.store, name, values)
-        if (call := current_call.get()) is not None:
-            call.prompts[name] = made.version
-        return made
+        return read(self._session, self._loop, name, values)
 
     @awaited("run.sleep")
     async def sleep(self, duration: float | timedelta | datetime) -> None:

@@ -34,7 +34,7 @@ with on_first_use(__name__):
         unchecked,
     )
     from .partial import Partial, recover
-    from .prompt import FOLDER, Prompt
+    from .prompt import Prompt
     from .retry import A_DAY, ONCE, Retry, is_mistake
     from .signatures import Given, Given2, GivenThenText, Later, Own, TextFirst, TextSecond
     from .step_decorator import step

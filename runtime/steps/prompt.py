@@ -5,17 +5,15 @@ A placeholder is `{{name}}`, so the braces of JSON in a prompt have no meaning.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from typing import Any
 
 from ...schemas import Problem
-from ...workspace.base import InvalidFile, UsageError, check_path, decode, place
+from ...workspace.base import InvalidFile, UsageError, decode, place
+from ...workspace.state import prompts
 from ...workspace.store import Store
 
-FOLDER = "prompts"
 _PLACE = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
-_VERSION_DIGITS = 12
 
 
 class Prompt(str):
@@ -30,18 +28,14 @@ class Prompt(str):
         return made
 
 
-def read(store: Store, name: str, values: dict[str, Any]) -> Prompt:
-    """The prompt `name` with `values` in its placeholders. UsageError if there is no such prompt, InvalidFile if a
-    placeholder has no value."""
-    path = check_path(f"{FOLDER}/{name}.md")
-    try:
-        data = store.read(path).data
-    except FileNotFoundError:
-        there = ", ".join(entry.path.removeprefix(f"{FOLDER}/") for entry in store.list(FOLDER))
-        raise UsageError(
-            f"there is no prompt {name!r}", path=path, remedy=f"the prompts are: {there}" if there else "write the file"
-        ) from None
-    text = decode(data, path)
+def read(store: Store, name: str, values: dict[str, Any], version: str = "") -> Prompt:
+    """The prompt `name` with `values` in its placeholders, in this `version`, else as the file is now. Its text is kept
+    when this returns. UsageError if there is no such prompt, InvalidFile if a placeholder has no value."""
+    path = prompts.path_of(name)
+    if version:
+        text = prompts.prompt_text(store, name, version)
+    else:
+        text, version = _now(store, name, path)
     missing = [found for found in _PLACE.finditer(text) if found[1] not in values]
     if missing:
         raise InvalidFile(
@@ -51,5 +45,15 @@ def read(store: Store, name: str, values: dict[str, Any]) -> Prompt:
                 for found in missing
             ],
         )
-    version = hashlib.sha256(data).hexdigest()[:_VERSION_DIGITS]
     return Prompt(_PLACE.sub(lambda found: str(values[found[1]]), text), name, version)
+
+
+def _now(store: Store, name: str, path: str) -> tuple[str, str]:
+    try:
+        data = store.read(path).data
+    except FileNotFoundError:
+        there = ", ".join(entry.path.removeprefix(f"{prompts.FOLDER}/") for entry in store.list(prompts.FOLDER))
+        raise UsageError(
+            f"there is no prompt {name!r}", path=path, remedy=f"the prompts are: {there}" if there else "write the file"
+        ) from None
+    return decode(data, path), prompts.keep(store, data)

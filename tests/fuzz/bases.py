@@ -74,6 +74,7 @@ settings:
 drain: {timeout: 2m, then: force}
 idle_below: 10m
 on_drift: report
+prompts: pinned
 budget: {steps: 100, tokens: 1000, usd: 1.5, time: 2h}
 checkpoints: {every: 10m, keep: [5, 24h]}
 references: [a.txt]

@@ -265,6 +265,7 @@ PAUSE = {
 }  # fmt: skip
 WORKSPACE = {
     "format": 1, "run_id": "a", "agent": "agent.py:main", "settings": {"a": 1}, "on_drift": "refuse", "x-mine": [],
+    "prompts": "pinned",
     "budget": {"steps": 3, "usd": 0.5}, "checkpoints": {"every": "10m", "keep": [5, "24h"]},
     "drain": {"timeout": "2m", "then": "extend"},
 }  # fmt: skip

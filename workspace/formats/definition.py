@@ -79,6 +79,7 @@ class Definition(Struct, frozen=True):
     idle_below: float = 0.0  # seconds
     on_drift: Literal["report", "refuse"] = "report"
     recheck: Literal["always", "never"] = "always"
+    prompts: Literal["live", "pinned"] = "live"
     references: tuple[str, ...] = ()
     windows: tuple[Window, ...] = ()
     schedule: tuple[Start, ...] = ()
@@ -152,7 +153,8 @@ def _seconds(written: Any, *where: str | int) -> float:
 
 def _options(value: dict[str, Any]) -> dict[str, Any]:
     """The values of the optional keys."""
-    found: dict[str, Any] = {key: value[key] for key in ("on_drift", "recheck", "redirect_to") if key in value}
+    plain = ("on_drift", "recheck", "prompts", "redirect_to")
+    found: dict[str, Any] = {key: value[key] for key in plain if key in value}
     found |= {key: tuple(value[key]) for key in ("references", "notify") if key in value}
     drain, budget = value.get("drain", {}), dict(value.get("budget", {}))
     if "timeout" in drain:

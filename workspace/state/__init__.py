@@ -5,7 +5,7 @@
 from ..base.lazy import on_first_use
 
 with on_first_use(__name__):
-    from . import blobs, checkpoint, going_back, json_patch
+    from . import blobs, checkpoint, going_back, json_patch, prompts
     from .agent_state import CANCEL, EVERY, ROOT, SLEEP, AgentMoment
     from .checkpoint import Listed, MessagesAt, Newest, Written
     from .difference import Known
@@ -14,6 +14,7 @@ with on_first_use(__name__):
     from .json_merge import ABSENT, merge
     from .json_patch import same
     from .parts import Fired, Pause, Status, TaskFile, Usage, folder_of_agent, scope_of_task
+    from .prompts import prompt_text
     from .questions import DONE, REDO, Answered, Verdict, verdicts
     from .run_state import Moment
     from .scope_state import Answer, Kept, Past, Scope

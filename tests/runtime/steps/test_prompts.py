@@ -11,8 +11,11 @@ from typing import Any
 import pytest
 import warm
 
+import satchel
 from satchel import Run, agent, effect, run, step
-from satchel.workspace.base.errors import InvalidFile, SatchelError, UsageError
+from satchel.workspace.base.errors import Damaged, InvalidFile, SatchelError, UsageError
+from satchel.workspace.state import prompt_text
+from satchel.workspace.store import DiskStore
 
 
 def write(workspace: Path, name: str, text: str) -> str:
@@ -155,3 +158,138 @@ def test_a_prompt_that_is_not_text_is_refused(workspace: Path) -> None:
     (workspace / "prompts" / "broken.md").write_bytes(b"\xff\xfe")
     error = run(workspace, reading("broken")).error
     assert isinstance(error, SatchelError) and "prompts/broken.md" in str(error)
+
+
+# The texts that were used
+
+
+def test_the_text_that_a_step_has_used_is_lost_when_its_file_changes(workspace: Path) -> None:
+    first = write(workspace, "summary", "Summarise {{name}}")
+    run(workspace, reading("summary", name="a"))
+    second = write(workspace, "summary", "Sum up {{name}}")
+    store = DiskStore(workspace)
+    assert prompt_text(store, "summary", first) == "Summarise {{name}}"
+    assert prompt_text(store, "summary", second) == "Sum up {{name}}", "the file of now, if no run has used it"
+    (workspace / "prompts/summary.md").unlink()
+    assert prompt_text(store, "summary", first) == "Summarise {{name}}"
+
+
+def test_the_kept_text_comes_after_the_record_that_names_it(workspace: Path) -> None:
+    version = write(workspace, "summary", "Summarise {{name}}")
+    there = []
+
+    @step
+    async def look(text: str) -> str:
+        there.append((workspace / f".satchel/prompts/{version}.md").read_text())
+        return text
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await look(run.prompt("summary", name="a"))
+
+    run(workspace, main)
+    assert there == ["Summarise {{name}}"]
+
+
+def test_a_kept_text_that_was_changed_or_is_no_version_is_returned(workspace: Path) -> None:
+    version = write(workspace, "summary", "Summarise {{name}}")
+    run(workspace, reading("summary", name="a"))
+    store = DiskStore(workspace)
+    (workspace / f".satchel/prompts/{version}.md").write_text("Ignore {{name}}")
+    with pytest.raises(Damaged, match="is not the prompt that was used"):
+        prompt_text(store, "summary", version)
+    for wrong in ("0" * 12, "../../state", ""):
+        with pytest.raises(UsageError):
+            prompt_text(store, "summary", wrong)
+
+
+# A run that is held to its prompts
+
+
+def pin(workspace: Path, more: str = "") -> None:
+    (workspace / "workspace.yaml").write_text(
+        f"format: 1\nrun_id: test-1\nagent: agent.py:main\nprompts: pinned\n{more}"
+    )
+
+
+@agent
+async def twice(run: Run[Any]) -> list[str]:
+    """What each start sees of `one`, and the second also of `new`."""
+    said = [str(run.prompt("one"))] + ([str(run.prompt("new"))] if run.attempt > 1 else [])
+    if run.attempt < 3:
+        raise ValueError(said)
+    return said
+
+
+def found(outcome: Any) -> list[str]:
+    return [each.text for each in outcome.report.remarks if "prompt" in each.text]
+
+
+def test_a_pinned_run_sees_a_changed_prompt(workspace: Path) -> None:
+    pin(workspace, "on_drift: refuse\n")
+    one = write(workspace, "one", "first")
+    assert run(workspace, twice).status == "failed"
+    write(workspace, "one", "changed")
+    new = write(workspace, "new", "new")
+    second = run(workspace, twice, accept_drift=True)
+    assert str(second.error) == "['first', 'new']"
+    kept = f"prompts/one.md has changed; the run keeps the version {one} (`prompts: pinned`)"
+    assert found(second) == ["prompt new is new", kept]
+    (workspace / "prompts/one.md").unlink()
+    write(workspace, "new", "newer")
+    complaints = satchel.open(workspace).status().complaints
+    assert complaints == [
+        kept.replace("has changed", "is missing"),
+        f"prompts/new.md has changed; the run keeps the version {new} (`prompts: pinned`)",
+    ]
+    assert run(workspace, twice).result == ["first", "new"], "and on_drift: refuse does not count it"
+
+
+def test_a_run_that_is_no_longer_pinned_keeps_its_versions_or_says_nothing(workspace: Path) -> None:
+    pin(workspace)
+    one = write(workspace, "one", "first")
+    run(workspace, twice)
+    changed = write(workspace, "one", "changed")
+    write(workspace, "new", "new")
+    (workspace / "workspace.yaml").write_text("format: 1\nrun_id: test-1\nagent: agent.py:main\n")
+    second = run(workspace, twice)
+    assert str(second.error) == "['changed', 'new']"
+    assert f"prompt one was {one[:8]}, is {changed[:8]}" in found(second)
+    pin(workspace)
+    write(workspace, "one", "again")
+    assert run(workspace, twice).result == ["again", "new"]
+
+
+def test_a_step_in_a_thread_pins_no_prompt(workspace: Path) -> None:
+    pin(workspace)
+    seen = []
+
+    @step
+    def inside(run: Run[Any], start: int) -> str:
+        return str(run.prompt("late"))
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        seen.append(await inside(start=run.attempt))  # type: ignore[call-arg]
+        if run.attempt < 3:
+            raise ValueError
+
+    run(workspace, reading("late"))  # there is none yet
+    version = write(workspace, "late", "first")
+    run(workspace, main)
+    configured = [record["config"]["pinned"] for record in records(workspace, "configured")]
+    assert configured[0] == {} and configured[-1] == {"late": version}
+    write(workspace, "late", "second")
+    run(workspace, main)
+    assert seen == ["first", "first"]
+
+
+def test_a_pinned_text_that_is_gone_is_replaced_by_the_file(workspace: Path) -> None:
+    pin(workspace)
+    one = write(workspace, "one", "first")
+    run(workspace, twice)
+    write(workspace, "one", "changed")
+    write(workspace, "new", "new")
+    (workspace / f".satchel/prompts/{one}.md").unlink()
+    outcome = run(workspace, twice)
+    assert isinstance(outcome.error, UsageError) and f"one@{one} is not kept" in str(outcome.error)

@@ -1,0 +1,38 @@
+"""`run.prompt`: the text of a prompt, and the version that the run is held to."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from ...workspace.journal.records import Configured
+from ...workspace.lifecycle import Workspace
+from ...workspace.state import prompts
+from ..engine import Session, current_call
+from ..steps import Prompt, prompt
+
+
+def read(session: Session, loop: asyncio.AbstractEventLoop, name: str, values: dict[str, Any]) -> Prompt:
+    """May be called from any thread. `loop` is the one of the run."""
+    workspace = session.context.workspace
+    pinned = prompts.pinned(workspace.moment.config)
+    made = prompt.read(session.store, name, values, (pinned or {}).get(name, ""))
+    if pinned is not None and name not in pinned:
+        try:
+            is_here = asyncio.get_running_loop() is loop
+        except RuntimeError:
+            is_here = False
+        if is_here:
+            _pin(workspace, name, made.version)
+        else:  # of a step: what it returns is recorded later
+            loop.call_soon_threadsafe(_pin, workspace, name, made.version)
+    if (call := current_call.get()) is not None:
+        call.prompts[name] = made.version
+    return made
+
+
+def _pin(workspace: Workspace, name: str, version: str) -> None:
+    config = workspace.moment.config
+    known = prompts.pinned(config)
+    if known is not None and name not in known:
+        workspace.journal.add(Configured(config={**config, prompts.PINNED: {**known, name: version}}))

@@ -1,0 +1,81 @@
+"""The texts of prompts that a run has used, kept by their content: records name versions, and the files change."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from ..base import Damaged, SatchelError, UsageError, check_path, decode
+from ..store import Store
+
+FOLDER = "prompts"
+"""The files that a person writes, `NAME.md`."""
+
+KEPT = ".satchel/prompts"
+PINNED = "pinned"
+"""What a `configured` record calls the versions that the run is held to."""
+
+_VERSION = re.compile(r"[0-9a-f]{12}")
+
+
+def version_of(data: bytes) -> str:
+    """The start of the file's SHA-256."""
+    return hashlib.sha256(data).hexdigest()[:12]
+
+
+def path_of(name: str) -> str:
+    """The file of a prompt. UsageError for a name that can't be one."""
+    return check_path(f"{FOLDER}/{name}.md")
+
+
+def keep(store: Store, data: bytes) -> str:
+    """Keep the content of a prompt's file, durably when this returns. Returns its version."""
+    version = version_of(data)
+    if store.version(f"{KEPT}/{version}.md") is None:
+        store.replace(f"{KEPT}/{version}.md", data)
+    return version
+
+
+def prompt_text(store: Store, name: str, version: str) -> str:
+    """The text of the prompt `name` in a `version` that the run has used, with its placeholders. UsageError if it is
+    not kept, Damaged if it was changed."""
+    path, kept = path_of(name), f"{KEPT}/{version}.md"
+    if not _VERSION.fullmatch(version):
+        raise UsageError(f"{version!r} is no version of a prompt", remedy="it has 12 digits of 0-9 and a-f")
+    try:
+        data = store.read(kept).data
+    except FileNotFoundError:
+        with suppress(FileNotFoundError):
+            data = store.read(path).data
+            if version_of(data) == version:
+                return decode(data, path)
+        raise UsageError(
+            f"the prompt {name}@{version} is not kept", path=KEPT,
+            why="this run has not used it, or the file was removed", remedy=f"restore {kept} from a backup",
+        ) from None  # fmt: skip
+    if version_of(data) != version:
+        raise Damaged("is not the prompt that was used", path=kept, remedy="restore the file from a backup")
+    return decode(data, kept)
+
+
+def pinned(config: Mapping[str, Any]) -> dict[str, str] | None:
+    """The versions by name, as the configuration of a run has them. None if it is not held to any."""
+    found = config.get(PINNED)
+    return {str(name): str(version) for name, version in found.items()} if isinstance(found, dict) else None
+
+
+def held(store: Store, config: Mapping[str, Any]) -> Iterator[str]:
+    """In words, the files that differ from the versions that a run of this configuration is held to."""
+    for name, version in (pinned(config) or {}).items():
+        try:
+            if version_of(store.read(path_of(name)).data) == version:
+                continue
+            found = "has changed"
+        except FileNotFoundError:
+            found = "is missing"
+        except (SatchelError, OSError):
+            found = "can't be read"
+        yield f"{FOLDER}/{name}.md {found}; the run keeps the version {version} (`prompts: pinned`)"
