@@ -165,6 +165,9 @@ def _explain(error: LeaseHeld, store: Store, lease: Lease) -> None:
     if has_died(lease):
         error.why = f"{lease.process} has ended, but a process that it started still holds the lock"
         error.remedy = f"end that process: `fuser {shlex.quote(store.url)}/.satchel/lock` names it"
+    elif lease.pid == os.getpid() and lease.process_started == process_started(lease.pid):
+        error.what, error.why = "this process is already running this workspace", f"since {lease.since}"
+        error.remedy = "wait until that run returns: a folder holds one run"
     else:
         error.why = f"{lease.process} since {lease.since}"
         error.remedy = "wait until it ends, or stop it with `satchel pause --wait`"

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import warm
 
-from satchel import Run, agent, effect, run, step
+from satchel import Run, agent, effect, run, run_async, step
 from satchel.workspace.base.errors import LeaseHeld, Refused, StorageFailed, UsageError
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.lifecycle.opening import opened
@@ -203,6 +203,15 @@ def test_the_error_of_an_agent_names_its_own_lines(workspace: Path) -> None:
     journal = (workspace / "journal/000000000001.jsonl").read_text()
     assert '"agent.py:8 in main","agent.py:4 in helper"' in journal
     assert not (workspace / "__pycache__").exists()
+
+
+def test_a_second_run_in_this_process_is_blamed_on_another_one(workspace: Path) -> None:
+    @agent
+    async def main(run: Run[Any]) -> None:
+        with pytest.raises(LeaseHeld, match=r"this process is already running this workspace: since .* returns"):
+            await run_async(workspace, main)
+
+    assert run(workspace, main).status == "completed"
 
 
 @pytest.mark.parametrize(
