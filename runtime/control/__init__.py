@@ -6,7 +6,7 @@ standing    the status of a run; `listing`, of all runs below a folder
 checking    whether a workspace is sound; `survey` checks every file, and yields a `finding` for each error
 making      a new workspace from a `template`; `serving` keeps all below a folder running
 running     runs the agent in this process, `starting` in another one
-history     the log, and the recorded result
+history     the log, and the recorded result; `showing`, the run at any record; `comparing`, what differs, and steps
 events      what happens, as typed events: `streaming` runs and tells, `following` reads what any process has recorded
 requests    pause and cancel; `emergency`, the stop that kills
 going_back  the methods that go back; `rewinding` returns to an earlier record
@@ -24,6 +24,7 @@ with on_first_use(__name__):
     from . import events
     from .answering import Answering, say_what
     from .checking import Checked, Tried
+    from .comparing import Difference
     from .emergency import stop_all
     from .finding import Finding, of_error
     from .handle import Handle
@@ -40,6 +41,7 @@ with on_first_use(__name__):
     from .running import Ended
     from .sending import Sent
     from .serving import serve
+    from .showing import Shown
     from .standing import Scheduled, Standing
     from .starting import Supervised
     from .streaming import stream

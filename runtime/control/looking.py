@@ -10,11 +10,14 @@ from .place import Place
 from .waiting import finish, finish_async
 
 if TYPE_CHECKING:
+    from ...workspace.history import Worked
     from ...workspace.lifecycle import Cut
     from .checking import Checked, Tried
+    from .comparing import Difference
     from .events import Event
     from .history import Result, Row
     from .questions import OpenQuestion
+    from .showing import Shown
     from .standing import Standing
 
 
@@ -68,6 +71,41 @@ class Look(Place):
         from . import history
 
         return history.log(self, last, item, type, audit)
+
+    def show(self, at: int | str = "latest") -> Shown:
+        """The whole run as it was right after a record: state, plan and open items of every agent of the tree.
+
+        `at` names the record: its number; `latest`; an item (`^3`, `3-title`, `AGENT/^3`), for the record right before
+        that item began, the last time if it was done again; or a checkpoint by the name of its file or folder. Works
+        while a process runs the run, and in spite of damage that comes after the record. UsageError for a record that
+        does not exist, naming the newest, or that retention has removed, naming the first that is kept; Damaged.
+        """
+        from . import showing
+
+        return showing.show(self, at)
+
+    def diff(self, old: int | str | Place, new: int | str = "latest") -> Difference:
+        """What differs from one record of the run to another, named as for `show`: values of the state, plans, and
+        steps and effects that have another outcome or only one outcome.
+
+        `old` may also be the handle of another run: then this run as it is now is compared with that one at `new`, and
+        steps with those of the same item or scope that have the same name and arguments. Errors are those of `show`.
+        """
+        from . import comparing
+
+        return comparing.diff(self, old, new)
+
+    def steps(self, item: str | None = None, *, at: int | str | None = None) -> Worked:
+        """What the items have done, finished or open: steps and effects with results, times, models, prompts and failed
+        attempts; in the order in which the items began.
+
+        `item`: only this one (`3`, `^3`, `3-title`, `_name`, `AGENT/^3`); `at`: as it was at this record, named as for
+        `show`. Items that had ended before the first kept record (`since` of the result) are missing. For a damaged
+        journal, what could be read, and `problem` says why there is no more. UsageError if the item has not begun.
+        """
+        from . import comparing
+
+        return comparing.steps(self, item, at)
 
     def events(self, *, after: int = 0, follow: bool = False) -> AsyncGenerator[Event, None]:
         """What has happened in the run, as typed events (`satchel.events`), oldest first.

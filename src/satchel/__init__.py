@@ -10,6 +10,7 @@ with on_first_use(__name__):
     from .runtime.control import (
         Answering,
         Checked,
+        Difference,
         Ended,
         Handle,
         Made,
@@ -20,6 +21,7 @@ with on_first_use(__name__):
         Rewinding,
         Row,
         Sent,
+        Shown,
         Standing,
         Stopping,
         Supervised,
@@ -55,6 +57,7 @@ with on_first_use(__name__):
         StorageFailed,
         UsageError,
     )
+    from .workspace.history import Worked
     from .workspace.inspect import Report
     from .workspace.journal.records import ApprovalAsked, Doubt
     from .workspace.lifecycle import Cut
@@ -75,6 +78,7 @@ __all__ = [
     "Conflicting",
     "Cut",
     "Damaged",
+    "Difference",
     "DoesNotFit",
     "Doubt",
     "Effect",
@@ -112,6 +116,7 @@ __all__ = [
     "SatchelError",
     "Sent",
     "ServeEvent",
+    "Shown",
     "Standing",
     "Step",
     "Stopped",
@@ -123,6 +128,7 @@ __all__ = [
     "Tried",
     "UsageError",
     "Watch",
+    "Worked",
     "agent",
     "effect",
     "events",

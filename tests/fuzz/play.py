@@ -39,7 +39,8 @@ MEMORY_LIMIT = 500 << 20
 _REMEMBERED = 5_000
 LOOKS = (
     ("status",), ("status", "--json"), ("check",), ("check", "--json"), ("log",), ("log", "--json"), ("ls",),
-    ("ls", "--json"), ("merge",), ("answer",), ("status",), ("status", "--json"), ("check",),
+    ("ls", "--json"), ("merge",), ("answer",), ("status",), ("status", "--json"), ("check",), ("show",),
+    ("show", "--json", "^2"), ("show", "9"), ("steps",), ("steps", "--json"), ("diff", "9"), ("diff", "--json", "^1"),
 )  # fmt: skip
 """They change nothing, not even in the workspace."""
 WRITES = (

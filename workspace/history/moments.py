@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from ..base import Damaged, UsageError
-from ..journal.records import Opened
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ..base import Damaged, SatchelError, UsageError
+from ..journal.records import Line, Opened
 from ..state import Moment, checkpoint
 from ..store import Store
 from .reading import Records, gone, kept_from, read, steadily
@@ -36,13 +39,38 @@ def _moment_at(store: Store, seq: int) -> Moment:
     records = read(store, found.seq, found.before) if found else read(store, 0)
     last = records.last or (found.seq if found else 0)
     if last < seq:
-        raise records.problem or _not_yet(seq, last)
+        raise records.problem or not_yet(seq, last)
     moment = found or Moment(run_id=_run_id(records))
     moment.apply(line for line in records.lines if line.seq <= seq)
     return moment
 
 
-def _not_yet(seq: int, last: int) -> UsageError:
+class Story(NamedTuple):
+    """The oldest state that the records can be replayed from, and all records since, as far as they can be read."""
+
+    start: Moment
+    lines: Sequence[Line]
+    problem: SatchelError | None  # why there are no later ones; a torn end is no problem
+
+
+def story(store: Store) -> Story:
+    """What the run has gone through. It begins with an empty moment, or with the first state that retention has kept.
+    Errors as of `moment_at`, except for records that are damaged: then `problem` says so."""
+    return steadily(store, lambda: _story(store))
+
+
+def _story(store: Store) -> Story:
+    if (kept := kept_from(store)) > 1:
+        start = _moment_at(store, kept)
+        records = read(store, start.seq, start.before)
+    else:
+        records = read(store, 0)
+        start = Moment(run_id=_run_id(records))
+    return Story(start, records.lines, records.problem)
+
+
+def not_yet(seq: int, last: int) -> UsageError:
+    """The error that there is no record `seq` yet. `last`: the newest."""
     newest = f"the newest is record {last:,}" if last else "the run has not begun"
     return UsageError(f"there is no record {seq:,} yet", why=newest)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ...schemas import nearest
@@ -69,10 +69,25 @@ class _Begun(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """How a person may call it, the shortest first."""
-        above = f"{self.agent}/" if self.agent else ""
-        named = (self.scope,) if self.scope.startswith("_") else (f"^{self.scope}",)
-        return *(above + name for name in named), above + folder_of(self.scope, self.title)
+        return names_of(self.agent, self.scope, self.title)
+
+
+def names_of(agent: str, scope: str, title: str) -> tuple[str, ...]:
+    """How a person may name an item or a named scope: `^3` and `3-title`, `_name`; of a sub-agent `AGENT/^3`."""
+    above = f"{agent}/" if agent else ""
+    short = scope if scope.startswith("_") else f"^{scope}"
+    return tuple(dict.fromkeys((above + short, above + folder_of(scope, title))))
+
+
+def no_such_item(named: str, begun: Iterable[str], first: int, else_name: str = "") -> UsageError:
+    """The error that no item of this name has begun. `begun`: the names of those that have; `first`: the first record
+    that is kept; `else_name`: what a person could name instead of an item."""
+    close = nearest(named, [*begun])
+    return UsageError(
+        f"no item {named!r} has begun",
+        why=f"the journal is kept from record {first:,} on" if first > 1 else None,
+        remedy=f"did you mean {close!r}?" if close else f"name an item that has begun, such as `^3`{else_name}",
+    )  # fmt: skip
 
 
 def _before_item(records: Records, text: str) -> int:
@@ -82,13 +97,8 @@ def _before_item(records: Records, text: str) -> int:
             return each.seq - 1
     if records.problem is not None:
         raise records.problem
-    close = nearest(text, [name for each in begun for name in each.names])
-    raise UsageError(
-        f"no item {text!r} has begun",
-        why=f"the journal is kept from record {records.first:,} on" if records.first > 1 else None,
-        remedy=f"did you mean {close!r}?" if close else "name a record by its number, an item that has begun such as "
-        f"`^3`, a checkpoint by its file, or `{LATEST}`",
-    )  # fmt: skip
+    names = (name for each in begun for name in each.names)
+    raise no_such_item(text, names, records.first, f", a record by its number, a checkpoint, or `{LATEST}`")
 
 
 def _begun(lines: Sequence[Line]) -> list[_Begun]:

@@ -161,7 +161,7 @@ def test_an_item_is_not_found_by_its_names(store: DiskStore) -> None:
     assert seq_of(store, "helper/^1") == seq_of(store, "helper/1-look") > seq_of(store, "^1")
     assert (seq_of(store, 17), seq_of(store, "17"), seq_of(store, "latest")) == (17, 17, LAST)
     assert moment_at(store, seq_of(store, "^2")).root.scopes.keys() == {""}
-    for wrong, said in (("^7", r"no item '\^7' has begun"), ("2-mial", "mean '2-mail'"), ("", "Name a record")):
+    for wrong, said in (("^7", r"no item '\^7' has begun"), ("2-mial", "mean '2-mail'"), ("", "Name an item")):
         with pytest.raises(UsageError, match=said):
             seq_of(store, wrong)
 

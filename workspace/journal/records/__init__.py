@@ -32,6 +32,7 @@ from .line import (
     as_it_says,
     crc_of,
     encode,
+    full,
     is_whole,
     now,
     parse,

@@ -295,6 +295,13 @@ def whole(data: bytes, line: Line) -> bytes:
     return _HEAD.sub(lambda _: head, data, count=1)
 
 
+def full(line: Line) -> bytes:
+    """The bytes of a line that was read, with all keys, as `whole` makes them from those in the journal. What a newer
+    Satchel has added to a record of a known type is missing."""
+    data = encode(line)[:-1]
+    return whole(data[:-_DIGITS_FROM] + line.crc.encode() + data[-2:], line)
+
+
 def _check(record: AnyRecord) -> None:
     """ValueError for errors that the types do not exclude and every reader would meet. Not for the results of steps:
     there may be tens of thousands, and only the run reads them."""

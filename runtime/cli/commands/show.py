@@ -1,0 +1,85 @@
+"""`satchel show`: the run as it was at one of its records."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from ....workspace.state import folder_of_agent
+from ...control import Row, Shown
+from ..options.place import json_option
+from ..options.position import complete_position, split
+from ..options.storage import storage_option
+from ..render import history
+from ..render.output import columns, print_json
+from ..render.words import visible
+
+_EXAMPLES = """\b
+Examples:
+  satchel show my-digest 42        right after record 42 of `satchel log`
+  satchel show my-digest ^3        before item 3 began
+  satchel show my-digest --json | jq '.agents[""].data'
+"""
+
+
+@click.command("show", epilog=_EXAMPLES)
+@click.argument("words", nargs=-1, metavar="[WS] [AT]", shell_complete=complete_position)
+@json_option
+@storage_option
+def command(words: tuple[str, ...], as_json: bool) -> None:
+    """Show the state and the plan of all agents as they were at a record.
+
+    AT is the number of a record, `latest` (the default), an item (^3 or 3-title: before it began, the last time), or
+    the name of a checkpoint.
+    """
+    place, at = split(words, 1)
+    shown = place.show(*at)
+    if as_json:
+        print_json(_as_json(shown))
+        return
+    for line in _told(shown, columns(sys.stdout)):
+        click.echo(line)
+    if shown.problem:
+        click.echo(visible(f"note: {shown.problem}"), err=True)
+
+
+def _as_json(shown: Shown) -> dict[str, Any]:
+    records = {name: _record(row) for name, row in _rows(shown).items()}
+    agents = {
+        each.path: {"status": each.status, "open": each.open, "data": each.data, "plan": each.plan}
+        for each in shown.agents
+    }
+    return {
+        "url": shown.url, "run_id": shown.run_id, "seq": shown.seq, "newest": shown.newest, "status": shown.status,
+        **records, "agents": agents, "problem": shown.problem,
+    }  # fmt: skip
+
+
+def _record(row: Row | None) -> dict[str, Any] | None:
+    return row.record if row else None
+
+
+def _rows(shown: Shown) -> dict[str, Row | None]:
+    return {"before": shown.before, "record": shown.record, "after": shown.after}
+
+
+def _told(shown: Shown, width: int) -> Iterator[str]:
+    reason = f": {shown.moment.reason}" if shown.moment.reason else ""
+    yield history.line(f"record {shown.seq:,} of {shown.newest:,}: {shown.status}{reason}", width, bold=True)
+    if shown.record is None:
+        yield f"  the record itself is not kept; this is the checkpoint of record {shown.seq:,}"
+    for name, row in _rows(shown).items():
+        if row is not None:
+            yield history.record(row.line, width, is_dim=name != "record")
+    for agent in shown.agents:
+        folder = folder_of_agent(agent.path)
+        yield ""
+        named = f" ({agent.status}; open: {', '.join(agent.open) or 'nothing'})" if folder else ""
+        yield history.line(f"{folder}todo.md{named}", width, bold=True)
+        yield from history.text(agent.plan, width)
+        yield ""
+        yield history.line(f"{folder}state.json", width, bold=True)
+        yield from history.value(agent.data, width)

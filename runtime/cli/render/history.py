@@ -1,0 +1,157 @@
+"""Records, values and calls of a run's history, in lines that are safe to print and fit a terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import click
+import msgspec
+from msgspec.structs import asdict
+
+from ....workspace.base import lines
+from ....workspace.history import Call, CallChange, DataChange, Worked
+from ....workspace.journal.records import Line
+from ...control import Difference
+from .telling import tell
+from .words import cut, one_line, visible
+
+INDENT = "  "
+_SHORT = 60  # columns of a value in a line, away from a terminal
+_LEAST = 12  # columns that it has at least
+_LONG = 10_000  # characters of a result that are compared
+
+_SIGNS = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "yellow")}
+
+
+def line(text: str, width: int, *, fg: str | None = None, bold: bool = False, dim: bool = False) -> str:
+    """`text` in one line, cut to the width of the terminal."""
+    shown = " ".join(visible(text).splitlines())
+    shown = cut(shown, width) if width else shown
+    return click.style(shown, fg=fg, bold=bold or None, dim=dim or None) if fg or bold or dim else shown
+
+
+def plan_line(found: str, width: int) -> str:
+    """A line of a unified diff."""
+    return line(INDENT + found, width, fg={"+": "green", "-": "red", "@": "cyan"}.get(found[:1]))
+
+
+def record(found: Line, width: int, *, is_dim: bool) -> str:
+    """As in the log."""
+    what, colour = tell(found.record)
+    text = f"{found.seq:>8}  {found.at[:10]} {found.at[11:19]}  {what}"
+    return line(text, width, fg=None if is_dim else colour, dim=is_dim)
+
+
+def text(content: str, width: int) -> Iterator[str]:
+    """A text of several lines."""
+    for each in lines(content.removesuffix("\n")) if content else ():
+        yield line(INDENT + each, width)
+
+
+def value(found: Any, width: int) -> Iterator[str]:
+    """JSON in several lines."""
+    yield from text(json.dumps(found, indent=2, ensure_ascii=False), width)
+
+
+def short(found: Any, width: int = 0) -> str:
+    """JSON in one line, cut."""
+    return one_line(_json(found), width or _SHORT)
+
+
+def _json(found: Any) -> str:
+    return json.dumps(found, ensure_ascii=False)
+
+
+def data_change(change: DataChange, width: int) -> str:
+    sign, colour = _SIGNS[change.kind]
+    name = f"{INDENT}{sign} {change.path or '/'}  "
+    if change.kind == "changed":
+        said = pair(_json(change.old), _json(change.new), _left(name, width))
+    else:
+        said = short(change.new if change.kind == "added" else change.old, _left(name, width))
+    return line(name + said, width, fg=colour)
+
+
+def call_change(change: CallChange, width: int) -> str:
+    sign, colour = _SIGNS[change.kind]
+    found = change.new or change.old
+    assert found is not None
+    name = f"{INDENT}{sign} {scope_of(change.agent, change.scope)}  {found.step}{found.call}  "
+    if change.old and change.new:
+        said = pair(outcome(change.old, _LONG), outcome(change.new, _LONG), _left(name, width))
+    else:
+        said = outcome(found, _left(name, width))
+    return line(name + said, width, fg=colour)
+
+
+def pair(old: str, new: str, width: int) -> str:
+    """Two texts in one line, both cut to the part where they begin to differ."""
+    room = max(_LEAST, (width or 2 * _SHORT) // 2 - 2)
+    common = next((at for at, (one, other) in enumerate(zip(old, new, strict=False)) if one != other), 0)
+    start = common - room // 3 if common > room // 2 and max(len(old), len(new)) > room else 0
+    head = "…" if start else ""
+    return " -> ".join(one_line(head + each[start:], room) for each in (old, new))
+
+
+def _left(name: str, width: int) -> int:
+    """The columns after `name`; 0 away from a terminal."""
+    return max(2 * _LEAST, width - len(name)) if width else 0
+
+
+def scope_of(agent: str, scope: str) -> str:
+    """As in the log."""
+    said = f"^{scope}" if scope and not scope.startswith("_") else scope or "the agent"
+    return f"{agent}:{said}" if agent else said
+
+
+def outcome(call: Call, width: int = 0) -> str:
+    """How a call has ended, in a few words."""
+    if call.state == "completed":
+        how = "" if call.how == "returned" else f" [{call.how}]"
+        return (f"(large: {call.result_in})" if call.result_in else short(call.result, width)) + how
+    waits = {"begun": "begun, without an outcome yet", "in_doubt": "in doubt: has it happened?", "asked": "asked",
+             "retrying": "has failed, and is tried again", "failed": "failed"}  # fmt: skip
+    return f"{waits[call.state]}: {one_line(call.error, _SHORT)}" if call.error else waits[call.state]
+
+
+def as_json(found: Difference) -> dict[str, Any]:
+    """With whole values."""
+    return {
+        "old": msgspec.to_builtins(found.old),
+        "new": msgspec.to_builtins(found.new),
+        "data": [_data_json(change) for change in found.data],
+        "plans": msgspec.to_builtins(found.plans),
+        "calls": [_change_json(change) for change in found.calls],
+    }
+
+
+def _data_json(change: DataChange) -> dict[str, Any]:
+    sides = [name for name, without in (("old", "added"), ("new", "removed")) if change.kind != without]
+    said = {"agent": change.agent, "path": change.path, "kind": change.kind}
+    return said | {name: getattr(change, name) for name in sides}
+
+
+def _change_json(change: CallChange) -> dict[str, Any]:
+    said = {"agent": change.agent, "scope": change.scope, "title": change.title, "kind": change.kind}
+    return said | {name: call_json(call) for name, call in (("old", change.old), ("new", change.new)) if call}
+
+
+def call_json(call: Call) -> dict[str, Any]:
+    """All of a call. A large result is in the file `result_in`."""
+    said = {name: each for name, each in asdict(call).items() if name not in ("recorded", "troubles")}
+    troubles = {"troubles": [asdict(each) for each in call.troubles]} if call.troubles else {}
+    result = {"result": call.result} if len(call.recorded) else {}
+    return {name: each for name, each in said.items() if each or name in ("no", "n", "effect")} | troubles | result
+
+
+def work_as_json(found: Worked) -> dict[str, Any]:
+    """With whole results."""
+    work = [
+        {name: each for name, each in asdict(work).items() if name != "calls"}
+        | {"ms": work.ms, "calls": [*map(call_json, work.calls)]}
+        for work in found.work
+    ]
+    problem = str(found.problem) if found.problem else ""
+    return {"seq": found.moment.seq, "since": found.since, "problem": problem, "work": work}

@@ -1,0 +1,342 @@
+"""What the items of a run have done up to a record: the calls of each, finished or open, as they counted then.
+
+The state of a run knows the calls of open scopes only. Those of finished ones are in the journal alone, so this replays
+it, and notes the calls of each scope at the moment that it ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, cast
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from ..base import SatchelError
+from ..journal.records import (
+    NOTHING,
+    AnyRecord,
+    ApprovalAnswered,
+    Closed,
+    Edited,
+    Failure,
+    Key,
+    Line,
+    OfCall,
+    Resolved,
+    Rewound,
+    ScopeBegun,
+    ScopeCommitted,
+    ScopeFailed,
+    StepCompleted,
+    StepEdit,
+    StepFailed,
+    StepRetry,
+    StepStarted,
+)
+from ..state import ROOT, Moment, Scope, blobs
+from ..store import Store
+from .moments import moment_at, not_yet, story
+from .positions import names_of
+
+CallState = Literal["completed", "failed", "begun", "in_doubt", "retrying", "asked"]
+WorkState = Literal["open", "committed", "skipped", "dropped", "undone"]
+
+Place = tuple[str, str]
+"""An agent and a scope."""
+
+
+class Trouble(Struct, frozen=True, omit_defaults=True):
+    """An attempt of a call that has failed."""
+
+    seq: int
+    at: str
+    attempt: int
+    error: str
+    wait: float | None = None  # seconds until it was tried again by itself
+
+
+class Call(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A call of a step or an effect.
+
+    `state`: "begun" is an effect without an outcome; "in_doubt" one about which a person is asked; "asked" a question
+    (`run.ask`) without an answer. `how` says where a result is from, as in `step.completed`.
+    """
+
+    no: int  # its number in the scope
+    step: str
+    call: str = ""  # a preview of its arguments
+    args: str = ""  # the hash of its arguments
+    n: int = 0  # the number of equal calls before it
+    effect: bool = False
+    state: CallState = "completed"
+    seq: int = 0  # the record of its outcome, or its newest record; 0: it is no longer kept
+    at: str = ""
+    how: str = ""
+    ms: int = 0
+    model: str = ""  # the fallback that answered
+    prompts: dict[str, str] = {}  # the files of prompts/, each with the start of its SHA-256
+    recorded: Raw = NOTHING  # the result as JSON
+    result_in: str = ""  # the file that has a large result
+    error: str = ""  # the exception that the agent got
+    troubles: tuple[Trouble, ...] = ()
+
+    @property
+    def key(self) -> Key:
+        """Equal in two runs for equal calls of equal scopes."""
+        return self.step, self.args, self.n
+
+    @property
+    def result(self) -> Any:
+        """The result as a JSON value; None for a large one."""
+        return msgspec.json.decode(self.recorded) if len(self.recorded) else None
+
+
+class Work(Struct, kw_only=True, omit_defaults=True):
+    """What one item, or named scope, has done between its beginning and its end. The agent's own calls, outside of all
+    scopes, are of the scope ""; it has no beginning and no end.
+
+    `state`: "skipped" is a commit of a cancelled item; "dropped", a person has removed the item; "undone", a person has
+    asked to do it again, or has gone back to before it. Of the calls of the last two only effects still count.
+    """
+
+    agent: str = ""
+    scope: str
+    title: str = ""
+    state: WorkState = "open"
+    begun: int = 0  # the record; 0: it is no longer kept
+    begun_at: str = ""
+    ended: int = 0
+    ended_at: str = ""
+    failures: int = 0  # how often its function has raised
+    changes: int = 0  # of the state, when it committed
+    outputs: tuple[str, ...] = ()
+    calls: list[Call] = []
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """How a person may name it: `^3` and `3-summarise-report-b`."""
+        return names_of(self.agent, self.scope, self.title)
+
+    @property
+    def ms(self) -> int:
+        return sum(call.ms for call in self.calls)
+
+
+class Worked(Struct, frozen=True):
+    """A moment, and the work that led to it, in the order in which it began."""
+
+    moment: Moment
+    work: list[Work]
+    since: int = 1  # retention has removed the records before this one: what had ended by then is missing
+    problem: SatchelError | None = None  # why later records can't be read
+
+
+def worked(store: Store, seq: int | None = None) -> Worked:
+    """The work up to record `seq`, or up to the newest that can be read. Errors as of `moment_at`."""
+    start, lines, problem = story(store)
+    since, last = max(1, start.seq), lines[-1].seq if lines else start.seq
+    if seq is not None and seq > last:
+        raise problem or not_yet(seq, last)
+    if seq is not None and seq < since:
+        start, lines = moment_at(store, seq), []
+    gathering = _Gathering(start)
+    for line in lines:
+        if seq is not None and line.seq > seq:
+            break
+        gathering.add(line)
+    return Worked(start, gathering.finish(), since, problem)
+
+
+class _Change(NamedTuple):
+    """From record `seq` on, this was the newest work of its scope, in this state."""
+
+    seq: int
+    work: Work
+    state: WorkState
+
+
+class _Gathering:
+    """Follows the records of a run, and keeps the calls of each scope that ends."""
+
+    def __init__(self, moment: Moment):
+        """`moment` moves on with each record."""
+        self._moment = moment
+        self._all: list[Work] = []
+        self._newest: dict[Place, Work] = {}
+        self._changes: dict[Place, list[_Change]] = {}
+        self._outcomes: dict[tuple[str, Key], dict[str, Line]] = {}  # by agent and call, then by scope
+        self._troubles: dict[Place, dict[Key, list[Line]]] = {}
+
+    def add(self, line: Line) -> None:
+        record = line.record
+        ending = {place: self._calls(place) for place in self._may_end(record)}
+        self._note(line)
+        self._moment.apply([line])
+        match record:
+            case ScopeBegun():
+                self._begin(line, record)
+            case ScopeFailed():
+                self._work(record.agent, record.scope).failures += 1
+            case Edited() if record.redone:
+                for scope in record.redone:
+                    if (work := self._newest.get((record.agent, scope))) and work.state == "committed":
+                        self._set(line.seq, work, "undone")
+        for place, calls in ending.items():
+            if self._scope(place) is None:
+                self._end(self._newest[place], calls, line)
+        if isinstance(record, Rewound):
+            self._go_back(line.seq, record.to)
+
+    def finish(self) -> list[Work]:
+        for agent in self._moment.agents.values():
+            for key in agent.scopes:
+                if calls := self._calls((agent.path, key)):
+                    self._work(agent.path, key).calls = calls
+        return [work for work in self._all if work.scope != ROOT or work.calls]
+
+    def _go_back(self, seq: int, to: int) -> None:
+        """The work that counted at record `to` counts again, as it was then."""
+        for place, changes in self._changes.items():
+            was = next((change for change in reversed(changes) if change.seq <= to), None)
+            if (newest := self._newest[place]).scope == ROOT:
+                continue
+            if was is None or was.work is not newest:
+                self._set(seq, newest, "undone")
+            if was is not None:
+                self._newest[place] = was.work
+                self._set(seq, was.work, was.state)
+            if self._scope(place) is not None:  # it was open, or something about it is in doubt
+                open = self._newest[place]
+                open.ended, open.ended_at = 0, ""
+                self._set(seq, open, "open")
+
+    def _set(self, seq: int, work: Work, state: WorkState) -> None:
+        work.state = state
+        self._changes.setdefault((work.agent, work.scope), []).append(_Change(seq, work, state))
+
+    def _may_end(self, record: AnyRecord) -> list[Place]:
+        """The open scopes that are not open after this record, perhaps."""
+        match record:
+            case ScopeCommitted(agent=agent, scope=scope) if scope != ROOT:
+                places = [(agent, scope)]
+            case ScopeBegun(agent=agent) if not getattr(self._moment.agents.get(agent), "left", None):
+                return []  # else it may be an item that had another id
+            case Edited() | Rewound() | Resolved() | ScopeBegun() | Closed(status="cancelled"):
+                places = [place for place, work in self._newest.items() if work.state == "open" and place[1] != ROOT]
+            case _:
+                return []
+        return [place for place in places if self._scope(place) is not None]
+
+    def _note(self, line: Line) -> None:
+        """Remember where the outcome of a call is recorded, and its failed attempts."""
+        record: Any = line.record
+        match record:
+            case StepRetry() | StepFailed(final=False):
+                self._work(record.agent, record.scope)
+                troubles = self._troubles.setdefault((record.agent, record.scope), {})
+                troubles.setdefault(record.key, []).append(line)
+            case OfCall():
+                self._work(record.agent, record.scope)
+                self._outcomes.setdefault((record.agent, record.key), {})[record.scope] = line
+            case Resolved() | ApprovalAnswered():
+                asked = self._moment.doubts.get(record.id) or self._moment.approvals.get(record.id)
+                if asked is not None:
+                    self._outcomes.setdefault((asked.agent, asked.key), {})[asked.scope] = line
+            case Edited(step=StepEdit() as step):
+                self._outcomes.setdefault((record.agent, step.key), {})[step.scope] = line
+
+    def _work(self, agent: str, key: str) -> Work:
+        """The newest work of a scope."""
+        place = agent, key
+        if place not in self._newest:
+            scope = self._scope(place)
+            self._take(0, Work(agent=agent, scope=key, title=scope.title if scope else ""))
+        return self._newest[place]
+
+    def _take(self, seq: int, work: Work) -> None:
+        self._newest[work.agent, work.scope] = work
+        self._all.append(work)
+        self._set(seq, work, "open")
+
+    def _begin(self, line: Line, record: ScopeBegun) -> None:
+        place = record.agent, record.scope
+        if (known := self._newest.get(place)) and known.state == "open":
+            return  # recorded again, because its mark in the plan was changed
+        work = Work(agent=record.agent, scope=record.scope, title=record.title, begun=line.seq, begun_at=line.at)
+        self._take(line.seq, work)
+        self._troubles.pop(place, None)
+
+    def _end(self, work: Work, calls: list[Call], line: Line) -> None:
+        work.calls, work.ended, work.ended_at = calls, line.seq, line.at
+        match line.record:
+            case ScopeCommitted() as record:
+                work.changes, work.outputs = len(record.patch), tuple(record.outputs)
+                self._set(line.seq, work, "committed" if record.cancelled is None else "skipped")
+            case Closed():
+                self._set(line.seq, work, "committed")
+            case Edited(redone=redone) if work.scope not in redone:
+                self._set(line.seq, work, "dropped")
+            case Resolved():
+                self._set(line.seq, work, "dropped")
+            case _:
+                self._set(line.seq, work, "undone")
+
+    def _scope(self, place: Place) -> Scope | None:
+        agent = self._moment.agents.get(place[0])
+        return agent.scopes.get(place[1]) if agent else None
+
+    def _calls(self, place: Place) -> list[Call]:
+        """The calls of an open scope."""
+        scope = self._scope(place)
+        assert scope is not None, place
+        asked = {each.key: each for each in self._moment.approvals.values() if (each.agent, each.scope) == place}
+        doubted = {each.key for each in self._moment.doubts.values() if (each.agent, each.scope) == place}
+        troubles = self._troubles.get(place, {})
+        records: dict[Key, OfCall] = {key: cast(OfCall, lines[-1].record) for key, lines in troubles.items()}
+        for known in (asked, scope.failed, scope.started, scope.done):
+            records.update(known)
+        calls = [
+            _call(record, self._outcome(place, key), troubles.get(key, ()), is_asked_about=key in doubted)
+            for key, record in records.items()
+        ]
+        return sorted(calls, key=lambda call: call.no)
+
+    def _outcome(self, place: Place, key: Key) -> Line | None:
+        """After a return to an earlier record, an item may have got another id."""
+        known = self._outcomes.get((place[0], key), {})
+        return known.get(place[1]) or next(reversed(known.values()), None)
+
+
+def _call(record: OfCall, outcome: Line | None, troubles: Sequence[Line], *, is_asked_about: bool) -> Call:
+    newest = outcome or (troubles[-1] if troubles else None)
+    common = Call(
+        no=record.no, step=record.step, call=record.call, args=record.args, n=record.n, prompts=record.prompts,
+        seq=newest.seq if newest else 0, at=newest.at if newest else "", troubles=tuple(map(_trouble, troubles)),
+    )  # fmt: skip
+    match record:
+        case StepCompleted():
+            return replace(
+                common, effect=record.effect, how=record.how, ms=record.ms, model=record.model,
+                recorded=record.result, result_in=f"{blobs.FOLDER}/{record.blob}" if record.blob else "",
+            )  # fmt: skip
+        case StepStarted():
+            return replace(common, effect=True, state="in_doubt" if is_asked_about else "begun")
+        case StepFailed():
+            return replace(common, effect=record.effect, state="failed", ms=record.ms, error=_error(record.error))
+        case StepRetry():
+            return replace(common, state="retrying")
+        case _:
+            return replace(common, effect=True, state="asked")
+
+
+def _trouble(line: Line) -> Trouble:
+    record = line.record
+    assert isinstance(record, StepRetry | StepFailed)
+    wait = record.wait if isinstance(record, StepRetry) else None
+    return Trouble(line.seq, line.at, record.attempt, _error(record.error), wait)
+
+
+def _error(failure: Failure) -> str:
+    return f"{failure.kind}: {failure.message}"
