@@ -36,5 +36,6 @@ with on_first_use(__name__):
     from .partial import Partial, recover
     from .prompt import Prompt
     from .retry import A_DAY, ONCE, Retry, is_mistake
+    from .sealed import Sealed
     from .signatures import Given, Given2, GivenThenText, Later, Own, TextFirst, TextSecond
     from .step_decorator import step

@@ -29,6 +29,8 @@ _REMEDY = (
 def _encode_other(value: Any) -> Any:
     if isinstance(value, _pydantic("BaseModel")):
         return value.model_dump(mode="json", round_trip=True, by_alias=False)
+    if isinstance(value, _sealed()):
+        return value.sealed
     if isinstance(value, str):
         return str(value)
     raise NotImplementedError(type(value).__qualname__)
@@ -37,6 +39,14 @@ def _encode_other(value: Any) -> Any:
 def _decode_other(kind: type, value: Any) -> Any:
     if issubclass(kind, _pydantic("BaseModel")):
         return kind.model_validate(value, by_alias=False, by_name=True)  # type: ignore[attr-defined]
+    if issubclass(kind, _sealed()):
+        return kind.opened(value)  # type: ignore[attr-defined]
+    raise NotImplementedError(kind.__qualname__)
+
+
+def _schema_of_other(kind: type) -> dict[str, Any]:
+    if issubclass(kind, _sealed()):
+        return kind.schema()  # type: ignore[attr-defined, no-any-return]
     raise NotImplementedError(kind.__qualname__)
 
 
@@ -180,6 +190,12 @@ def _pydantic(name: str) -> Any:
     return getattr(module, name) if module else ()
 
 
+def _sealed() -> Any:
+    """The same for the class `Sealed`."""
+    module = sys.modules.get(f"{__package__}.sealed")
+    return module.Sealed if module else ()
+
+
 class Codec:
     """JSON to one type. `Any`, or no annotation, means JSON's own types."""
 
@@ -225,8 +241,8 @@ class Codec:
             elif self._adapter:
                 found = self._adapter.json_schema(by_alias=False)
             else:
-                found = msgspec.json.schema(self.kind)
-        except (TypeError, ValueError) as error:
+                found = msgspec.json.schema(self.kind, schema_hook=_schema_of_other)
+        except (TypeError, ValueError, NotImplementedError) as error:
             raise UsageError(f"{self._what} has a type that has no JSON Schema", why=str(error)) from error
         return found
 
@@ -264,7 +280,7 @@ def _foreign(kind: Any) -> type | None:
         if id(node) in seen:
             continue
         seen.add(id(node))
-        if isinstance(node, inspect.CustomType) and not issubclass(node.cls, _pydantic("BaseModel")):
+        if isinstance(node, inspect.CustomType) and not issubclass(node.cls, (_sealed(), _pydantic("BaseModel"))):
             return node.cls
         if isinstance(node, msgspec.Struct):
             waiting += [getattr(node, name) for name in node.__struct_fields__]

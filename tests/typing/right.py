@@ -19,6 +19,7 @@ from satchel import (
     Resource,
     Retry,
     Run,
+    Sealed,
     Step,
     Watch,
     agent,
@@ -32,6 +33,7 @@ from satchel import (
 @dataclass
 class State:
     sent: dict[str, str] = field(default_factory=dict)
+    token: Sealed = field(default_factory=lambda: Sealed("none"))
 
 
 @step
@@ -121,6 +123,7 @@ class Mailbox:
 
 async def work(run: Run[State], item: Item) -> str:
     names = assert_type(await look_up(item.text), list[str])
+    run.state.token = Sealed(assert_type(run.state.token.value, str) + "+")
     run.state.sent[names[0]] = assert_type(await send("ada@example.org", letter="Dear Ada"), str)
     return names[0]
 

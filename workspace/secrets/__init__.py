@@ -1,4 +1,4 @@
-"""What must not be readable in a workspace: texts that are redacted."""
+"""What must not be readable in a workspace: texts that are redacted or sealed."""
 
 # mypy: implicit-reexport
 
@@ -7,4 +7,5 @@ from ..base.lazy import on_first_use
 with on_first_use(__name__):
     from .exceptions import scrub, scrubbed
     from .redactor import Redactor, as_recorded, redactor_of
+    from .sealing import SEALED_PATTERN, seal, unseal
     from .stream import RedactedStream
