@@ -27,6 +27,7 @@ COMMANDS = {
     "show": "Show the run as it was at a record.",
     "diff": "Compare two moments of a run, or two runs.",
     "steps": "Show what the items of a run have done.",
+    "blame": "Show which record set each value.",
     "check": "Check all files, and show what a start would do.",
     "recover": "Repair the files after a crash, without running the agent.",
     "answer": "Answer a question of a run.",

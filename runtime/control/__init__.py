@@ -3,6 +3,7 @@
 opening     `open`: a handle on the workspace at a folder or URL
 handle      the methods of a handle; `looking` has those that only read. They call the modules below
 standing    the status of a run; `listing`, of all runs below a folder
+blaming     which record set a value
 checking    whether a workspace is sound; `survey` checks every file, and yields a `finding` for each error
 making      a new workspace from a `template`; `serving` keeps all below a folder running
 running     runs the agent in this process, `starting` in another one
@@ -23,6 +24,7 @@ from ...workspace.base.lazy import on_first_use
 with on_first_use(__name__):
     from . import events
     from .answering import Answering, say_what
+    from .blaming import Blame, Blamed
     from .checking import Checked, Tried
     from .comparing import Difference
     from .emergency import stop_all

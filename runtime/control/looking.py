@@ -12,6 +12,7 @@ from .waiting import finish, finish_async
 if TYPE_CHECKING:
     from ...workspace.history import Worked
     from ...workspace.lifecycle import Cut
+    from .blaming import Blame
     from .checking import Checked, Tried
     from .comparing import Difference
     from .events import Event
@@ -119,6 +120,19 @@ class Look(Place):
 
         position: int = arguments.count("after", after, least=0) or 0
         return following.follow(self, position, follows=follow)
+
+    def blame(self, path: str = "state.json") -> Blame:
+        """Which record set each value at and below a path: an item's commit, with the prompts of its calls and the
+        people who have answered in it, an edit, a migration.
+
+        `path`: `state.json` or `todo.md`, of a sub-agent `agents/NAME/state.json`, and then what is in it:
+        `state.json/summaries/a.txt` (a `/` in a key is `~1`, a `~` is `~0`), `todo.md/^3`. A value keeps its origin
+        while it stays the same, wherever a list moves it. After a return to an earlier record it has the origin that it
+        had there, and `brought_back_by`. UsageError for what is not there, naming the nearest.
+        """
+        from . import blaming
+
+        return blaming.blame(self, path)
 
     @property
     def result(self) -> Result:

@@ -9,6 +9,7 @@ with on_first_use(__name__):
     from .runtime.agent import Agent, Migration, Resource, agent, migration
     from .runtime.control import (
         Answering,
+        Blame,
         Checked,
         Difference,
         Ended,
@@ -74,6 +75,7 @@ __all__ = [
     "Answering",
     "ApprovalAsked",
     "Background",
+    "Blame",
     "Checked",
     "Conflicting",
     "Cut",

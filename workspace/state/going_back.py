@@ -90,13 +90,14 @@ def pack(agents: Mapping[str, AgentMoment]) -> Raw:
 def apply(raw: Raw, agents: dict[str, AgentMoment]) -> None:
     """Let the agents of a run be those of a record. They stay the same objects, since the owner of the run has them.
     ValueError, with nothing changed, if the record does not fit."""
-    for path, was in _unpacked(raw, agents).items():
+    for path, was in unpacked(raw, agents).items():
         for name in was.__struct_fields__:
             if name != "new_messages":
                 setattr(agents[path], name, getattr(was, name))
 
 
-def _unpacked(raw: Raw, expected: Collection[str]) -> dict[str, AgentMoment]:
+def unpacked(raw: Raw, expected: Collection[str]) -> dict[str, AgentMoment]:
+    """The agents of a record, which must be the `expected` ones. ValueError if the record is broken."""
     check_json(raw)
     assert _AGENT.unpack is not None
     try:

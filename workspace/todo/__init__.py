@@ -8,6 +8,7 @@ Pure: text in, text out. A person's version is merged as one more text. Other ro
 from ..base.lazy import on_first_use
 
 with on_first_use(__name__):
+    from . import splice
     from .merge.conflict import PlanConflict
     from .merge.diff import Changes, Pair, changes
     from .merge.marks import settle

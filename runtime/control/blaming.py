@@ -1,0 +1,124 @@
+"""Which record set a value of state.json, or an item of todo.md."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from ...schemas import nearest
+from ...workspace.base import UsageError, arguments
+from ...workspace.history import Item, Node, Origin, Story, data_origins, plan_origins, story
+from ...workspace.state import folder_of_agent, json_patch
+from .place import Place
+
+_FILE = re.compile(r"(?P<agents>(?:agents/[^/]+/)*)(?P<file>state\.json|todo\.md)(?:/(?P<rest>.*))?", re.DOTALL)
+_NAMED = 5
+
+T = TypeVar("T")
+
+
+class Blamed(Struct, frozen=True):
+    """A value and the record that set it (`origin`).
+
+    `path` is a JSON pointer into `data` of a state.json ("/summaries/a.txt"; "" if the data is empty). In a todo.md it
+    is "/^3" for the text of an item, or "/line 7" if it has no id, and "/^3/mark" for its mark if another record set
+    that. `brought_back_by`: the record of the return to an earlier record that has brought the value back, or 0.
+    """
+
+    path: str
+    value: Any
+    origin: Origin
+    brought_back_by: int = 0
+
+
+class Blame(Struct, frozen=True):
+    """The values at and below a path of `file`, in its order. `problem` says why records after `newest` can't be
+    read."""
+
+    file: str
+    values: list[Blamed]
+    newest: int
+    problem: str = ""
+
+
+def blame(place: Place, path: str) -> Blame:
+    """All values at and below `path`."""
+    path = arguments.text("path", path)
+    found = _FILE.fullmatch(path)
+    if found is None:
+        raise UsageError(
+            f"{path!r} names no file whose values are blamed",
+            remedy="name state.json or todo.md, or those of a sub-agent, and then what is in it: state.json/KEY, "
+            "agents/NAME/todo.md/^3",
+        )  # fmt: skip
+    told = story(place.store)
+    agent = "/".join(found["agents"].split("/")[1::2])
+    file, rest = folder_of_agent(agent) + found["file"], found["rest"] or ""
+    of_file = _of_plan if found["file"] == "todo.md" else _of_data
+    values = [*of_file(told, agent, file, rest)]
+    newest = told.lines[-1].seq if told.lines else told.start.seq
+    return Blame(file, values, newest, str(told.problem or ""))
+
+
+def _of_data(told: Story, agent: str, file: str, rest: str) -> Iterator[Blamed]:
+    trees = data_origins(told.start, told.lines)
+    tree = _of_agent(trees, agent, file, told)
+    if tree is None:
+        return
+    parts = json_patch.split(f"/{rest}") if rest else []
+    if parts[:1] == ["data"] and tree.below("data") is None:
+        del parts[0]  # as it is in the file
+    at = "".join(f"/{json_patch.escape(part)}" for part in parts)
+    for leaf, node in _below(tree, parts, file).leaves(at):
+        yield Blamed(leaf, node.value, node.cell.origin, node.cell.back)
+
+
+def _below(tree: Node, parts: list[str], file: str) -> Node:
+    at = file
+    for part in parts:
+        inner = tree.below(part)
+        if inner is None:
+            keys = [] if tree.is_leaf else tree.value if type(tree.value) is dict else map(str, range(len(tree.value)))
+            raise _missing(f"{at}/{json_patch.escape(part)}", at, part, map(json_patch.escape, keys))
+        at, tree = f"{at}/{json_patch.escape(part)}", inner
+    return tree
+
+
+def _of_plan(told: Story, agent: str, file: str, rest: str) -> Iterator[Blamed]:
+    items = _of_agent(plan_origins(told.start, told.lines), agent, file, told) or []
+    chosen = [item for item in items if not rest or rest.removeprefix("^").lower() == (item.id or "").lower()]
+    if rest and not chosen:
+        raise _missing(f"{file}/{rest}", file, rest, (f"^{item.id}" for item in items if item.id))
+    for item in chosen:
+        yield from _of_item(item)
+
+
+def _of_item(item: Item) -> Iterator[Blamed]:
+    path = f"/^{item.id}" if item.id else f"/line {item.line + 1}"
+    yield Blamed(path, item.text, item.wrote)
+    if item.marked != item.wrote:
+        yield Blamed(f"{path}/mark", item.mark, item.marked)
+
+
+def _of_agent(known: dict[str, T], agent: str, file: str, told: Story) -> T | None:
+    """None if it has nothing yet."""
+    if agent in known or not agent:
+        return known.get(agent)
+    raise _missing(file, "", file, (folder_of_agent(each) + file.rpartition("/")[2] for each in known))
+
+
+def _missing(path: str, at: str, part: str, known: Iterable[str]) -> UsageError:
+    names = [*known]
+    close = nearest(part, names)
+    above = f"{at}/" if at else ""
+    if close is not None:
+        remedy = f"did you mean {above + close!r}?"
+    elif names:
+        more = ", ..." if len(names) > _NAMED else ""
+        remedy = f"there are {', '.join(names[:_NAMED])}{more}"
+    else:
+        remedy = f"{at!r} has no parts"
+    return UsageError(f"there is no {path!r}", remedy=remedy)

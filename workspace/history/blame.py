@@ -1,0 +1,321 @@
+"""Which record set each value of a run's data: a commit, an edit, a migration, or a return to an earlier record.
+
+Pure: it follows the patches of the records. A value that a patch puts somewhere is that record's, unless the same value
+was there before: then it keeps its origin, also when the patch replaces a whole parent or moves a key. Elements of a
+list keep theirs when others are added or removed before them. After a return to an earlier record a value has the
+origin that it had there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from msgspec import Struct
+
+from ..base import DEFINITION
+from ..journal.records import (
+    AgentBegun,
+    AnyRecord,
+    ApprovalAnswered,
+    ApprovalAsked,
+    Doubt,
+    Edited,
+    Key,
+    Line,
+    Migrated,
+    OfCall,
+    Patch,
+    PlanChanged,
+    Resolved,
+    Rewound,
+    ScopeBegun,
+    ScopeCommitted,
+    StepCompleted,
+    StepStarted,
+)
+from ..state import AgentMoment, Moment, going_back, json_patch
+
+Place = tuple[str, str]
+"""An agent and a scope."""
+
+
+class Hand(Struct, frozen=True):
+    """A person's part in a scope: record `seq` is an answer, a word about an effect in doubt, or an edited result."""
+
+    seq: int
+    by: str
+    did: Literal["answered", "resolved", "edited"]
+
+
+class Origin(Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The record that set a value.
+
+    `kind`: "commit" of an item or named scope (`title`), or of the agent itself (`scope` is empty); "edit" of a file,
+    `by` whom; "migration" to `version` of the state type; "earlier": in record `seq` or one before it, which is no
+    longer kept; of an item of the plan also "begun", and "plan", a change by an agent, the runtime or a person (`by`).
+    `prompts`: the versions of each file of prompts/ that the calls of the scope have used. `people`: who
+    has answered its questions or edited its results.
+    """
+
+    seq: int
+    at: str = ""
+    kind: Literal["commit", "edit", "migration", "begun", "plan", "earlier"] = "earlier"
+    agent: str = ""
+    scope: str = ""
+    title: str = ""
+    by: str = ""
+    version: int = 0
+    prompts: dict[str, tuple[str, ...]] = {}
+    people: tuple[Hand, ...] = ()
+
+
+class Cell(NamedTuple):
+    """Where a value comes from; `back`: the record of the return that has brought it back, or 0."""
+
+    origin: Origin
+    back: int = 0
+
+
+class Node:
+    """A value with its cell. An object or list with something in it has none of its own that counts."""
+
+    __slots__ = ("cell", "value")
+
+    def __init__(self, value: Any, cell: Cell):
+        self.value, self.cell = value, cell
+
+    @property
+    def is_leaf(self) -> bool:
+        return not (type(self.value) in (dict, list) and self.value)
+
+    def copy(self) -> Node:
+        if type(self.value) is dict:
+            return Node({key: each.copy() for key, each in self.value.items()}, self.cell)
+        if type(self.value) is list:
+            return Node([each.copy() for each in self.value], self.cell)
+        return Node(self.value, self.cell)
+
+    def below(self, part: str) -> Node | None:
+        """What is at a key or an index; None if there is nothing."""
+        if type(self.value) is dict:
+            return self.value.get(part)
+        if type(self.value) is list and part.isdecimal() and part.isascii() and int(part) < len(self.value):
+            found: Node = self.value[int(part)]
+            return found
+        return None
+
+    def leaves(self, path: str = "") -> Iterator[tuple[str, Node]]:
+        """Every value below that has no parts, by its JSON pointer."""
+        if self.is_leaf:
+            yield path, self
+            return
+        parts = self.value.items() if type(self.value) is dict else enumerate(self.value)
+        for part, each in parts:
+            yield from each.leaves(f"{path}/{json_patch.escape(str(part))}")
+
+
+def data_origins(start: Moment, lines: Sequence[Line]) -> dict[str, Node]:
+    """The data of each agent that has some, after `lines`, which follow from `start`. What `start` has is of its record
+    or an earlier one."""
+    blaming = _Blaming(start, lines)
+    for line in lines:
+        blaming.add(line)
+    return blaming.trees
+
+
+class _Blaming:
+    def __init__(self, start: Moment, lines: Sequence[Line]):
+        self.scopes = Scopes(start)
+        known = Cell(Origin(seq=start.seq))
+        self.trees = {path: _made(agent.data, None, known) for path, agent in start.agents.items() if agent.has_data}
+        self._then: dict[int, dict[str, Node]] = {}  # the data at each record that was returned to
+        self._targets = {line.record.to for line in lines if isinstance(line.record, Rewound)}
+        self._note(start.seq)
+
+    def add(self, line: Line) -> None:
+        record = line.record
+        returned = self.scopes.add(line)
+        for path, agent in returned.items():
+            self._restore(path, agent, line)
+        if isinstance(record, ScopeCommitted | Migrated | Edited) and record.patch and _is_of_data(record):
+            tree = self.trees.get(record.agent)
+            self.trees[record.agent] = _patched(tree, record.patch, Cell(self.scopes.origin(line)))
+        self._note(line.seq)
+
+    def _restore(self, path: str, agent: AgentMoment, line: Line) -> None:
+        assert isinstance(line.record, Rewound)
+        before = self.trees.pop(path, None)
+        if agent.has_data:
+            then = self._then.get(line.record.to, {}).get(path)
+            cell = Cell(Origin(seq=line.record.to), line.seq)  # of what the return has changed, if `then` is not kept
+            self.trees[path] = _restored(_made(agent.data, before, cell), then, before, line.seq)
+
+    def _note(self, seq: int) -> None:
+        if seq in self._targets:
+            self._then[seq] = {path: tree.copy() for path, tree in self.trees.items()}
+
+
+def _is_of_data(record: AnyRecord) -> bool:
+    """Not of workspace.yaml, whose edits are patches, too."""
+    return not (isinstance(record, Edited) and record.file == DEFINITION)
+
+
+class Scopes:
+    """What went into the scopes of a run: their titles, the prompts of their calls, and the hands of people."""
+
+    def __init__(self, start: Moment):
+        self._agents = {*start.agents}
+        self._titles: dict[Place, str] = {}
+        self._prompts: dict[Place, dict[Key, OfCall]] = {}
+        self._hands: dict[Place, list[Hand]] = {}
+        self._asked: dict[str, Place] = {}
+        self._know(start.agents)
+        for asked in (*start.approvals.values(), *start.doubts.values()):
+            self._asked[asked.id] = asked.agent, asked.scope
+
+    def _know(self, agents: Mapping[str, AgentMoment]) -> None:
+        """What the open scopes of these agents have done."""
+        for path, agent in agents.items():
+            for key, scope in agent.scopes.items():
+                self._titles[path, key] = scope.title
+                self._prompts[path, key] = {**scope.started, **scope.done}
+
+    def add(self, line: Line) -> Mapping[str, AgentMoment]:
+        """Returns the agents as they are after a return to an earlier record; of another record none."""
+        record = line.record
+        if isinstance(record, Rewound):
+            agents = going_back.unpacked(record.agents, self._agents)
+            self._prompts.clear()
+            for hands in self._hands.values():
+                hands[:] = [hand for hand in hands if hand.did != "edited"]
+            self._know(agents)
+            return agents
+        if isinstance(record, OfCall):
+            place = record.agent, record.scope
+            if record.prompts:
+                self._prompts.setdefault(place, {})[record.key] = record
+            if isinstance(record, ApprovalAsked | Doubt):
+                self._asked[record.id] = place
+        elif isinstance(record, AgentBegun):
+            self._agents.add(record.agent)
+        elif isinstance(record, ScopeBegun):
+            self._titles[record.agent, record.scope] = record.title
+        elif isinstance(record, ApprovalAnswered | Resolved) and record.id in self._asked:
+            did: Literal["answered", "resolved"] = "answered" if isinstance(record, ApprovalAnswered) else "resolved"
+            self._hands.setdefault(self._asked[record.id], []).append(Hand(line.seq, record.by, did))
+        elif isinstance(record, Edited):
+            self._edited(line, record)
+        return {}
+
+    def _edited(self, line: Line, record: Edited) -> None:
+        for key in record.redone:  # its steps run again, and its effects and answers stay
+            place = record.agent, key
+            self._forget(place)
+            self._hands[place] = [hand for hand in self._hands.get(place, []) if hand.did != "edited"]
+        if record.step is not None:
+            place = record.agent, record.step.scope
+            self._prompts.get(place, {}).pop(record.step.key, None)
+            if not record.step.redo:
+                self._hands.setdefault(place, []).append(Hand(line.seq, record.by, "edited"))
+
+    def _forget(self, place: Place) -> None:
+        calls = self._prompts.get(place, {})
+        self._prompts[place] = {key: call for key, call in calls.items() if _is_effect(call)}
+
+    def origin(self, line: Line) -> Origin:
+        """The origin of what this record sets."""
+        record = line.record
+        if isinstance(record, ScopeCommitted):
+            place = record.agent, record.scope
+            prompts: dict[str, tuple[str, ...]] = {}
+            for call in self._prompts.get(place, {}).values():
+                for name, version in call.prompts.items():
+                    known = prompts.get(name, ())
+                    prompts[name] = known if version in known else (*known, version)
+            return Origin(
+                seq=line.seq, at=line.at, kind="commit", agent=record.agent, scope=record.scope,
+                title=self._titles.get(place, ""), prompts=prompts, people=tuple(self._hands.get(place, ())),
+            )  # fmt: skip
+        if isinstance(record, Migrated):
+            return Origin(seq=line.seq, at=line.at, kind="migration", agent=record.agent, version=record.to)
+        if isinstance(record, ScopeBegun):
+            return Origin(
+                seq=line.seq, at=line.at, kind="begun", agent=record.agent, scope=record.scope, title=record.title
+            )  # fmt: skip
+        if isinstance(record, PlanChanged):
+            by = record.person or ("a person" if record.by == "person" else record.by)
+            return Origin(seq=line.seq, at=line.at, kind="plan", agent=record.agent, by=by)
+        by = getattr(record, "by", "") or "a person"
+        return Origin(seq=line.seq, at=line.at, kind="edit", agent=record.agent, by=by)
+
+
+def _is_effect(call: OfCall) -> bool:
+    return isinstance(call, StepStarted) or (isinstance(call, StepCompleted) and call.effect)
+
+
+def _made(value: Any, was: Node | None, cell: Cell) -> Node:
+    """The value as it is put where `was` is. The equal values below keep their cells."""
+    if type(value) is dict and value:
+        known = was.value if was is not None and type(was.value) is dict else {}
+        return Node({key: _made(each, known.get(key), cell) for key, each in value.items()}, cell)
+    if type(value) is list and value:
+        before = was.value if was is not None and type(was.value) is list else []
+        rest = len(value) - len(before)
+        return Node([_made(*pair, cell) for pair in zip(value, [*before, *[None] * rest], strict=False)], cell)
+    if was is not None and _is_same_leaf(was, value):
+        cell = was.cell
+    return Node(type(value)() if type(value) in (dict, list) else value, cell)
+
+
+def _patched(tree: Node | None, patch: Patch, cell: Cell) -> Node:
+    """`tree` with the patch, changed in place. An object or list that becomes empty is a value, and this record's."""
+    root = Node([tree] if tree is not None else [], cell)  # so that the whole has a place, too
+    removed: dict[tuple[int, str], tuple[Node, Node]] = {}  # members of objects, which may be added again in this patch
+    for change in patch:
+        *parents, last = json_patch.split(str(change["path"])) or ["0"]
+        target = root
+        for part in (["0", *parents]) if change["path"] else []:
+            found = target.below(part)
+            assert found is not None, change  # it was applied before it was recorded
+            target = found
+        operation, inside = change["op"], target.value
+        if operation == "remove":
+            if type(inside) is dict:
+                removed[id(target), last] = target, inside.pop(last)
+            else:
+                del inside[int(last)]
+            if not inside:
+                target.cell = cell
+        elif type(inside) is dict:
+            was = inside[last] if last in inside else removed.pop((id(target), last), (target, None))[1]
+            inside[last] = _made(change["value"], was, cell)
+        elif target is root:
+            root.value = [_made(change["value"], inside[0] if inside else None, cell)]
+        elif operation == "add":
+            inside.insert(len(inside) if last == "-" else int(last), _made(change["value"], None, cell))
+        else:
+            inside[int(last)] = _made(change["value"], inside[int(last)], cell)
+    result: Node = root.value[0]
+    return result
+
+
+def _restored(now: Node, then: Node | None, before: Node | None, back: int) -> Node:
+    """What was the same `then` has its origin from there; and was brought back, unless it is as it was `before`."""
+    if now.is_leaf:
+        if then is None or not _is_same_leaf(then, now.value):
+            return now
+        is_as_before = before is not None and _is_same_leaf(before, now.value) and before.cell == then.cell
+        now.cell = then.cell if is_as_before else Cell(then.cell.origin, back)
+        return now
+    parts = now.value.items() if type(now.value) is dict else ((str(at), each) for at, each in enumerate(now.value))
+    found = {part: _restored(each, _part(then, now, part), _part(before, now, part), back) for part, each in parts}
+    return Node(found if type(now.value) is dict else [*found.values()], now.cell)
+
+
+def _part(other: Node | None, like: Node, part: str) -> Node | None:
+    return other.below(part) if other is not None and type(other.value) is type(like.value) else None
+
+
+def _is_same_leaf(node: Node, value: Any) -> bool:
+    return node.is_leaf and json_patch.same(node.value, value)
