@@ -21,7 +21,7 @@ TABLES = {
     "schemas": (),
     "workspace": (
         "base", "formats", "secrets", "store", "todo", "journal", "state", "views", "inspect", "history", "people",
-        "lifecycle", "transfer",
+        "retention", "lifecycle", "transfer",
     ),
     "runtime": ("steps", "limits", "agent", "engine", "run", "execution", "supervision", "control", "testing", "cli"),
 }  # fmt: skip

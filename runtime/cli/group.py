@@ -30,6 +30,7 @@ COMMANDS = {
     "blame": "Show which record set each value.",
     "check": "Check all files, and show what a start would do.",
     "recover": "Repair the files after a crash, without running the agent.",
+    "prune": "Remove old history that keep: no longer keeps.",
     "answer": "Answer a question of a run.",
     "rewind": "Return a run to an earlier record.",
     "merge": "Resolve conflicts between edited files and the run.",

@@ -11,7 +11,7 @@ history     the log, and the recorded result; `showing`, the run at any record; 
 events      what happens, as typed events: `streaming` runs and tells, `following` reads what any process has recorded
 requests    pause and cancel; `emergency`, the stop that kills
 going_back  the methods that go back; `rewinding` returns to an earlier record
-recovering  repairs; `merging` resolves conflicts of files and the run
+recovering  repairs; `pruning` removes old history; `merging` resolves conflicts of files and the run
 questions   the open questions; `answering` answers them
 sending     tasks and messages
 place       the workspace as it was named; all modules use `waiting`, `takeover`, `storage` and `words`
@@ -36,6 +36,7 @@ with on_first_use(__name__):
     from .merging import Merging
     from .opening import PATIENCE, open, open_all
     from .place import Place
+    from .pruning import Pruned
     from .questions import OpenQuestion
     from .recovering import Recovered, forgotten
     from .requests import Stopping

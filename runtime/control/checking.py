@@ -176,7 +176,8 @@ def _histories(store: Store) -> Iterator[Finding]:
 
 def _journal(store: Store, seen: Look | None, progress: Progress) -> Iterator[Finding]:
     """Every record against its schema. A torn end after a crash is not a finding."""
-    paths = [journal.segment_path(first) for first in journal.segments(store)]
+    paths = [journal.kept_path(up_to) for up_to in journal.kept_files(store)]
+    paths += [journal.segment_path(first) for first in journal.segments(store)]
     torn = seen.tail.last_segment if seen and seen.tail.torn else None
     total = seen.tail.next_seq - 1 if seen else 0
     done = 0

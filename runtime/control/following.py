@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Iterator
 from ...workspace import journal
 from ...workspace.inspect import define
 from ...workspace.journal.records import Before
-from ...workspace.state import folder_of_agent
+from ...workspace.state import checkpoint, folder_of_agent
 from ...workspace.store import Entry, Store
 from ...workspace.views import PARTIALS, partial_files
 from .events import Event, Teller
@@ -64,11 +64,24 @@ class _Follower:
         sizes = journal.sizes(self._store)
         if sizes == self._sizes:
             return found
+        if not self._teller.seq:
+            self._begin()
         for line in journal.read(self._store, after=self._teller.seq, before=self._before).lines:
             found += [event for event in self._teller.of(line) if event.seq > self._after]
             self._before = line.before
         self._sizes = sizes
         return found
+
+    def _begin(self) -> None:
+        """Where the journal does: with a checkpoint, if older records are pruned."""
+        kept = journal.first_kept(self._store)
+        paths = [path for path in checkpoint.paths(self._store) if checkpoint.position_of(path) >= kept - 1]
+        if kept == 1 or not paths:
+            return
+        moment, _ = checkpoint.load(self._store, paths[0])
+        if self._after and self._after < moment.seq:
+            raise journal.gone(self._after + 1, moment.seq + 1)
+        self._teller, self._before = Teller(moment), moment.before
 
     def _tokens(self) -> Iterator[Event]:
         there = set()

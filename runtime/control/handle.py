@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..supervision.emergency import Stopped
     from .answering import Answering
     from .merging import Files, Merging
+    from .pruning import Pruned
     from .recovering import Recovered
     from .requests import Stopping
     from .running import Ended
@@ -240,6 +241,28 @@ class Handle(GoBack):
         from . import recovering
 
         return recovering.recover(self, truncate_at, take_over=take_over, adopt=adopt)
+
+    def prune(
+        self, *, dry_run: bool = False, by: str | None = None, take_over: bool = False, adopt: bool = False
+    ) -> Pruned:
+        """Remove what `keep:` in workspace.yaml no longer keeps; an active run does this by itself. Effects, questions,
+        answers, edits and the conversation stay, and what the run needs.
+
+        `dry_run`: only say what would go, also of an active run. Else LeaseHeld if a process has it. `by` is
+        `user@host` if it is None. `take_over` and `adopt` as in `run`.
+        """
+        return finish("prune", self._prune(dry_run, by, take_over, adopt))
+
+    async def prune_async(
+        self, *, dry_run: bool = False, by: str | None = None, take_over: bool = False, adopt: bool = False
+    ) -> Pruned:  # fmt: skip
+        """`prune`, without blocking the event loop."""
+        return await finish_async(self._prune(dry_run, by, take_over, adopt))
+
+    def _prune(self, dry_run: bool, by: str | None, take_over: bool, adopt: bool) -> Steps[Pruned]:
+        from . import pruning
+
+        return pruning.prune(self, by or myself(), dry_run=dry_run, take_over=take_over, adopt=adopt)
 
     def merge(self, use: Side | None = None, *, files: Files = ()) -> Merging:
         """The conflicts between edited files and the run. With `use`, resolve them.

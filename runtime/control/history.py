@@ -112,7 +112,8 @@ def _log(place: Place, last: int | None, item: str | None, type: str | None, aud
         chosen = (row for row in chosen if auditing.is_audited(row.line.record))
     yield from chosen if last is None else deque(chosen, maxlen=last)
     if rows.is_broken:
-        found = journal.read(store, after=0)  # says whether a crash explains it, and raises if not
+        # Says whether a crash explains it, and raises if not.
+        found = journal.read(store, after=journal.first_kept(store) - 1)
         if found.torn:
             place.tell(f"note: {found.torn}, as after a crash; the next start cuts it off")
     if problem:
@@ -127,7 +128,10 @@ class _Rows:
         self._store = store
 
     def read(self) -> Iterator[Row]:
-        expected, crc, who = 1, records.NO_CRC, auditing.Who()
+        who = auditing.Who()
+        for line in journal.kept_lines(self._store):
+            yield Row(records.whole(records.encode(line)[:-1], line), line, who.did(line))
+        expected, crc = journal.first_kept(self._store), ""
         for path in map(journal.segment_path, journal.segments(self._store)):
             try:
                 data = self._store.read(path, limit=READ_LIMIT).data
@@ -143,7 +147,7 @@ class _Rows:
                 except (BadLine, SatchelError):
                     self.is_broken = True
                     continue
-                self.is_broken |= line.seq != expected or line.prev != crc
+                self.is_broken |= line.seq != expected or line.prev != (crc or line.prev)
                 expected, crc = line.seq + 1, line.crc
                 yield Row(records.whole(row, line), line, who.did(line))
             self.is_broken |= not data.endswith(b"\n")

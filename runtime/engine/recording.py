@@ -27,7 +27,7 @@ async def keep(call: Call, data: bytes, *, soon: bool = False, **facts: Any) -> 
     scope, context = call.scope, call.scope.context
     data = context.redactor.json(data)
     answer = call.step.shape.codec.decode(data)
-    kept = blobs.keep(context.store, data, context.journal.epoch)
+    kept = blobs.keep(context.store, data, context.journal.generation)
     effect = call.step.is_effect
     context.journal.add(
         StepCompleted(**call.identity(), result=kept.result, blob=kept.blob, effect=effect, model=call.model, **facts)

@@ -22,4 +22,4 @@ def returned(workspace: Workspace, value: Any, what: str, codec: Codec) -> Retur
     data = workspace.redactor.json(encode(value, what))
     answer = codec.decode(data)
     is_kept = data != b"null"
-    return Returned(blobs.keep(workspace.store, data, workspace.journal.epoch) if is_kept else Kept(), answer)
+    return Returned(blobs.keep(workspace.store, data, workspace.journal.generation) if is_kept else Kept(), answer)

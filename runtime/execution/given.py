@@ -51,7 +51,7 @@ def to_record(start: Start, seen: Look) -> bytes | None:
 def record(opened: Workspace, arguments: bytes | None) -> None:
     """In the group of the opening."""
     if arguments is not None and opened.moment.root.input is None:
-        kept = blobs.keep(opened.store, opened.redactor.json(arguments), opened.journal.epoch)
+        kept = blobs.keep(opened.store, opened.redactor.json(arguments), opened.journal.generation)
         opened.journal.add(Input(arguments=kept.result, blob=kept.blob))
 
 

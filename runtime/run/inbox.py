@@ -289,7 +289,7 @@ class Inbox:
         if said.firing is not None:
             return replace(task, schedule=said.firing.schedule, due=said.firing.due)
         content = self._session.context.redactor.json(said.content)
-        kept = blobs.keep(self._store, content, self._session.journal.epoch)
+        kept = blobs.keep(self._store, content, self._session.journal.generation)
         return replace(task, content=kept.result, blob=kept.blob)
 
     def _record(self, tasks: list[TaskTaken]) -> None:

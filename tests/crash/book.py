@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 Key = tuple[str, str, str, int]
@@ -169,11 +170,16 @@ class Unreadable(Exception):
     """The journal is not one unbroken row of whole records."""
 
 
-def read(tree: Mapping[str, bytes], *, torn: bool = False) -> Book:
+def read(tree: Mapping[str, bytes], *, torn: bool = False, past: Mapping[int, bytes] = MappingProxyType({})) -> Book:
     """The journal of a tree of files. `torn`: stop where it can't be read any further, instead of refusing. A merge
-    that was cut off leaves segments whose very lines an earlier one holds, too."""
-    book = Book()
+    that was cut off leaves segments whose very lines an earlier one holds, too. `past`: lines of records that may have
+    been pruned."""
+    book, pruned = Book(), pruned_to(tree)
+    for record in records([past[seq] for seq in range(1, pruned + 1)]):
+        book.add(past[record["seq"]], record)
     for path in sorted(path for path in tree if re.fullmatch(r"journal/\d{12}\.jsonl", path)):
+        if int(path[8:20]) <= pruned:
+            continue  # not removed yet
         crc = b""
         for line in tree[path].splitlines(keepends=True):
             record = parse(line, crc)
@@ -186,6 +192,18 @@ def read(tree: Mapping[str, bytes], *, torn: bool = False) -> Book:
                 raise Unreadable(f"{path}: record {len(book.lines) + 1} is {line[:60]!r}")
             book.add(line, record)
     return book
+
+
+def pruned_to(tree: Mapping[str, bytes]) -> int:
+    """The journal begins after this record."""
+    return max((int(path[13:25]) for path in tree if path.startswith("journal/kept-")), default=0)
+
+
+def kept(tree: Mapping[str, bytes]) -> set[int]:
+    """The pruned records that are kept for ever."""
+    files = (tree[path] for path in tree if path.startswith("journal/kept-"))
+    found = [parse(line, b"") for file in files for line in file.splitlines(keepends=True) if line != b"\n"]
+    return {record["seq"] for record in found if record is not None}
 
 
 def until(lines: Sequence[bytes], seq: int) -> Book:

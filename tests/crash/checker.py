@@ -31,10 +31,11 @@ class Violation(Exception):
 def check(before: Tree, after: Tree, witness: Witness, report: Report) -> None:
     """`before` is what the crash left, `after` what an opening has made of it."""
     try:
-        journal = book.read(after)
+        journal = book.read(after, past=witness.acknowledged)
     except book.Unreadable as error:
         raise Violation(f"the journal was not mended: {error}") from error
     journal_is_kept(journal, witness)
+    _is_kept_for_ever(journal, after)
     _each_is_true(before, journal)
     _checkpoint_folders(before)
     for fact in witness.facts:
@@ -63,6 +64,19 @@ def journal_is_kept(journal: Book, witness: Witness) -> None:
             raise Violation(f"nobody has written this record: {line.decode()}", "journal")
     if journal.epochs != sorted(set(journal.epochs)):
         raise Violation(f"two openings can't be told apart: epochs {journal.epochs}", "journal")
+
+
+def _is_kept_for_ever(journal: Book, after: Tree) -> None:
+    """Effects of pruned records; and a record says that these are pruned."""
+    pruned, kept = book.pruned_to(after), book.kept(after)
+    said = 0
+    for record in book.records(journal.lines):
+        is_effect = record["type"] == "step.started" or record.get("effect")
+        if record["seq"] <= pruned and is_effect and record["seq"] not in kept:
+            raise Violation(f"record {record['seq']} of an effect is pruned and not kept", "journal")
+        said = max(said, record.get("up_to", 0)) if record["type"] == "pruned" else said
+    if pruned > said:
+        raise Violation(f"records up to {pruned} are pruned, and the journal says so up to {said}", "journal")
 
 
 def _holds(fact: Fact, journal: Book, after: Tree) -> bool:

@@ -25,6 +25,8 @@ from satchel.workspace.journal import Journal, append_log, merging
 from satchel.workspace.journal.records import line
 from satchel.workspace.lifecycle import acquire, checkpoint_due, opening
 from satchel.workspace.lifecycle import workspace as opened_workspace
+from satchel.workspace.retention import planning
+from satchel.workspace.state import retained
 from satchel.workspace.store.disk import store
 from satchel.workspace.views import stable_read
 from satchel.workspace.views.projector import Projector
@@ -85,6 +87,8 @@ def steady() -> Iterator[None]:
             (checkpoint_due, "REREAD_BYTES", SEGMENT_BYTES),
             (append_log, "SEGMENT_BYTES", SEGMENT_BYTES),
             (merging, "MANY", 2),
+            (planning, "ENOUGH", 500),
+            (retained, "_APART", 1),
             (Journal, "flush", flush_and_tell),
             (pace, "ALONE_AFTER", 1e9),  # a commit travels until there is company
             (pace, "time", SimpleNamespace(monotonic=looks)),  # at every 20th look there is a flush

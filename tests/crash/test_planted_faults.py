@@ -18,6 +18,7 @@ from satchel.workspace.journal.records import Message, PartialPromoted, StepStar
 from satchel.workspace.lifecycle import opening, salvage
 from satchel.workspace.lifecycle.salvage import Leftover
 from satchel.workspace.people.edits import todo
+from satchel.workspace.retention import Pruner, carry_out
 from satchel.workspace.state import blobs
 from satchel.workspace.state.scope_state import Kept
 from satchel.workspace.store import DiskStore, Store, Sync
@@ -196,6 +197,32 @@ def _commits_are_not_compared() -> Fault:
     return mock.patch.object(apart, "contradiction", lambda patch, base, now: None)
 
 
+def _segments_removed_before_their_effects_are_kept() -> Fault:
+    def hasty(store: Store, old: journal.OldSegments) -> None:
+        store.remove_many(old.paths)
+        roll_kept(store, old)
+
+    roll_kept = journal.roll_kept
+    return mock.patch.object(journal, "roll_kept", hasty)
+
+
+def _pruned_before_the_record_is_durable() -> Fault:
+    record = Pruner.record
+
+    def hasty(self: Pruner, writer: journal.Journal) -> None:
+        found = self._found
+        record(self, writer)
+        if found is not None:
+            self._recorded = None
+            carry_out(self._store, found)
+
+    return mock.patch.object(Pruner, "record", hasty)
+
+
+def _blobs_removed_that_a_checkpoint_refers_to() -> Fault:
+    return mock.patch.object(blobs, "_named_in", lambda data: set())
+
+
 _LOST = r"acknowledged and is gone|another one stands in its place|refused|was edited|forgotten"
 _PLANTED: list[tuple[Callable[[], Fault], str, str]] = [
     (_no_sync_of_a_file, "commits", _LOST),
@@ -227,6 +254,9 @@ _PLANTED: list[tuple[Callable[[], Fault], str, str]] = [
     (_effect_begun_before_its_intent_is_durable, "inbox", r"kind='outside'|every task is due once"),
     (_group_lost_in_part_is_taken_for_damage, "commits", r"is damaged"),
     (_commits_are_not_compared, "parallel", r"every item counts once, and the count is"),
+    (_segments_removed_before_their_effects_are_kept, "prunes", rf"{_LOST}|not mended|missing|pruned and not kept"),
+    (_pruned_before_the_record_is_durable, "prunes", r"are pruned, and the journal says so up to"),
+    (_blobs_removed_that_a_checkpoint_refers_to, "prunes", r"blob of record \d+ is gone|forgotten"),
     (
         _plan_forgets_what_a_person_had_written,
         "persons-plan",

@@ -103,7 +103,7 @@ class Witness:
     def knows_of(self, tree: Mapping[str, bytes]) -> None:
         """What lies in the journal already is durable."""
         for path, data in tree.items():
-            if path.startswith("journal/"):
+            if path.startswith("journal/") and not path.startswith("journal/kept-"):
                 self.see(Call("write", f"{ROOT}/{path}", data=data))
         self.acknowledged = dict(self.latest)
 

@@ -141,6 +141,35 @@ def _growth(system: Memory) -> None:
         go_on(play)
 
 
+def _prunes(system: Memory) -> None:
+    """Old records go during a run and at its stops, and so do their blobs and checkpoints."""
+    with playing(system) as play:
+        play.start()
+        for number in range(7):
+            play.add_item(f"Extra {number}")
+        for number in range(4):
+            scope = play.begin()
+            assert scope
+            play.step(scope, "read", 1500)
+            play.step(scope, "big", 70_000 if number == 0 else 30)
+            play.effect(scope, "send")
+            play.commit(scope, talk=True, size=900)
+            play.workspace.checkpoint_if_due()
+        play.workspace.close("paused")
+    with playing(system) as play:
+        for _ in range(3):
+            go_on(play)
+            play.workspace.checkpoint("milestone")
+            play.workspace.checkpoint_if_due()
+        play.workspace.close("paused")
+    with playing(system) as play:
+        go_on(play)
+        play.workspace.close("paused")
+
+
+_KEEPS_LITTLE = {"workspace.yaml": _definition("prunes") + b"keep: {history: 1, checkpoints: 1}\n"}
+
+
 def _outputs(system: Memory) -> None:
     with playing(system) as play:
         play.start()
@@ -173,6 +202,7 @@ WORKLOADS = {
         Workload("effects", {}, _effects),
         Workload("streams", {}, _streams),
         Workload("growth", {}, _growth),
+        Workload("prunes", _KEEPS_LITTLE, _prunes),
         Workload("outputs", {}, _outputs),
         Workload("persons-plan", {"todo.md": _PLAN}, _plan_of_a_person),
         Workload("agent", {}, agents.live, agents.finish),

@@ -1,4 +1,4 @@
-"""The model: writers that take a workspace from one another, a pruner, readers, and what must hold all the time.
+"""The model: writers that take a workspace from one another, pruning, readers, and what must hold all the time.
 
 Every record that is written is the intent of an effect, so what a writer has acknowledged is what it may have done.
 Some tell of an output that was written before: no earlier one may take its place.
@@ -14,19 +14,18 @@ from functools import cache, partial
 from typing import NamedTuple
 from unittest import mock
 
-from linked import parsed
-
 from satchel.workspace.base.errors import LeaseHeld, StorageFailed
-from satchel.workspace.formats import definition
+from satchel.workspace.formats import Keep, Rule, definition
 from satchel.workspace.inspect import lease, load
 from satchel.workspace.inspect.load import Look, look
-from satchel.workspace.journal import object_log, reader, writer
-from satchel.workspace.journal.naming import segment_path, segments
-from satchel.workspace.journal.records import AnyRecord, Fenced, Line, Output, StepStarted, parse
+from satchel.workspace.journal import Own, first_kept, kept_lines, object_log, reader, writer
+from satchel.workspace.journal.naming import segments
+from satchel.workspace.journal.records import AnyRecord, Fenced, Line, Output, Pruned, StepStarted
 from satchel.workspace.lifecycle import acquire
 from satchel.workspace.lifecycle.acquire import Owned
 from satchel.workspace.people import outputs
-from satchel.workspace.state import checkpoint
+from satchel.workspace.retention import planning, pruning
+from satchel.workspace.state import checkpoint, retained
 from satchel.workspace.state.run_state import Moment
 from satchel.workspace.store import Store
 from satchel.workspace.store.remote.base import RemoteStore
@@ -77,7 +76,9 @@ class Model:
         self.acknowledged: dict[int, tuple[str, Line]] = {}  # by seq
         self.owners: list[Owner] = []
         self.draft = Draft()  # the last that was acknowledged
-        self.pruned_to = 0
+        self.pruned_to = 0  # the journal says so
+        choose = self.simulation.random.choice
+        self.keep = Keep(history=Rule(choose((1, 2, 8, 10**6))), checkpoints=Rule(choose((1, 2))))
         self.refused = 0  # writers that were kept out
         self.bucket.put("workspace.yaml", _DEFINITION, "", None, None)
 
@@ -87,8 +88,6 @@ class Model:
         for number in range(1, 2 + simulation.random.randrange(3)):
             process = Process(f"writer {number}")
             simulation.begin(process, process.name, partial(self._write, process.name))
-        if simulation.chance(0.5):
-            simulation.begin(Process("pruner"), "pruner", self._prune)
         if simulation.chance(0.5):
             simulation.begin(Process("reader"), "reader", self._read)
         self._play()
@@ -144,10 +143,12 @@ class Model:
                     journal.add(_record(f"{name}.{group}.{_MADE}", 0, f"{draft.encode().decode()} {last.version}"))
                     journal.flush()
                 if simulation.chance(0.25):
-                    checkpoint.write(store, moment, {})
+                    checkpoint.write(store, moment, {}, keep=self.keep)
+                    if simulation.chance(0.7):
+                        self._prune(store, journal, moment, owned)
             if simulation.chance(0.5):
                 if simulation.chance(0.7):
-                    checkpoint.write(store, moment, {})
+                    checkpoint.write(store, moment, {}, keep=self.keep)
                 journal.roll_up()
 
     @contextmanager
@@ -167,18 +168,19 @@ class Model:
         finally:
             journal.end()
 
-    def _prune(self) -> None:
-        """Rule 2: what the oldest checkpoint makes needless goes, but for the fences."""
-        store = opened_store(self.simulation, self.bucket, self.faults)
-        for _ in range(20):
-            self.simulation.sleep(self.simulation.random.random() * 40)
-            try:
-                store.refresh()
-                for first in superfluous(store):
-                    self.pruned_to = max(self.pruned_to, first)
-                    store.remove(segment_path(first))
-            except (FileNotFoundError, StorageFailed):
-                continue
+    def _prune(self, store: Store, journal: writer.Journal, moment: Moment, owned: Owned) -> None:
+        """As an owner does. It may be a zombie by the time it removes anything."""
+        assert owned.fence is not None
+        facts, own = planning.Facts(moment.seq, (), ()), Own(owned.fence.seq, journal.growing)
+        with suppress(FileNotFoundError):  # what it would read is gone: another has pruned
+            found = planning.plan(store, facts, self.keep, own, 0, all=True)
+            if found is None:
+                return
+            journal.add(pruning.by_rule(found))
+            journal.flush()
+            self.pruned_to = max(self.pruned_to, found.up_to)
+            with suppress(StorageFailed, FileExistsError):
+                pruning.carry_out(store, found)
 
     def _read(self) -> None:
         """Whoever looks at any time sees all that was acknowledged before."""
@@ -215,6 +217,8 @@ class Model:
             for owner in self.owners:
                 if owner.epoch > epoch and line.seq >= owner.fence:
                     self._stop(f"{name} acknowledged record {line.seq}, which is behind the fence of {owner}")
+            if isinstance(line.record, Pruned):
+                continue
             if line.seq in self.acknowledged:
                 self._stop(f"{name} and {self.acknowledged[line.seq][0]} both acknowledged record {line.seq}")
             self.acknowledged[line.seq] = name, line
@@ -244,6 +248,10 @@ class Model:
         self._holds(look(store).moment, self.acknowledged, "the last look")
         if self.draft.epoch and (found := Draft.parse(store.read(_OUTPUT).data)) < self.draft:
             raise Violation(f"the output is {found}, in the place of {self.draft}, which was acknowledged")
+        kept = {line.seq for line in kept_lines(store)}
+        for seq, (name, line) in self.acknowledged.items():
+            if seq < first_kept(store) and isinstance(line.record, StepStarted) and seq not in kept:
+                raise Violation(f"record {seq}, acknowledged by {name}, is lost: it is not kept for ever")
         positions = [checkpoint.position_of(path) for path in checkpoint.paths(store)]
         starts = [at for at in positions if at >= self.pruned_to]
         for start in starts if self.pruned_to else [0, *starts]:
@@ -375,28 +383,6 @@ class LateLook(Scripted):
         self._over()
 
 
-def superfluous(store: Store) -> list[int]:
-    """The segments that may be pruned: all their records are in the oldest checkpoint, somebody's later ones are not
-    in them, and they are no fences."""
-    positions = [checkpoint.position_of(path) for path in checkpoint.paths(store)]
-    found: list[int] = []
-    ends = {first: _end(store, first) for first in segments(store)}
-    for first, end in ends.items():
-        if positions and end <= min(positions) and end < max(ends.values()) and not _is_fence(store, first):
-            found.append(first)
-    return found
-
-
-def _end(store: Store, first: int) -> int:
-    """The last record of a segment."""
-    return parsed(store.read(segment_path(first)).data)[-1].seq
-
-
-def _is_fence(store: Store, first: int) -> bool:
-    line = parse(store.read(segment_path(first)).data.split(b"\n")[0])
-    return line.seq == first and isinstance(line.record, Fenced)
-
-
 def _record(step: str, size: int, call: str = "") -> AnyRecord:
     return StepStarted(scope="", no=1, step=step, args="0" * 16, n=0, call=call or "x" * size, idempotency_key=step)
 
@@ -427,7 +413,7 @@ def _simulated(simulation: Simulation) -> ExitStack:
         (writer, "wait", wait_for),
         (object_log, "REPEATED_BYTES", 900),
         (object_log, "ROLLED_BYTES", 3000),
-        (checkpoint, "KEPT", simulation.random.choice((1, 2))),
+        (retained, "_APART", 1),
         (acquire, "check_conditional_puts", lambda store: None),
         (load, "define", _define),
         (lease, "process_started", lambda pid: ""),
@@ -462,7 +448,7 @@ def _parsed(data: bytes) -> definition.Definition:
 
 def explore(seeds: Sequence[int]) -> dict[str, int]:
     """Violation for the first schedule in which a rule does not hold. What was met, else."""
-    tally = {"schedules": 0, "acknowledged": 0, "owners": 0, "kept out": 0}
+    tally = {"schedules": 0, "acknowledged": 0, "owners": 0, "kept out": 0, "pruned": 0}
     for seed in seeds:
         model = Model(seed)
         model.run()
@@ -470,4 +456,5 @@ def explore(seeds: Sequence[int]) -> dict[str, int]:
         tally["acknowledged"] += len(model.acknowledged)
         tally["owners"] += len(model.owners)
         tally["kept out"] += model.refused
+        tally["pruned"] += model.pruned_to > 0
     return tally

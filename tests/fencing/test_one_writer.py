@@ -17,6 +17,7 @@ def test_nothing_that_was_acknowledged_is_lost_in_any_schedule() -> None:
     tally = explore(range(FIRST, FIRST + 100))
     print(f"seeds from {FIRST} on: {tally}")
     assert tally["owners"] > 300 and tally["kept out"] > 10 and tally["acknowledged"] > 2000
+    assert tally["pruned"] > 10
 
 
 @pytest.mark.slow

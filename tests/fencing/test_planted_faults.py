@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from satchel.workspace import journal
 from satchel.workspace.base.errors import LeaseHeld
 from satchel.workspace.inspect.load import look
-from satchel.workspace.journal import Tail, fencing, writer
+from satchel.workspace.journal import Tail, fencing, pruning, writer
 from satchel.workspace.journal.chain import Chain
 from satchel.workspace.journal.fencing import Fence
 from satchel.workspace.journal.naming import segment_path, segments
@@ -29,7 +29,6 @@ from satchel.workspace.store.remote import bucket
 from satchel.workspace.store.remote.bucket import BucketStore
 from satchel.workspace.store.remote.s3_errors import Absent, Trouble, Unmet
 
-from . import model
 from .model import LateFence, LateLook, Violation, explore
 from .test_one_writer import FIRST
 
@@ -140,7 +139,25 @@ def _what_came_between_a_look_and_a_fence_is_not_taken_in() -> Fault:
 
 
 def _fences_are_pruned() -> Fault:
-    return mock.patch.object(model, "_is_fence", lambda store, first: False)
+    return mock.patch.object(pruning._Old, "fence", b"")
+
+
+def _the_journal_may_begin_anywhere() -> Fault:
+    """A frozen owner then rolls up, from behind the new beginning, what comes after it."""
+    return mock.patch.object(pruning, "_may_begin", lambda store, first, size, own: True)
+
+
+def _segments_are_removed_before_their_effects_are_kept() -> Fault:
+    def hasty(store: Store, old: pruning.OldSegments) -> None:
+        store.remove_many(old.paths)
+        roll_kept(store, old)
+
+    roll_kept = journal.roll_kept
+    return mock.patch.object(journal, "roll_kept", hasty)
+
+
+def _effects_are_pruned() -> Fault:
+    return mock.patch.object(pruning, "chosen", lambda lines: [])
 
 
 def _fences_are_removed_by_a_roll_up() -> Fault:
@@ -354,6 +371,9 @@ _PLANTED: list[tuple[Callable[[], Fault], str]] = [
     (_the_old_listing_is_read_again_behind_a_fence, _FORKED),
     (_what_came_between_a_look_and_a_fence_is_not_taken_in, _FORKED),
     (_fences_are_pruned, _FORKED),
+    (_the_journal_may_begin_anywhere, _FORKED),
+    (_segments_are_removed_before_their_effects_are_kept, _FORKED),
+    (_effects_are_pruned, "is not kept for ever"),
     (_fences_are_removed_by_a_roll_up, _FORKED),
     (_a_collision_is_taken_for_ones_own_write, _FORKED),
     (_an_unknown_outcome_is_taken_for_written, _FORKED),

@@ -62,6 +62,7 @@ RECORDS: list[records.AnyRecord] = [
         to=7, by="alice", agents=going_back.pack({"": AgentMoment()}), file="checkpoints/000000000007-start.json",
         forgets=True, says=("todo.md: item 2 will be done again",),
     ),
+    records.Pruned(by="alice", up_to=7, base="checkpoints/000000000007-start.json", files={"journal": 1}, bytes=9),
     STARTED,
     records.StepStarted(**CALL, idempotency_key="k"),
     COMPLETED,
@@ -266,7 +267,8 @@ PAUSE = {
 WORKSPACE = {
     "format": 1, "run_id": "a", "agent": "agent.py:main", "settings": {"a": 1}, "on_drift": "refuse", "x-mine": [],
     "prompts": "pinned",
-    "budget": {"steps": 3, "usd": 0.5}, "checkpoints": {"every": "10m", "keep": [5, "24h"]},
+    "budget": {"steps": 3, "usd": 0.5}, "checkpoints": {"every": "10m"},
+    "keep": {"history": "all", "checkpoints": [5, "24h"], "inbox": 9},
     "drain": {"timeout": "2m", "then": "extend"},
 }  # fmt: skip
 APPROVAL = {

@@ -56,7 +56,7 @@ RECORDS: dict[str, dict[str, Any]] = {
     },
     "checkpoint.saved": {"file": "checkpoints/000000000042-stop.json", "why": "item", "bytes": 9, "sha256": "0" * 64},
     "rewound": {"to": 30, "by": "you@laptop", "agents": {"": {}}},
-    "pruned": {"scope": 3},
+    "pruned": {"by": "alice", "up_to": 42, "base": "checkpoints/000000000042-stop.json", "files": {"a": 1}, "bytes": 9},
 }  # fmt: skip
 
 
@@ -127,7 +127,7 @@ def test_a_typo_in_workspace_yaml_is_silently_ignored() -> None:
     assert found == [
         "settngs: found the unknown key `settngs`, expected `format`, `run_id`, `agent`, `settings`, `input`, `drain`, "
         "`idle_below`, `on_drift`, `recheck`, `prompts`, `references`, `windows`, `schedule`, `budget`, `checkpoints`, "
-        "`notify`, `redirect_to` or `redact`. Did you mean `settings`?"
+        "`keep`, `notify`, `redirect_to` or `redact`. Did you mean `settings`?"
     ]
     assert said("workspace", {**WORKSPACE, "x-note": 1, "$schema": "y", "settings": {"any": [1]}}) == []
 

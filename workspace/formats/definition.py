@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
@@ -53,11 +54,29 @@ class Budget(Struct, frozen=True):
 
 
 class Checkpoints(Struct, frozen=True):
-    """When checkpoints are written, and how long they are kept. A number for `every` is seconds."""
+    """When checkpoints are written. A number for `every` is seconds."""
 
     every: Literal["growth", "item", "milestone"] | float = 600.0
-    keep: int = 5  # so many of the newest ...
-    keep_for: float = 0.0  # ... and all that are younger than so many seconds
+
+
+class Rule(Struct, frozen=True):
+    """How much is kept: so many of the newest, and all that are younger than `age` seconds."""
+
+    number: int = 0
+    age: float = 0.0
+
+    @property
+    def keeps_all(self) -> bool:
+        return self.age == math.inf
+
+
+class Keep(Struct, frozen=True):
+    """How much of a workspace's past is kept. `history` counts records of the journal."""
+
+    history: Rule = Rule(10_000)
+    checkpoints: Rule = Rule(5)
+    recovered: Rule = Rule(100)
+    inbox: Rule = Rule(1000)
 
 
 class Redact(Struct, frozen=True):
@@ -85,6 +104,7 @@ class Definition(Struct, frozen=True):
     schedule: tuple[Start, ...] = ()
     budget: Budget = Budget()
     checkpoints: Checkpoints = Checkpoints()
+    keep: Keep = Keep()
     notify: tuple[str, ...] = ()
     redirect_to: str = ""
     redact: Redact = Redact()
@@ -171,6 +191,7 @@ def _options(value: dict[str, Any]) -> dict[str, Any]:
     )
     found["windows"] = tuple(_window(number, window) for number, window in enumerate(value.get("windows", ())))
     found["checkpoints"] = _checkpoints(value.get("checkpoints", {}))
+    found["keep"] = Keep(**{key: _rule(written, key) for key, written in value.get("keep", {}).items()})
     if "redact" in value:
         found["redact"] = _redact(value["redact"])
     return found
@@ -198,13 +219,13 @@ def _checkpoints(written: dict[str, Any]) -> Checkpoints:
         every = written["every"]
         is_word = every in ("growth", "item", "milestone")
         found["every"] = every if is_word else _seconds(every, "checkpoints", "every")
-    if "keep" in written:
-        each = written["keep"] if isinstance(written["keep"], list) else [written["keep"]]
-        found["keep"] = max((number for number in each if isinstance(number, int)), default=1)
-        found["keep_for"] = max(
-            (_seconds(age, "checkpoints", "keep") for age in each if isinstance(age, str)), default=0.0
-        )
     return Checkpoints(**found)
+
+
+def _rule(written: Any, key: str) -> Rule:
+    each = written if isinstance(written, list) else [written]
+    ages = (math.inf if age == "all" else _seconds(age, "keep", key) for age in each if isinstance(age, str))
+    return Rule(max((number for number in each if isinstance(number, int)), default=0), max(ages, default=0.0))
 
 
 def _window(number: int, written: dict[str, Any]) -> Window:

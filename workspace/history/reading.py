@@ -9,8 +9,9 @@ from typing import TypeVar
 from msgspec import Struct
 
 from .. import journal
-from ..base import DEFINITION, Damaged, InvalidFile, NewerFormat, SatchelError, UsageError
+from ..base import DEFINITION, Damaged, InvalidFile, NewerFormat, SatchelError
 from ..inspect import define, signature
+from ..journal import gone as gone
 from ..journal.records import NO_CRC, Before, Line, parse_each
 from ..state import checkpoint
 from ..store import Store
@@ -90,11 +91,3 @@ def kept_from(store: Store) -> int:
     if first == 1:
         return 1
     return min((seq for seq in map(checkpoint.position_of, checkpoint.paths(store)) if seq >= first - 1), default=first)
-
-
-def gone(seq: int, kept: int) -> UsageError:
-    """The error that retention has removed record `seq`, or what the state at it would be made from. `kept`: see
-    `kept_from`."""
-    return UsageError(
-        f"record {seq:,} is gone", why=f"the journal is kept from record {kept:,} on (`keep:` in workspace.yaml)"
-    )

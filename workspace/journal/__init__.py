@@ -11,6 +11,8 @@
     writer.py      `Journal` collects records and writes all waiting ones as one group
     append_log.py  writes groups where files can grow: to the end of the segment
     merging.py     merges the small segments of many short openings
+    pruning.py     removes old segments
+    kept.py        what stays of their records for ever
     object_log.py  writes groups where files can't grow: each as an object, created exclusively
     fencing.py     excludes every earlier writer of such objects
 
@@ -26,7 +28,31 @@ with on_first_use(__name__):
     from .fencing import check_newest, fence
     from .histories import woven
     from .joints import check_joints
-    from .naming import CHECKPOINTS, FOLDER, checkpoint_position, first_of, new_opening, segment_path, segments, sizes
+    from .kept import conversation, kept_lines, kept_path
+    from .naming import (
+        CHECKPOINTS,
+        FOLDER,
+        checkpoint_position,
+        first_kept,
+        first_of,
+        kept_files,
+        new_opening,
+        segment_path,
+        segments,
+        sizes,
+    )
     from .object_log import SegmentObjects
+    from .pruning import (
+        Gone,
+        OldSegments,
+        Own,
+        gone,
+        kept_of,
+        left_behind,
+        old_bytes,
+        old_segments,
+        remove_old,
+        roll_kept,
+    )
     from .reader import Tail, expected, mend, read
     from .writer import RECORD_BYTES, Journal

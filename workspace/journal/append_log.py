@@ -10,12 +10,14 @@ from .merging import merge
 from .naming import segment_path
 from .records.line import Line
 
-SEGMENT_BYTES = 4 << 20
+SEGMENT_BYTES = 1 << 20
 """After this size a new segment begins."""
 
 
 class AppendedSegments:
     """The segments of one opening."""
+
+    growing = 0
 
     def __init__(self, store: Store):
         self._store = store

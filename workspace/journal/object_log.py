@@ -18,7 +18,7 @@ from contextlib import suppress
 
 from ..base import StorageFailed, taken_over
 from ..store import FileChanged, Store, Version
-from .naming import segment_path
+from .naming import first_of, segment_path
 from .records.line import Line
 
 REPEATED_BYTES = 32 << 10
@@ -47,6 +47,11 @@ class SegmentObjects:
         self._rolling: Future[None] | None = None
         self._fenced = False
         self.is_full = True  # each group is a segment
+
+    @property
+    def growing(self) -> int:
+        with self._lock:
+            return first_of(self._head)
 
     def write(self, lines: Sequence[Line], data: bytes) -> None:
         """One PUT. LeaseHeld if the name is taken: another process has taken the workspace."""

@@ -17,7 +17,8 @@ from msgspec import Struct
 from ..base import Damaged
 from ..store import Store
 from .chain import Chain
-from .naming import FOLDER, segment_path, segments, sizes
+from .naming import FOLDER, first_kept, segment_path, segments, sizes
+from .pruning import gone
 from .records.line import FIRST, NO_CRC, Before, Line
 from .segment import Misfit
 
@@ -80,6 +81,8 @@ def _has_changed(store: Store) -> bool:
 
 def _read(store: Store, after: int, before: Before) -> Tail:
     firsts = segments(store)
+    if after + 1 < (kept := first_kept(store)):
+        raise gone(after + 1, kept)
     if not firsts:
         if after:
             raise Damaged(

@@ -37,10 +37,13 @@ _EXACT = (PauseRequested, Paused, Resumed)
 
 
 class Segments(Protocol):
-    """Where groups go. `is_full`: the next one begins a segment."""
+    """Where groups go. `is_full`: the next one begins a segment. `growing`: see `Journal`."""
 
     @property
     def is_full(self) -> bool: ...
+
+    @property
+    def growing(self) -> int: ...
 
     def write(self, lines: Sequence[Line], data: bytes) -> None:
         """Make a group durable. After an error it is unknown whether it is."""
@@ -93,6 +96,8 @@ class Journal:
         self._segments: Segments = segments or AppendedSegments(store)
         self._writer = ThreadPoolExecutor(1, "satchel-journal") if store.abilities.remote else None
         self._next_seq, self._prev, self._apply = next_seq, prev, apply
+        self.generation = self.collectable = next_seq
+        """The mark in the names of blobs (state/blobs.py), and the mark below which an unused blob may be removed."""
         self.durable_seq = next_seq - 1
         """Of the last record that is durable."""
         self._last: Line | None = None
@@ -217,6 +222,15 @@ class Journal:
         elif len(self._sleepers) == 1 or self._writer is not None:
             loop.call_soon(self._flush_for_all)
         await sleeper.woken
+
+    def begin_generation(self) -> None:
+        """Blobs of the generation before this call stay: the record that will refer to one may not be added yet."""
+        self.collectable, self.generation = self.generation, self._next_seq
+
+    @property
+    def growing(self) -> int:
+        """The first record of the segment that this writer may still change; 0 where only the newest can change."""
+        return self._segments.growing
 
     def roll_up(self) -> None:
         """At a stop: make the next opening cheap."""

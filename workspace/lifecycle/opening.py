@@ -19,12 +19,12 @@ from .. import journal
 from ..base import Damaged, SatchelError, myself, version
 from ..formats import pause_file
 from ..inspect import Look, Report, look, pause_wish, rebuild
-from ..journal.records import FORMAT, Opened, now
+from ..journal.records import FORMAT, Line, Message, Opened, now
 from ..people import saving
 from ..people.edits import CheckData, Noticed, Side, displaced, notice, rejected
 from ..people.inbox import archive, forward, inbox
 from ..secrets import redactor_of, scrubbed
-from ..state import MessagesAt, Moment, checkpoint
+from ..state import MessagesAt, checkpoint
 from ..store import TEMPORARY, Store
 from ..views import (
     PARTIALS,
@@ -42,7 +42,7 @@ from .salvage import Leftover
 from .workspace import Workspace
 
 Found = Literal["new", "clean", "crash", "files"]
-Why = Literal["run", "recover", "merge", "pause", "forced", "answer", "rewind", "redo"]
+Why = Literal["run", "recover", "merge", "pause", "forced", "answer", "rewind", "redo", "prune"]
 
 
 AddMore = Callable[[Workspace], None]
@@ -262,7 +262,7 @@ def _project(workspace: Workspace, noticed: Noticed) -> None:
 
 def _restore_messages(workspace: Workspace, seen: Look) -> None:
     store, moment, report = workspace.store, seen.moment, workspace.report
-    whole: Moment | None = None
+    said: list[Line] | None = None
     for path, agent in moment.agents.items():
         at = seen.messages_at.get(path, MessagesAt())
         restored = message_file.restore(store, agent.folder, at, agent.new_messages)
@@ -273,16 +273,22 @@ def _restore_messages(workspace: Workspace, seen: Look) -> None:
                 report.add("done", complaint)
             continue
         report.add("done", f"{agent.folder}{message_file.NAME} was damaged or missing; it is rebuilt from the journal")
-        if whole is None:
-            whole = Moment(run_id=moment.run_id)
-            whole.apply(journal.read(store, after=0).lines)
-            if whole.seq < moment.seq:
-                raise Damaged(
-                    "is missing or damaged, and the journal to rebuild it from is missing",
-                    path=f"{agent.folder}{message_file.NAME}",
-                    remedy="copy it, or the folder journal/, from the place where this workspace came from",
-                )  # fmt: skip
-        workspace.messages[path] = message_file.rebuild(store, agent.folder, whole.agents[path].new_messages)
+        said = _conversation(store) if said is None else said
+        own = [line for line in said if line.record.agent == path]
+        if len(own) < agent.messages:
+            raise Damaged(
+                "is missing or damaged, and the journal to rebuild it from is missing",
+                path=f"{agent.folder}{message_file.NAME}",
+                remedy="copy it, or the folder journal/, from the place where this workspace came from",
+            )  # fmt: skip
+        workspace.messages[path] = message_file.rebuild(store, agent.folder, own[: agent.messages])
+
+
+def _conversation(store: Store) -> list[Line]:
+    """All messages of all agents."""
+    kept = journal.kept_lines(store)
+    later = journal.read(store, after=journal.first_kept(store) - 1).lines
+    return [*(line for line in kept if isinstance(line.record, Message)), *journal.conversation(later)]
 
 
 def _clear_temporary(store: Store) -> None:

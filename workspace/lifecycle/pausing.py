@@ -141,6 +141,7 @@ def settle(workspace: Workspace, *, forced: bool = False, error: Failure | None 
         from ..people.inbox import forward  # a look at a pause hands nothing on
 
         forward.redirect(store, moment, workspace.journal, workspace.definition, workspace.report)
+    workspace.record_what_goes()
     workspace.journal.add(Paused(forced=forced, error=error))
     workspace.journal.flush()
     workspace.show_all()

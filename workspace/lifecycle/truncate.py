@@ -54,6 +54,8 @@ def plan(store: Store, seq: int) -> Cut:
             why="its objects keep other writers out, and must stay",
             remedy="download the folder, cut the journal off there, and upload it to a new place",
         )  # fmt: skip
+    if 0 < seq < (kept_from := journal.first_kept(store)):
+        raise journal.gone(seq, kept_from)
     run_id = define(store).run_id
     kept: dict[int, Line] = {}
     cut: dict[int, Line] = {}

@@ -8,11 +8,12 @@ from types import MappingProxyType
 
 from ..formats import Definition
 from ..inspect import Report, ReportDocument, unchanged
-from ..journal import Journal
+from ..journal import Journal, Own
 from ..journal.records import Closed, EndStatus, Failure, Occasion, Saved
 from ..people.approvals import Desk
 from ..people.edits import Noticed, apply
 from ..people.inbox import archive, inbox
+from ..retention import Pruner
 from ..secrets import redactor_of
 from ..state import Kept, MessagesAt, Moment, Written, checkpoint, folder_of_agent
 from ..store import Store, Version
@@ -28,6 +29,7 @@ class Workspace:
         self.store, self.moment, self.report = store, moment, report
         self.definition, self.redactor = definition, redactor_of(definition)
         self.behind = behind(store)
+        self.pruner = Pruner(store, self.behind)
         self.projector = Projector(behind=self.behind)
         self.guard = Guard(store, behind=self.behind)
         self.journal: Journal
@@ -61,11 +63,25 @@ class Workspace:
         """According to workspace.yaml and the growth of the journal; `item` names the one that was just committed."""
         wanted = self.definition.checkpoints
         if (why := self.due.why(wanted, self.journal.bytes_added, item_ended=item is not None)) is not None:
+            self._look_what_may_go()
+            self.pruner.record(self.journal)
             self.checkpoint(why, item() if item else "")
+
+    def _look_what_may_go(self) -> None:
+        fence, growing = self.owned.fence, self.journal.growing
+        own = Own(fence.seq, growing) if fence is not None else None
+        self.pruner.look(self.moment, self.definition.keep, own, self.journal.collectable)
+
+    def record_what_goes(self) -> None:
+        """Before the records of a stop. What then is removed, `pruner.remove` does once they are durable."""
+        self._look_what_may_go()
+        self.behind.wait()
+        self.pruner.record(self.journal)
 
     def checkpoint(self, why: Occasion, name: str = "") -> str:
         """Write a checkpoint of everything on record, and record that. Returns its path. `name` is for people."""
         self.journal.flush()
+        self.pruner.remove(self.journal)
         written = self._checkpoint(why, name)
         self.journal.add(Saved(file=written.path, why=why, bytes=written.size, sha256=written.sha256))
         if why == "milestone":
@@ -81,7 +97,7 @@ class Workspace:
         at = {path: messages.at for path, messages in self.messages.items()}
         shown = self.guard.versions if self.projector.is_done else {}
         listed = unchanged.at_stop(self.store, self.moment, self.definition, self.definition_version, shown)
-        written = checkpoint.write(self.store, self.moment, at, name or why, self.definition.checkpoints, listed)
+        written = checkpoint.write(self.store, self.moment, at, name or why, self.definition.keep, listed)
         self.due.saved(written.size, self.journal.bytes_added, began)
         self.checkpointed = written.path
         if why in ("milestone", "stop"):
@@ -138,6 +154,8 @@ class Workspace:
         self.behind.wait()  # errors here come before the stop is recorded as clean
         archive.put_away(self.store, self.moment)
         is_settled = self.moment.pause is not None and bool(self.moment.pause.paused_at)
+        if not is_settled:
+            self.record_what_goes()
         untaken = inbox.untaken(self.store, self.moment, offered)
         point = self.checkpointed if is_settled else checkpoint.path_of(self.moment, "stop", self.journal.next_seq)
         returned = result or Kept()
@@ -148,6 +166,7 @@ class Workspace:
             )
         )  # fmt: skip
         self.journal.flush()
+        self.pruner.remove(self.journal)
         self.desk.lay_out()
         self.show_all()
         if not is_settled:

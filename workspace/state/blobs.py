@@ -1,15 +1,18 @@
-"""Results too large for the journal, one file each, named by their hash and by the epoch that wrote them.
+"""Results too large for the journal, one file each, named by their hash and a mark of when they were written.
 
-The name contains the epoch because the name of a deleted file is never used again.
+The mark is a record's number: the first of the opening, or a later one since which old blobs may have been removed. So
+the name of a removed blob is never used again.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Collection
 
 from msgspec import Raw
 
+from .. import journal
 from ..base import Damaged
 from ..journal.records import StepCompleted
 from ..store import Store
@@ -17,15 +20,16 @@ from .scope_state import Kept
 
 FOLDER = ".satchel/blobs"
 INLINE_BYTES = 64 << 10
-_NAME = re.compile(r"[0-9a-f]{64}-[0-9]{1,9}")
+_NAME = re.compile(r"[0-9a-f]{64}-[0-9]{1,12}")
 _READ_LIMIT = 1 << 30
 
 
-def keep(store: Store, result: bytes, epoch: int) -> Kept:
-    """`result` in the form for a record. A large one is in a blob, durably, when this returns."""
+def keep(store: Store, result: bytes, mark: int) -> Kept:
+    """`result` in the form for a record. A large one is in a blob, durably, when this returns. `mark`: the generation
+    of the journal."""
     if len(result) <= INLINE_BYTES:
         return Kept(Raw(result))
-    name = f"{hashlib.sha256(result).hexdigest()}-{epoch}"
+    name = f"{hashlib.sha256(result).hexdigest()}-{mark}"
     if store.version(f"{FOLDER}/{name}") is None:
         store.replace(f"{FOLDER}/{name}", result)
     return Kept(blob=name)
@@ -45,3 +49,28 @@ def fetch(store: Store, kept: Kept | StepCompleted) -> bytes:
     if hashlib.sha256(data).hexdigest() != kept.blob[:64]:
         raise Damaged("a result is not what was recorded", path=path, remedy="restore the file from a backup")
     return data
+
+
+def unused(store: Store, before: int, gone: Collection[str], more: bytes = b"") -> list[str]:
+    """The blobs with a mark below `before` that neither the journal nor a checkpoint refers to, except the files that
+    are about to be `gone`. `more` will be kept of those.
+
+    FileNotFoundError if a file has been removed meanwhile: then another process is pruning.
+    """
+    found = {name: int(name.rpartition("-")[2]) for entry in store.list(FOLDER) if (name := _name_of(entry.path))}
+    left = {name for name, mark in found.items() if mark < before}
+    if not left:
+        return []
+    entries = [*store.list(journal.FOLDER), *store.list(journal.CHECKPOINTS)]
+    for path in (entry.path for entry in entries if entry.path not in gone):
+        left -= _named_in(store.read(path, limit=_READ_LIMIT).data)
+    return [f"{FOLDER}/{name}" for name in sorted(left - _named_in(more))]
+
+
+def _name_of(path: str) -> str:
+    name = path.rpartition("/")[2]
+    return name if _NAME.fullmatch(name) else ""
+
+
+def _named_in(data: bytes) -> set[str]:
+    return {found.decode() for found in re.findall(_NAME.pattern.encode(), data)}

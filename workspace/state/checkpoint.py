@@ -7,10 +7,8 @@ durable in the journal. The structs of the moment define its content (packing.py
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
 from functools import cache, partial
 from itertools import chain
 from types import MappingProxyType
@@ -21,22 +19,26 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..base import InvalidFile, NewerFormat, SatchelError, decoder, slug
-from ..formats import Checkpoints
-from ..journal import CHECKPOINTS, checkpoint_position
+from ..formats import Keep
+from ..journal import CHECKPOINTS
 from ..journal.records import Count, check_json, check_time
 from ..store import Store, Version
-from . import detached_results
+from . import detached_results, retained
 from .agent_state import ROOT, AgentMoment
 from .detached_results import Fetched, Front, Results
 from .going_back import PLANS, check_agent
 from .packing import Shape, shape_of
+from .retained import AFTER_FORCE
+from .retained import age_of as age_of
+from .retained import is_good as is_good
+from .retained import paths as paths
+from .retained import position_of as position_of
+from .retained import ruled as ruled
 from .run_state import Moment
 from .scope_state import Scope
 
 FORMAT = 1
-KEPT = 5
 READ_LIMIT = 1 << 30
-_AFTER_FORCE = "_unclean.json"  # no name made from a person's words has a `_`
 _SHA = b',"sha256":"'
 _LARGE = 256 << 10
 _END = 64 << 10
@@ -92,7 +94,7 @@ def path_of(moment: Moment, name: str = "", seq: int | None = None) -> str:
     `name`. Its end shows a checkpoint after a forced stop, before anything was checked."""
     open_items = [slug(f"{key}-{scope.title}") for key, scope in moment.root.scopes.items() if key != ROOT]
     words = (open_items[0] if open_items else slug(name)) or moment.status
-    end = _AFTER_FORCE if moment.unclean else ".json"
+    end = AFTER_FORCE if moment.unclean else ".json"
     return f"{CHECKPOINTS}/{moment.seq if seq is None else seq:012d}-{words}{end}"
 
 
@@ -320,42 +322,14 @@ def _check_position(moment: Moment, path: str) -> None:
         raise ValueError(f"it is of record {moment.seq}, but its name says another number")
 
 
-def paths(store: Store) -> list[str]:
-    """All checkpoints, oldest first."""
-    return sorted(entry.path for entry in store.list(CHECKPOINTS) if checkpoint_position(entry.path) is not None)
-
-
-def position_of(path: str) -> int:
-    """The record of a checkpoint, by its name."""
-    found = checkpoint_position(path)
-    assert found is not None, path
-    return found
-
-
 def write(
-    store: Store, moment: Moment, messages: dict[str, MessagesAt], name: str = "", keep: Checkpoints | None = None,
+    store: Store, moment: Moment, messages: dict[str, MessagesAt], name: str = "", keep: Keep | None = None,
     listed: Listed = MappingProxyType({}),
 ) -> Written:  # fmt: skip
     """Write a checkpoint of `moment`, durably, and remove those that nothing keeps. `name`: see `path_of`."""
     data = encode(moment, messages, listed, is_apart=_is_apart(store))
     path = path_of(moment, name)
     store.replace(path, data)
-    _prune(store, keep or Checkpoints(keep=KEPT))
+    for each in retained.superfluous(store, keep or Keep()):
+        store.remove(each)
     return Written(path, len(data), hashlib.sha256(data).hexdigest())
-
-
-def _prune(store: Store, keep: Checkpoints) -> None:
-    """The newest always stays. So does the newest before a forced stop, because a person may want to return to it."""
-    known = paths(store)
-    good = [path for path in known if not path.endswith(_AFTER_FORCE)]
-    for path in known[: -keep.keep]:
-        if keep.keep_for and _age(store, path) <= keep.keep_for:
-            break
-        if path not in good[-1:]:
-            store.remove(path)
-
-
-def _age(store: Store, path: str) -> float:
-    """In seconds; nearly infinite where the storage does not tell."""
-    at = store.trace(path).at
-    return (datetime.now(UTC) - datetime.fromisoformat(at)).total_seconds() if at else math.inf

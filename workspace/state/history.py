@@ -27,6 +27,6 @@ class History:
         try:
             tail = journal.read(self._store, after=moment.seq, before=moment.before)
             moment.apply(line for line in tail.lines if line.seq <= seq)
-        except (Damaged, InvalidFile):
+        except (Damaged, InvalidFile):  # or retention has removed it
             return None
         return moment if moment.seq == seq and moment.run_id == self._now.run_id else None

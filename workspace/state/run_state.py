@@ -43,6 +43,7 @@ from ..journal.records import (
     PauseLate,
     PauseRequested,
     PlanChanged,
+    Pruned,
     Resolved,
     Resource,
     Resumed,
@@ -327,8 +328,7 @@ class Moment(Questions, kw_only=True):
         self.ask_doubt(record, line.at)
 
     def _resolved(self, line: Line, record: Resolved) -> None:
-        doubt = self.doubts.get(record.id)
-        if doubt is None:
+        if (doubt := self.doubts.get(record.id)) is None:
             raise LookupError(f"the question {record.id!r} is not open")
         agent = self.agents[doubt.agent]
         said = decision_of(doubt, record, agent.open_scope(doubt.scope).numbers)
@@ -395,6 +395,6 @@ _APPLY: dict[type[AnyRecord], Callable[[Moment, Line, Any], None]] = {
     Rewound: Moment._rewound,
     Configured: Moment._configured,
     Input: _of_agent(lambda agent, line, record: agent.got_input(record)),
-    **dict.fromkeys((Fenced, PauseLate, Resource, Saved), lambda moment, line, record: None),
+    **dict.fromkeys((Fenced, PauseLate, Pruned, Resource, Saved), lambda moment, line, record: None),
     Migrated: _of_agent(lambda agent, line, record: agent.migrated(record)),
 }

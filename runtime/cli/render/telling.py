@@ -28,6 +28,7 @@ from ....workspace.journal.records import (
     PauseLate,
     PauseRequested,
     PlanChanged,
+    Pruned,
     Resolved,
     Resource,
     Resumed,
@@ -100,6 +101,12 @@ def _configured(record: Configured) -> Told:
 
 def _saved(record: Saved) -> Told:
     return Told(f"checkpoint  {record.file} ({record.why}, {record.bytes:,} bytes)", "cyan")
+
+
+def _pruned(record: Pruned) -> Told:
+    what = [f"records up to {record.up_to}"] if record.up_to else []
+    what += [f"{counted(number, 'file')} in {folder}" for folder, number in sorted(record.files.items())]
+    return Told(f"pruned      {', '.join(what)} by {record.by}", "magenta")
 
 
 def _rewound(record: Rewound) -> Told:
@@ -304,6 +311,7 @@ WORDS: dict[type[AnyRecord], Callable[[Any], Told]] = {
     Spent: _spent,
     Resource: _resource,
     Saved: _saved,
+    Pruned: _pruned,
     Rewound: _rewound,
     Configured: _configured,
     Input: _input,

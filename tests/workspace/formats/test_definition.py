@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from typing import Any
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from satchel.workspace.base.errors import InvalidFile, NewerFormat
-from satchel.workspace.formats.definition import Checkpoints, Definition, encode, parse
+from satchel.workspace.formats.definition import Checkpoints, Definition, Keep, Rule, encode, parse
 from satchel.workspace.formats.yamltext import dump
 
 MINIMAL = "format: 1\nrun_id: digest-7f3a\nagent: agent.py:main\n"
@@ -90,13 +91,12 @@ def test_a_file_is_written_that_nobody_would_have_written() -> None:
 @pytest.mark.parametrize(
     ("written", "meant"),
     [
-        ("", Checkpoints(600.0, 5, 0.0)),
-        ("{}", Checkpoints(600.0, 5, 0.0)),
+        ("", Checkpoints(600.0)),
+        ("{}", Checkpoints(600.0)),
         ("{every: growth}", Checkpoints("growth")),
-        ("{every: item, keep: 3}", Checkpoints("item", 3)),
-        ("{every: milestone, keep: 24h}", Checkpoints("milestone", 1, 86400.0)),
-        ("{every: 90s, keep: [2, 7d]}", Checkpoints(90.0, 2, 604800.0)),
-        ("{every: 30, keep: [24h, 2]}", Checkpoints(30.0, 2, 86400.0)),
+        ("{every: item}", Checkpoints("item")),
+        ("{every: 90s}", Checkpoints(90.0)),
+        ("{every: 30}", Checkpoints(30.0)),
     ],
 )
 def test_when_checkpoints_are_written_is_misread(written: str, meant: Checkpoints) -> None:
@@ -105,12 +105,36 @@ def test_when_checkpoints_are_written_is_misread(written: str, meant: Checkpoint
 
 @pytest.mark.parametrize(
     "written",
-    ["{every: never}", "{every: [item]}", "{keep: 0}", "{keep: []}", "{keep: [1, 2h, 3]}", "{often: 1}",
-     "{keep: 1.5}", "item", "{keep: all}"],
-)  # fmt: skip
-def test_checkpoints_that_nobody_can_keep_are_accepted(written: str) -> None:
+    ["{every: never}", "{every: [item]}", "{often: 1}", "{keep: 5}", "item"],
+)
+def test_checkpoints_that_nobody_can_write_are_accepted(written: str) -> None:
     with pytest.raises(InvalidFile, match="checkpoints"):
         parse(MINIMAL + f"checkpoints: {written}\n")
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("", Keep(Rule(10_000), Rule(5), Rule(100), Rule(1000))),
+        ("{checkpoints: 3}", Keep(checkpoints=Rule(3))),
+        ("{history: 30d}", Keep(history=Rule(0, 2592000.0))),
+        ("{history: all}", Keep(history=Rule(0, math.inf))),
+        ("{recovered: [2, 7d]}", Keep(recovered=Rule(2, 604800.0))),
+        ("{inbox: [24h, 2]}", Keep(inbox=Rule(2, 86400.0))),
+    ],
+)
+def test_what_is_kept_is_misread(written: str, meant: Keep) -> None:
+    assert parse(MINIMAL + (f"keep: {written}\n" if written else "")).keep == meant
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["{history: 0}", "{history: []}", "{inbox: [1, 2h, 3]}", "{often: 1}", "{recovered: 1.5}", "all",
+     "{checkpoints: [all, 3]}", "{history: true}"],
+)  # fmt: skip
+def test_rules_that_nobody_can_keep_are_accepted(written: str) -> None:
+    with pytest.raises(InvalidFile, match="keep"):
+        parse(MINIMAL + f"keep: {written}\n")
 
 
 SETTINGS = st.dictionaries(

@@ -203,7 +203,7 @@ def test_fields_of_a_newer_minor_version_are_ignored(line: Line, name: str, valu
 
 def test_an_unknown_type_is_of_a_newer_satchel_and_not_damage() -> None:
     with pytest.raises(NewerFormat, match=r"(?i)upgrade satchel"):
-        record.parse(signed('{"seq":1,"commit":1,"at":"x","epoch":1,"type":"pruned","to":1}'))
+        record.parse(signed('{"seq":1,"commit":1,"at":"x","epoch":1,"type":"archived","to":1}'))
 
 
 @pytest.mark.parametrize(

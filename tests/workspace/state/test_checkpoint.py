@@ -23,7 +23,7 @@ from properties import examples
 
 from satchel.schemas import problems
 from satchel.workspace.base.errors import Damaged, DoesNotFit, InvalidFile, NewerFormat, SatchelError
-from satchel.workspace.formats.definition import Checkpoints
+from satchel.workspace.formats.definition import Keep, Rule
 from satchel.workspace.inspect.load import look
 from satchel.workspace.journal import records as record
 from satchel.workspace.journal.records import (
@@ -677,7 +677,7 @@ def aged(store: DiskStore, hours: int) -> None:
 
 
 def test_a_checkpoint_is_removed_that_is_young_enough(store: DiskStore) -> None:
-    a_day = Checkpoints(keep=1, keep_for=86400.0)
+    a_day = Keep(checkpoints=Rule(1, 86400.0))
     for seq in range(1, 10):
         aged(store, 8)
         checkpoint.write(store, moment_at(seq), {}, keep=a_day)
@@ -690,15 +690,16 @@ def test_a_checkpoint_is_removed_that_is_young_enough(store: DiskStore) -> None:
 def test_what_either_of_the_two_keeps_is_removed(store: DiskStore) -> None:
     for seq in range(1, 10):
         aged(store, 8)
-        checkpoint.write(store, moment_at(seq), {}, keep=Checkpoints(keep=5, keep_for=86400.0))
+        checkpoint.write(store, moment_at(seq), {}, keep=Keep(checkpoints=Rule(5, 86400.0)))
     assert kept(store) == [5, 6, 7, 8, 9]
     for seq in range(10, 20):
-        checkpoint.write(store, moment_at(seq), {}, keep=Checkpoints(keep=5, keep_for=86400.0))
+        checkpoint.write(store, moment_at(seq), {}, keep=Keep(checkpoints=Rule(5, 86400.0)))
     assert kept(store) == [7, 8, 9, *range(10, 20)]
 
 
-@pytest.mark.parametrize("keep", [Checkpoints(keep=1), Checkpoints(keep=2), Checkpoints(keep=1, keep_for=60.0)])
-def test_the_last_one_from_before_a_stop_by_force_is_removed(store: DiskStore, keep: Checkpoints) -> None:
+@pytest.mark.parametrize("rule", [Rule(1), Rule(2), Rule(1, 60.0)])
+def test_the_last_one_from_before_a_stop_by_force_is_removed(store: DiskStore, rule: Rule) -> None:
+    keep = Keep(checkpoints=rule)
     for seq in (1, 2):
         checkpoint.write(store, moment_at(seq), {}, keep=keep)
         aged(store, 1)
@@ -708,11 +709,11 @@ def test_the_last_one_from_before_a_stop_by_force_is_removed(store: DiskStore, k
         path = checkpoint.write(store, unclean, {}, keep=keep).path
         assert path.endswith("_unclean.json")
         aged(store, 1)
-    assert kept(store) == [2, *range(9 - keep.keep, 9)]
+    assert kept(store) == [2, *range(9 - rule.number, 9)]
     found = rewind.last_good(store, unclean)
     assert found is not None and found.moment.seq == 2
     checkpoint.write(store, moment_at(9), {}, keep=keep)
-    assert kept(store) == [*range(10 - keep.keep, 10)]
+    assert kept(store) == [*range(10 - rule.number, 10)]
 
 
 def test_the_words_of_an_item_make_a_checkpoint_look_unclean() -> None:

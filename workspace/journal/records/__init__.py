@@ -42,7 +42,20 @@ from .line import (
     written,
 )
 from .pauses import Forced, Paused, PauseLate, PauseRequested, Resumed
-from .process import FORMAT, Closed, Configured, EndStatus, Fenced, Input, Occasion, Opened, Resource, Saved, Spent
+from .process import (
+    FORMAT,
+    Closed,
+    Configured,
+    EndStatus,
+    Fenced,
+    Input,
+    Occasion,
+    Opened,
+    Pruned,
+    Resource,
+    Saved,
+    Spent,
+)
 from .questions import ApprovalAnswered, ApprovalAsked, Doubt, Resolved
 from .work import (
     AgentBegun,

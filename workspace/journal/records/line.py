@@ -17,7 +17,7 @@ from .base import check_json, check_time
 from .calls import PartialPromoted, StepCompleted, StepFailed, StepProgress, StepRetry, StepStarted
 from .edits import Edited, Rewound
 from .pauses import Forced, Paused, PauseLate, PauseRequested, Resumed
-from .process import FORMAT, Closed, Configured, Fenced, Input, Opened, Resource, Saved, Spent
+from .process import FORMAT, Closed, Configured, Fenced, Input, Opened, Pruned, Resource, Saved, Spent
 from .questions import ApprovalAnswered, ApprovalAsked, Doubt, Resolved
 from .work import (
     AgentBegun,
@@ -39,7 +39,7 @@ AnyRecord = (
     Opened | Closed | StepStarted | StepCompleted | StepFailed | StepRetry | StepProgress | ScopeBegun | ScopeFailed
     | ScopeCommitted | PlanChanged | Message | Doubt | Resolved | PartialPromoted | AgentBegun | AgentEnded | Edited
     | PauseRequested | PauseLate | Forced | Paused | Resumed | ApprovalAsked | ApprovalAnswered | TaskTaken | TaskDone
-    | Spent | Resource | Configured | Input | Migrated | Fenced | Saved | Rewound
+    | Spent | Resource | Configured | Input | Migrated | Fenced | Saved | Rewound | Pruned
 )  # fmt: skip
 
 

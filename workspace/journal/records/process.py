@@ -25,7 +25,7 @@ class Opened(Record, frozen=True, kw_only=True, tag="opened"):
     pid: int
     by: str = ""  # who has started the process: `user@host`
     url: str = ""  # the place of the workspace; see lifecycle/adopt.py
-    why: Literal["run", "recover", "merge", "pause", "forced", "answer", "rewind", "redo"]
+    why: Literal["run", "recover", "merge", "pause", "forced", "answer", "rewind", "redo", "prune"]
     found: Literal["new", "clean", "crash", "files"]  # files: the journal was lost, and the readable files were used
     definition: dict[str, object] | None = None  # of workspace.yaml, at the first opening; later see `edited`
     checkpoint: str = ""  # the file that was loaded; empty: the journal was read from its beginning
@@ -67,6 +67,17 @@ class Saved(Record, frozen=True, kw_only=True, tag="checkpoint.saved"):
     why: Occasion
     bytes: int
     sha256: str
+
+
+class Pruned(Record, frozen=True, kw_only=True, tag="pruned"):
+    """Old files are removed, from here on: the journal up to record `up_to` (0: nothing of it), which the checkpoint
+    `base` covers, and so many files of each kind."""
+
+    by: str
+    up_to: int = 0
+    base: str = ""
+    files: dict[str, int] = field(default_factory=dict)  # by folder
+    bytes: int = 0
 
 
 class Resource(Record, frozen=True, kw_only=True, tag="resource"):

@@ -199,7 +199,7 @@ class Desk:
         decision = Raw(msgspec.json.encode(reply.decision))
         if question.is_doubt:
             result = journal.redactor.json(reply.result) if journal.redactor else bytes(reply.result)
-            kept = blobs.keep(self._store, result, journal.epoch) if result else Kept()
+            kept = blobs.keep(self._store, result, journal.generation) if result else Kept()
             meant = question.verdicts[reply.decision]
             journal.add(
                 Resolved(

@@ -40,7 +40,7 @@ def record_edit(
     """One of them. `free_id` names a question that it leads to."""
     made = edit.record
     if made.step is not None and len(made.step.result):
-        kept = blobs.keep(store, bytes(made.step.result), journal.epoch)  # an edit with a secret was refused
+        kept = blobs.keep(store, bytes(made.step.result), journal.generation)  # an edit with a secret was refused
         made = msgspec.structs.replace(
             made, step=msgspec.structs.replace(made.step, result=kept.result, blob=kept.blob)
         )  # fmt: skip

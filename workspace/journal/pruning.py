@@ -1,0 +1,180 @@
+"""Find the old segments that may be removed, and remove them.
+
+A place in the journal may be its new beginning if no segment before it holds a record after it, and no process that
+once had the workspace can move a record from after it to before it. On a disk the lock rules such a process out. In a
+bucket an earlier owner may be frozen, and roll its segments up when it wakes (object_log.py): into an object behind its
+own fence. So there the journal may begin at a fence, or in the owner's own part of it before what it still rolls up.
+
+First `kept-SEQ` is created: from then on every reader ignores the segments before that record. Then they are removed,
+except fences: their names must stay taken, and only their records go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import pairwise
+
+from msgspec import Struct
+
+from ..base import Damaged, SatchelError, UsageError
+from ..store import FileChanged, Store, Version
+from .kept import FULL_BYTES, chosen, encode_kept, kept_path
+from .naming import FOLDER, first_kept, kept_files, segment_path, sizes
+from .records.line import FIRST, Line
+from .records.process import Fenced
+from .segment import Segment, segment_of
+
+_READ_LIMIT = 1 << 30
+_FENCE_BYTES = 400
+"""An object with no more is a fence, or as small."""
+
+
+class Own(Struct, frozen=True):
+    """The owner's part of the journal: from its first record to the segment that it may still change."""
+
+    first: int
+    last: int
+
+
+class _Old(Struct, frozen=True):
+    segment: Segment
+    first: int
+    version: Version
+    size: int
+
+    @property
+    def fence(self) -> bytes:
+        """Its line, if this is one."""
+        at = self.first - self.segment.begins
+        return self.segment.rows[at] + b"\n" if isinstance(self.segment.lines[at].record, Fenced) else b""
+
+
+class OldSegments(Struct, frozen=True):
+    """The records up to `up_to`, which may go."""
+
+    up_to: int
+    segments: Sequence[_Old]
+
+    @property
+    def paths(self) -> list[str]:
+        """The segments that will be removed."""
+        return [old.segment.path for old in self.segments if not old.fence]
+
+    @property
+    def size(self) -> int:
+        """How many bytes go, as the storage counts."""
+        return sum(old.size - len(old.fence) for old in self.segments)
+
+    @property
+    def lines(self) -> list[Line]:
+        """Their records, each once."""
+        found = {line.seq: line for old in self.segments for line in old.segment.lines if not old.segment.is_fence}
+        return [found[seq] for seq in sorted(found)]
+
+
+def old_bytes(store: Store, up_to: int) -> int:
+    """How many bytes the segments have that end at record `up_to` or before, by names and sizes."""
+    found = [*sizes(store).items()]
+    return sum(size for (_, size), (following, _) in pairwise(found) if following <= up_to + 1)
+
+
+def old_segments(store: Store, up_to: int, own: Own | None, most: int) -> OldSegments | None:
+    """The oldest segments without a record after `up_to`, read and checked: about `most` bytes, but at least one. None
+    if there are none, or if one is damaged: then all stay.
+
+    `own`: the part of the owner that asks. Without it none is the owner's.
+    """
+    found = sizes(store)
+    read: list[_Old] = []
+    due, last = 0, 0  # the record after all those read; how many of them may go
+    taken = 0
+    for first, following in pairwise(found):
+        if following > up_to + 1 or (own is not None and following > own.last) or (last and taken > most):
+            break
+        old = _read(store, first, found[first])
+        if old is None:
+            break
+        read.append(old)
+        due, taken = max(due, old.segment.due), taken + old.size
+        if due <= following and _may_begin(store, following, found[following], own):
+            last = len(read)
+    return OldSegments([*found][last] - 1, read[:last]) if last else None
+
+
+def left_behind(store: Store) -> OldSegments | None:
+    """The pruned segments that an interrupted removal has left."""
+    least = first_kept(store)
+    found = [
+        old for first, size in sizes(store, pruned=True).items()
+        if first < least and (store.abilities.append or size > _FENCE_BYTES) and (old := _read(store, first, size))
+    ]  # fmt: skip
+    return OldSegments(least - 1, found) if found else None
+
+
+def _read(store: Store, first: int, size: int) -> _Old | None:
+    path = segment_path(first)
+    try:
+        content = store.read(path, limit=_READ_LIMIT)
+        segment = segment_of(path, content.data, first, 0, FIRST, is_last=False)
+    except (SatchelError, FileNotFoundError):
+        return None
+    return _Old(segment, first, content.version, size) if segment.lines and segment.due > first else None
+
+
+def _may_begin(store: Store, first: int, size: int, own: Own | None) -> bool:
+    """Whether no other process can move records from there on to before it."""
+    if store.abilities.append or (own is not None and first >= own.first):
+        return True
+    old = _read(store, first, size)
+    return old is not None and bool(old.fence)
+
+
+def kept_of(old: OldSegments) -> bytes:
+    """What is kept for ever of them."""
+    return encode_kept(chosen(old.lines))
+
+
+def roll_kept(store: Store, old: OldSegments) -> None:
+    """From here on the journal begins after them, for every reader. What is kept for ever of them is durable."""
+    earlier = kept_files(store)
+    data = kept_of(old)
+    if earlier:
+        before = store.read(kept_path(earlier[-1]), limit=_READ_LIMIT).data
+        if len(before) < FULL_BYTES:
+            data = before + data
+    store.create(kept_path(old.up_to), data)
+
+
+def remove_old(store: Store, old: OldSegments) -> None:
+    """Remove them, and files of kept records that a later one repeats. What another process has changed or removed
+    meanwhile stays as it is: no reader looks at it."""
+    for each in old.segments:
+        with suppress(FileChanged, FileNotFoundError):
+            if not each.fence:
+                store.remove(each.segment.path, if_version=each.version)
+            elif len(each.fence) < each.size:
+                store.replace(each.segment.path, each.fence, if_version=each.version)
+    for path in _repeated(store):
+        store.remove(path)
+
+
+def _repeated(store: Store) -> list[str]:
+    """The files of kept records whose lines the last one repeats."""
+    last = store.read(kept_path(kept_files(store)[-1]), limit=_READ_LIMIT).data
+    known = {entry.path: entry.size for entry in store.list(FOLDER)}
+    earlier = [path for path in map(kept_path, kept_files(store)[:-1]) if known[path] < FULL_BYTES]
+    return [path for path in earlier if last.startswith(store.read(path, limit=_READ_LIMIT).data)]
+
+
+class Gone(Damaged, UsageError):
+    """Retention has removed records. Nothing is broken, but a reader has to look again: the files that it had in mind
+    may be older than the removal."""
+
+
+def gone(seq: int, kept: int) -> Gone:
+    """The error that retention has removed record `seq`, or what the state at it would be made from. `kept`: the first
+    record that is kept."""
+    return Gone(
+        f"record {seq:,} is gone", why=f"the journal is kept from record {kept:,} on (`keep:` in workspace.yaml)"
+    )

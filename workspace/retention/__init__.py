@@ -1,0 +1,16 @@
+"""What may be removed of a run's past, and removing it: `keep:` in workspace.yaml.
+
+    planning.py   what may go now
+    old_files.py  the files of finished work beyond a rule
+    pruning.py    removes it, in an order that a crash may cut off anywhere
+
+Effects, questions, answers and edits stay for ever (journal/kept.py), and whatever the run may still need.
+"""
+
+# mypy: implicit-reexport
+
+from ..base.lazy import on_first_use
+
+with on_first_use(__name__):
+    from .planning import Facts, Plan, plan
+    from .pruning import Pruner, by_rule, carry_out
