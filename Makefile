@@ -2,8 +2,9 @@
 #
 #   make demo       kill a run in the middle of a streamed answer, and resume it
 #   make test       the tests
-#   make test-slow  the soaks, the whole crash exploration, and every example of the properties
+#   make test-slow  some rounds of the soaks and of the crash exploration, and every example of the properties
 #   make test-all   both
+#   make soak       four times the rounds, and every crash: after a change of the journal, a store, an opening or a merge
 #   make lint       ruff, mypy, pyright, what merges have left, and retired words
 #   make bench      Satchel and its peers, measured in one run; writes docs/benchmarks.md
 #
@@ -21,7 +22,7 @@ SOURCES := $(shell find src runtime workspace schemas sample_workspaces -name '*
 # Many tests wait for other processes.
 WORKERS := $(shell echo $$(( 2 * $$(getconf _NPROCESSORS_ONLN) )))
 
-.PHONY: demo test test-slow test-all lint bench conflict-markers retired-words clean
+.PHONY: demo test test-slow test-all soak lint bench conflict-markers retired-words clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
@@ -34,6 +35,9 @@ test-slow: $(VENV)/tests
 	$(BIN)/python -m pytest -m "slow or hypothesis" --hypothesis-profile=full -rP -n $(WORKERS) --dist worksteal
 
 test-all: test test-slow
+
+soak: $(VENV)/tests
+	SATCHEL_ROUNDS=4 $(MAKE) test-slow
 
 lint: $(VENV)/tests conflict-markers retired-words
 	$(BIN)/ruff check

@@ -1,5 +1,9 @@
-"""What the fast tier tries of what has many cases: some of the pairs, and a tenth of the examples of a property.
-The slow tier tries all, the examples by `pytest --hypothesis-profile=full`."""
+"""What each tier tries of what has many cases.
+
+The fast tier: some of the pairs, and a tenth of the examples of a property. The slow tier: all of these, the examples
+by `pytest --hypothesis-profile=full`, and some rounds of each soak and exploration. `SATCHEL_ROUNDS` times as many
+rounds are for those who change what these are about (`make soak`).
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from hypothesis import HealthCheck, core, settings
 from hypothesis.internal.conjecture import providers
 
 FULL, _TENTH = "full", "tenth"
+ROUNDS = int(os.environ.get("SATCHEL_ROUNDS") or 1)
 
 
 def load() -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import warm
 from killing import explore
+from properties import ROUNDS
 from servers import BUCKET, Server
 
 from satchel import run
@@ -32,12 +33,9 @@ def test_a_killed_conversation_ends_as_an_uninterrupted_one(subject: str, tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(2))
 @pytest.mark.parametrize("subject", SUBJECTS)
-def test_a_conversation_killed_at_many_moments_ends_as_an_uninterrupted_one(
-    subject: str, part: int, tmp_path: Path
-) -> None:
-    explore(subject, tmp_path, "seeded", seed() + part, 40)
+def test_a_conversation_killed_at_many_moments_ends_as_an_uninterrupted_one(subject: str, tmp_path: Path) -> None:
+    explore(subject, tmp_path, "seeded", seed(), 25 * ROUNDS)
 
 
 _CHILD = """

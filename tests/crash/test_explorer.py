@@ -8,6 +8,7 @@ import random
 import time
 
 import pytest
+from properties import ROUNDS
 
 from . import legal, memory
 from .explorer import Explorer, Tally
@@ -22,10 +23,13 @@ _STATES = {
     "growth": 5200, "agent": 3100, "commits": 3100, "effects": 2250, "streams": 2100, "pipelined": 1850,
     "outputs": 1800, "persons-plan": 1150,
 }  # fmt: skip
-"""How many distinct states the exploration of a whole workload goes through at least: more than 20,000 in all."""
+"""How many distinct states the exploration of a whole workload goes through at least: more than 20,000 in all.
+One round is half of it."""
 
-_PARTS = {"growth": 4, "agent": 4, "pipelined": 3, "commits": 2, "effects": 2, "streams": 2}
-"""The longest explorations, in so many tests, so that several processes share them."""
+_PARTS = {"growth": 4, "agent": 4, "pipelined": 4}
+"""The longest explorations are in so many tests, so that several processes share them. The others are in two."""
+
+_HALF = 2 if ROUNDS == 1 else 1
 
 _CHEAP = ("commits", "effects", "streams", "outputs", "persons-plan")
 
@@ -56,18 +60,21 @@ def test_a_recording_is_the_same_however_slow_the_machine_is(name: str, monkeypa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "part"), [(name, part) for name in _STATES for part in range(_PARTS.get(name, 1))])
+@pytest.mark.parametrize(
+    ("name", "part"), [(name, part) for name in _STATES for part in range(_PARTS.get(name, 2) // _HALF)]
+)
 def test_no_crash_at_any_call_loses_anything(name: str, part: int) -> None:
-    """Every call of the workloads without edits and sub-agents. The seed chooses the calls of a part."""
-    parts = _PARTS.get(name, 1)
+    """Every second call of the workloads without edits and sub-agents, or every call. The seed chooses those of a
+    part."""
+    parts = _PARTS.get(name, 2)
     tally = _explore(name, SEED + 6 + part, every=parts, per_call=3 if name in _CHEAP else 2)
-    assert tally.states >= _STATES[name] / parts
+    assert tally.states >= _STATES[name] / parts * 0.9
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(WORKLOADS.keys() - _STATES.keys()))
 def test_more_crashes_around_edits_and_sub_agents_lose_nothing(name: str) -> None:
-    assert _explore(name, SEED + 2, every=13).states
+    assert _explore(name, SEED + 2, every=26 // min(ROUNDS, 2)).states
 
 
 # What the model of a power failure allows

@@ -23,6 +23,7 @@ import msgspec
 import pytest
 from faults.faults import partition
 from faults.proxy import Proxy, proxying
+from properties import ROUNDS
 from servers import Server
 
 from fights import laptop
@@ -38,7 +39,8 @@ from satchel.workspace.state.questions import DONE, REDO
 from satchel.workspace.store import Store, open_store
 
 SEED = int(os.environ.get("SATCHEL_SEED") or 20261122)
-ROUNDS, PARTS = 16, 8
+PARTS = 4 * ROUNDS
+_FIGHTS = 2  # of a part
 LAPTOPS = 4
 TTL = 0.8
 CHAOS = (1.5, 3.5)  # seconds
@@ -241,7 +243,7 @@ def test_one_fight_ends_in_one_history(seaweedfs: Server, short_lease: None) -> 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_fights_end_in_one_history(seaweedfs: Server, short_lease: None, part: int) -> None:
     asked = 0
-    for number in range(part, ROUNDS, PARTS):
+    for number in range(part, _FIGHTS * PARTS, PARTS):
         print(f"seed {SEED + number}", flush=True)
         asked += bool(fight(seaweedfs, SEED + number).asked)
-    print(f"{ROUNDS // PARTS} rounds; in {asked} of them a person was asked")
+    print(f"{_FIGHTS} rounds; in {asked} of them a person was asked")

@@ -7,11 +7,13 @@ import random
 from pathlib import Path
 
 import pytest
+from properties import ROUNDS
 
 from killing import SUBJECTS, explore
 
 _FEW = {"items": 4, "parallel": 4, "tree": 3, "pipelined": 3, "talking": 2, "inbox": 4, "interrupted": 4}
-_MANY = {"items": 50, "parallel": 50, "tree": 60, "pipelined": 60, "talking": 40, "inbox": 60, "interrupted": 50}
+_MANY = {"items": 40, "parallel": 20, "tree": 20, "pipelined": 20, "talking": 20, "inbox": 20, "interrupted": 20}
+_EVERY = 8
 
 
 def seed() -> int:
@@ -24,14 +26,13 @@ def test_a_run_killed_at_any_moment_ends_as_an_uninterrupted_one(subject: str, t
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("subject", "part"), [*((each, 0) for each in SUBJECTS), *(("items", 1 + n) for n in range(3))]
-)
-def test_a_run_killed_at_many_moments_ends_as_an_uninterrupted_one(subject: str, part: int, tmp_path: Path) -> None:
-    explore(subject, tmp_path, "seeded", seed() + part, _MANY[subject])
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_a_run_killed_at_many_moments_ends_as_an_uninterrupted_one(subject: str, tmp_path: Path) -> None:
+    explore(subject, tmp_path, "seeded", seed(), _MANY[subject] * ROUNDS)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", range(min(2 * ROUNDS, _EVERY)))
 def test_a_kill_at_any_call_loses_a_task(part: int, tmp_path: Path) -> None:
-    explore("inbox", tmp_path, "every", part, 4)
+    """A quarter of the calls; with four times the rounds all of them."""
+    explore("inbox", tmp_path, "every", part, _EVERY)

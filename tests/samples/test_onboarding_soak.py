@@ -1,6 +1,6 @@
-"""A hundred rounds of pause, resume, SIGTERM, SIGKILL, emergency, approval and denial over `onboarding`.
+"""Rounds of pause, resume, SIGTERM, SIGKILL, emergency, approval and denial over `onboarding`.
 
-SATCHEL_SEED chooses others, SATCHEL_ROUNDS more.
+SATCHEL_SEED chooses others.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+import properties
 import pytest
 
 from .newcomers import ONBOARDING
 
 SEED = int(os.environ.get("SATCHEL_SEED", random.SystemRandom().randrange(10**6)))
-ROUNDS = int(os.environ.get("SATCHEL_ROUNDS", 100))
+ROUNDS = 40 * properties.ROUNDS
 AT_ONCE = 2
 SOAKING = Path(__file__).with_name("soaking.py")
 

@@ -10,11 +10,12 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
+from properties import ROUNDS
 
 from .machine import Turns
 
 _SEED = int(os.environ.get("SATCHEL_SEED") or 1)
-_PARTS = 4
+_PARTS = 2 * ROUNDS
 
 
 def test_whatever_turns_are_taken_nothing_is_lost_and_nothing_doubled() -> None:
