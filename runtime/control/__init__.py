@@ -30,8 +30,9 @@ with on_first_use(__name__):
     from .emergency import stop_all
     from .finding import Finding, of_error
     from .handle import Handle
-    from .history import RECORD_TYPES, Result, Row
+    from .history import Result, Row
     from .listing import ls
+    from .log_filter import RECORD_TYPES
     from .making import Made, new
     from .merging import Merging
     from .opening import PATIENCE, open, open_all

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
-from ...schemas import nearest
 from ...workspace import journal
 from ...workspace.base import Damaged, SatchelError, UsageError, arguments
 from ...workspace.inspect import define, look_beside
 from ...workspace.journal import records
-from ...workspace.journal.records import BadLine, Failure, Line, Output
+from ...workspace.journal.records import BadLine, Before, Failure, Line, Output
 from ...workspace.state import Kept, Status, blobs
 from ...workspace.store import Store
 from ...workspace.todo import Progress
 from . import auditing
+from .log_filter import Filter
 from .place import Place
+from .waiting import at_once
 
 READ_LIMIT = 1 << 30
-RECORD_TYPES = tuple(kind.__struct_config__.tag for kind in records.AnyRecord.__args__)
-"""The types of records: `step.completed`, `edited`, ..."""
+_LOOK = 0.1
+"""Seconds between two looks of a follower on a disk."""
+
+_SHARE = 4
+"""A look is followed by a rest that is so many times as long."""
 
 
 class Row(NamedTuple):
@@ -83,20 +88,15 @@ def value_of(store: Store, kept: Kept | None) -> Any:
     return None if kept is None else msgspec.json.decode(blobs.fetch(store, kept))
 
 
-def log(place: Place, last: int | None, item: str | None, type: str | None, audit: bool) -> Iterator[Row]:
-    """All readable records that match, oldest first; then raise the error, if there is one."""
-    last = arguments.count("last", last, least=0)
-    item = item if item is None else arguments.text("item", item)
-    if type is not None and type not in RECORD_TYPES:
-        close = nearest(type, RECORD_TYPES) if isinstance(type, str) else None
-        raise UsageError(
-            f"there are no records of type {type!r}",
-            remedy=f"did you mean {close!r}?" if close else f"there are {', '.join(RECORD_TYPES)}",
-        )
-    return _log(place, last, item, type, audit)
+def log(place: Place, last: int | None, wanted: Filter, *, follows: bool) -> Iterator[Row]:
+    """All readable records that match, oldest first; then raise the error, if there is one. With `follows` then also
+    those to come, until the run is over for good."""
+    if follows:
+        arguments.no_loop("log", "use `events(follow=True)` there")
+    return _log(place, arguments.count("last", last, least=0), wanted, follows)
 
 
-def _log(place: Place, last: int | None, item: str | None, type: str | None, audit: bool) -> Iterator[Row]:
+def _log(place: Place, last: int | None, wanted: Filter, follows: bool) -> Iterator[Row]:
     store = place.store
     problem: SatchelError | None = None
     store.refresh()
@@ -107,10 +107,13 @@ def _log(place: Place, last: int | None, item: str | None, type: str | None, aud
     except SatchelError as error:
         problem = error  # the journal can be read without it
     rows = _Rows(store)
-    chosen: Iterable[Row] = (row for row in rows.read() if _is_wanted(row.line, item, type))
-    if audit:
-        chosen = (row for row in chosen if auditing.is_audited(row.line.record))
+    chosen = (row for row in rows.read() if wanted.takes(row.line))
     yield from chosen if last is None else deque(chosen, maxlen=last)
+    if follows and not problem:
+        if rows.is_broken:
+            journal.read(store, after=journal.first_kept(store) - 1)  # a process may be writing the end
+        yield from (row for row in _following(place, rows) if wanted.takes(row.line))
+        return
     if rows.is_broken:
         # Says whether a crash explains it, and raises if not.
         found = journal.read(store, after=journal.first_kept(store) - 1)
@@ -118,20 +121,39 @@ def _log(place: Place, last: int | None, item: str | None, type: str | None, aud
             place.tell(f"note: {found.torn}, as after a crash; the next start cuts it off")
     if problem:
         raise problem
+    wanted.check()
+
+
+def _following(place: Place, rows: _Rows) -> Iterator[Row]:
+    """The records after those, as they become durable, until the run is completed or cancelled."""
+    sizes: dict[int, int] = {}
+    while not rows.is_over:
+        began = time.monotonic()
+        now = journal.sizes(place.store)
+        if now != sizes:
+            sizes = now
+            before = rows.last.before if rows.last else Before()
+            for line in journal.read(place.store, after=rows.seq, before=before).lines:
+                data = records.encode(line)
+                yield rows.row(data[: data.rindex(b'"crc":"')] + b'"crc":"%b"}' % line.crc.encode(), line)
+        if not rows.is_over:
+            at_once(place.look_again(max(_LOOK, _SHARE * (time.monotonic() - began))))
 
 
 class _Rows:
     """All readable records. `is_broken` is set afterwards if some were not readable."""
 
     def __init__(self, store: Store):
-        self.is_broken = False
-        self._store = store
+        self.is_broken = self.is_over = False
+        self.seq, self.crc = 0, ""  # of the last one; an empty crc is not known
+        self.last: Line | None = None
+        self._store, self._who = store, auditing.Who()
+        self._crcs: dict[int, str] | None = None if store.abilities.append else {}  # of records that come repeatedly
 
     def read(self) -> Iterator[Row]:
-        who = auditing.Who()
         for line in journal.kept_lines(self._store):
-            yield Row(records.whole(records.encode(line)[:-1], line), line, who.did(line))
-        expected, crc = journal.first_kept(self._store), ""
+            yield self.row(records.encode(line)[:-1], line)
+        self.seq, self.crc = journal.first_kept(self._store) - 1, ""
         for path in map(journal.segment_path, journal.segments(self._store)):
             try:
                 data = self._store.read(path, limit=READ_LIMIT).data
@@ -147,13 +169,20 @@ class _Rows:
                 except (BadLine, SatchelError):
                     self.is_broken = True
                     continue
-                self.is_broken |= line.seq != expected or line.prev != (crc or line.prev)
-                expected, crc = line.seq + 1, line.crc
-                yield Row(records.whole(row, line), line, who.did(line))
+                if line.seq <= self.seq and self._crcs is not None and self._crcs.get(line.seq) == line.crc:
+                    continue
+                self.is_broken |= line.seq != self.seq + 1 or line.prev != (self.crc or line.prev)
+                yield self.row(row, line)
             self.is_broken |= not data.endswith(b"\n")
 
-
-def _is_wanted(line: Line, item: str | None, type: str | None) -> bool:
-    if type is not None and line.record.__struct_config__.tag != type:
-        return False
-    return item is None or getattr(line.record, "scope", None) == item.removeprefix("^")
+    def row(self, data: bytes, line: Line) -> Row:
+        """The next one."""
+        self.seq, self.crc, self.last = line.seq, line.crc, line
+        if self._crcs is not None:
+            self._crcs[line.seq] = line.crc
+        match line.record:
+            case records.Closed(status=str(status)):
+                self.is_over = status in ("completed", "cancelled")
+            case records.Opened(why="run"):
+                self.is_over = False
+        return Row(records.whole(data, line), line, self._who.did(line))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterator
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from ...workspace.base import arguments
@@ -60,18 +61,27 @@ class Look(Place):
         return checking.try_storage(self.store)
 
     def log(
-        self, *, last: int | None = None, item: str | None = None, type: str | None = None, audit: bool = False
+        self, *, last: int | None = None, item: str | None = None, type: str | None = None, agent: str | None = None,
+        step: str | None = None, since: str | timedelta | datetime | None = None, audit: bool = False,
+        follow: bool = False,
     ) -> Iterator[Row]:  # fmt: skip
         """The records of the journal, oldest first.
 
         `last`: only so many, the newest; `item`: only those of an item (`3`, `^3`) or a named scope (`_NAME`); `type`:
-        only those of a type (`step.completed`); `audit`: only saved checkpoints, openings, and what people did. For a
-        damaged journal it yields all readable records first, and then raises Damaged or InvalidFile. The torn end that
-        a crash leaves is no error.
-        """
-        from . import history
+        only those of a type (`step.completed`), or of several (`step.*`); `agent`: only those of a sub-agent and its
+        own sub-agents, by its path (`left/deep`), or of the run's own agent (`.`); `step`: only those of the steps and
+        effects of this name; `since`: only those since a time (`22:30`, `2026-11-22 22:30`, an aware datetime), or of
+        the last `2h` (a timedelta); `audit`: only saved checkpoints, openings, and what people did. For a damaged
+        journal it yields all readable records first, and then raises Damaged or InvalidFile. The torn end that a crash
+        leaves is no error. UsageError, after the last record, for an item, an agent or a step that no record names.
 
-        return history.log(self, last, item, type, audit)
+        `follow`: then it waits, and also yields what becomes durable from now on, until the run is completed or
+        cancelled. In an event loop use `events(follow=True)`.
+        """
+        from . import history, log_filter
+
+        wanted = log_filter.filter_of(item, type, agent, step, since, audit)
+        return history.log(self, last, wanted, follows=follow)
 
     def show(self, at: int | str = "latest") -> Shown:
         """The whole run as it was right after a record: state, plan and open items of every agent of the tree.

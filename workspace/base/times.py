@@ -35,21 +35,30 @@ def seconds(written: str | float) -> float:
 def moment_after(written: str, now: datetime) -> datetime:
     """The time that `written` means for a person who writes it at `now`: a date and a time, a time of day (the next
     one), or a length of time from now. Without a zone it is this machine's. UsageError if it is none."""
+    return _moment(written, now, 1)
+
+
+def moment_before(written: str, now: datetime) -> datetime:
+    """The same in the past: the last time of day, or a length of time before now."""
+    return _moment(written, now, -1)
+
+
+def _moment(written: str, now: datetime, sign: int) -> datetime:
     text = written.strip()
     try:
         if match := _CLOCK.fullmatch(text):
             local = now.astimezone()
             found = local.replace(hour=int(match[1]), minute=int(match[2]), second=0, microsecond=0)
-            return found if found > local else found + timedelta(days=1)
+            return found if (found - local) * sign > timedelta() else found + timedelta(days=sign)
         if _LENGTH.fullmatch(text) and text[-1:].isalpha():
-            return now + timedelta(seconds=seconds(text))
+            return now + timedelta(seconds=seconds(text)) * sign
         found = datetime.fromisoformat(text).astimezone()
         found.astimezone(UTC)  # the first and last day of the calendar are not days everywhere
         return found
     except (ValueError, OverflowError):
         raise UsageError(
             f"{written[:40]!r} is not a time",
-            remedy="write 22:30, 2026-11-22 22:30, 2026-11-22T21:30:00Z, or 45m from now",
+            remedy=f"write 22:30, 2026-11-22 22:30, 2026-11-22T21:30:00Z, or 45m{' from now' if sign > 0 else ''}",
         ) from None
 
 
