@@ -69,10 +69,11 @@ def _check(record: AnyRecord, redactor: Redactor) -> None:
         for each in record.patch:
             value = each.get("value")
             value = msgspec.json.decode(value) if isinstance(value, Raw) else value
-            place = f"run.state{str(each['path']).replace('/', '.')}"
-            for at, rule in (*redactor.found_in(place, place), *redactor.found_in(value, place)):
+            for part in reversed(str(each["path"]).split("/")[1:]):  # each is a key, with the escapes of a JSON Pointer
+                value = {part.replace("~1", "/").replace("~0", "~"): value}
+            for at, rule in redactor.found_in(value, "run.state"):
                 raise error(
-                    f"{redactor.text(at)} has a secret", why=rule,
+                    f"{at} has a secret", why=rule,
                     remedy="read the secret from the environment where it is used, or make it a `Sealed` value",
                 )  # fmt: skip
     for splice in getattr(record, "plan", ()):

@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -22,6 +23,8 @@ SHORTEST = 4
 """Characters. A shorter value would be found in every other word."""
 
 _MARKER = re.compile(r"\[redacted(?::[A-Za-z0-9_]+)?\]")
+"""What any process may have put in the place of a secret."""
+
 _BEGINS = "[redacted"
 
 
@@ -43,10 +46,14 @@ class Redactor:
     """
 
     def __init__(self, patterns: tuple[str, ...] = (), values: Mapping[str, str] | None = None):
-        """`values` are secrets by the name that is shown in their place. `patterns` are regular expressions of `re`."""
-        self._names = {form: name for name, value in (values or {}).items() for form in _forms(value)}
+        """`values` are secrets by the name that is shown in their place, empty if this process has none of that name.
+        `patterns` are regular expressions of `re`."""
+        values = values or {}
+        self._names = {form: name for name, value in values.items() if value for form in _forms(value)}
+        known = "".join(f"|:{re.escape(name)}" for name in values)  # another word there may itself be a secret
+        self._markers = re.compile(rf"\[redacted(?:{known})\]")
         longest = sorted(self._names, key=len, reverse=True)  # one value may begin like another
-        self._values = re.compile("|".join([_MARKER.pattern, *map(re.escape, longest)])) if longest else None
+        self._values = re.compile("|".join([self._markers.pattern, *map(re.escape, longest)])) if longest else None
         self._patterns = tuple(re.compile(pattern) for pattern in patterns)
 
     def __bool__(self) -> bool:
@@ -61,8 +68,18 @@ class Redactor:
         if self._values is not None:
             text = self._values.sub(self._marker, text)
         for pattern in self._patterns:
-            text = _outside_markers(text, lambda part, find=pattern: find.sub(_marked, part))  # type: ignore[misc]
+            text = self._outside_markers(text, partial(pattern.sub, _marked))
         return text
+
+    def _outside_markers(self, text: str, change: Callable[[str], str]) -> str:
+        """`text` changed in all parts but the markers, which a pattern might match."""
+        if _BEGINS not in text:
+            return change(text)
+        parts, at = [], 0
+        for marker in self._markers.finditer(text):
+            parts += [change(text[at : marker.start()]), marker[0]]
+            at = marker.end()
+        return "".join([*parts, change(text[at:])])
 
     def _marker(self, match: re.Match[str]) -> str:
         name = self._names.get(match[0])
@@ -156,7 +173,7 @@ class Redactor:
                 if (name := self._names.get(match[0])) is not None:
                     return f"it contains the value of {name}"
         for number, pattern in enumerate(self._patterns, 1):
-            if any(pattern.search(part) for part in _MARKER.split(text)):
+            if any(pattern.search(part) for part in self._markers.split(text)):
                 return f"it contains what pattern {number} of `redact:` matches"
         return None
 
@@ -165,10 +182,10 @@ class Redactor:
         if it is none."""
         begins = len(text)
         for form in self._names:
-            for length in range(min(len(form) - 1, len(text)), 0, -1):
-                if text.endswith(form[:length]):
-                    begins = min(begins, len(text) - length)
-                    break
+            at = text.find(form[0], max(0, len(text) - len(form) + 1), begins)
+            while at >= 0 and not form.startswith(text[at:]):
+                at = text.find(form[0], at + 1, begins)
+            begins = begins if at < 0 else at
         return begins
 
     def spans(self, text: str) -> list[Span]:
@@ -204,8 +221,7 @@ def redactor_of(definition: Definition, environ: Mapping[str, str] | None = None
                 f"names {name} under `redact:`, whose value has only {len(value)} characters", path="workspace.yaml",
                 why="a text so short occurs everywhere", remedy=f"give {name} a longer value, or leave it out there",
             )  # fmt: skip
-        if value:
-            values[name] = value
+        values[name] = value
     return Redactor(rules.patterns, values)
 
 
@@ -214,8 +230,11 @@ def as_recorded(known: Any, value: Any) -> Any:
     process without the variable can't redact it, and must not take it for another text."""
     match known, value:
         case str(), str() if _BEGINS in known:
-            parts = _MARKER.split(known)
-            return known if re.fullmatch(".+".join(map(re.escape, parts)), value, re.DOTALL) else value
+            first, *others = map(re.escape, _MARKER.split(known))
+            gaps = [f"(?>.+?{text})" for text in others[:-1]] + [
+                f".+{text}" for text in others[-1:]
+            ]  # takes linear time
+            return known if re.fullmatch("".join([first, *gaps]), value, re.DOTALL) else value
         case dict(), dict():
             return {key: as_recorded(known.get(key), each) for key, each in value.items()}
         case list(), list():
@@ -232,14 +251,3 @@ def _forms(value: str) -> Iterator[str]:
 
 def _marked(match: re.Match[str]) -> str:
     return "[redacted]" if match[0] else ""
-
-
-def _outside_markers(text: str, change: Callable[[str], str]) -> str:
-    """`text` changed in all parts but the markers, which a pattern might match."""
-    if _BEGINS not in text:
-        return change(text)
-    parts, at = [], 0
-    for marker in _MARKER.finditer(text):
-        parts += [change(text[at : marker.start()]), marker[0]]
-        at = marker.end()
-    return "".join([*parts, change(text[at:])])

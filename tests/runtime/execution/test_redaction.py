@@ -103,6 +103,26 @@ def test_a_secret_that_can_not_be_replaced_is_written(guarded: Path, where: str)
     assert KEY not in said and KEY not in everything(guarded)
 
 
+@pytest.mark.parametrize("key", ["a/b~c-secret", "tok-1234"])
+def test_a_secret_that_is_a_key_of_the_state_is_written(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:  # fmt: skip
+    monkeypatch.setenv("KEY", "a/b~c-secret")
+    with (workspace / "workspace.yaml").open("a") as file:
+        file.write("redact: {env: [KEY], patterns: ['^tok-[0-9]+$']}\n")
+
+    @agent(state=dict)
+    async def main(run: Run[dict[str, Any]]) -> None:
+        async def work() -> None:
+            run.state[key] = {"count": 1}
+
+        await run.scope("work", work)
+
+    outcome = run(workspace, main)
+    assert str(outcome.error).startswith("run.state.[redacted")
+    assert key not in everything(workspace).replace("~1", "/").replace("~0", "~")
+
+
 @pytest.mark.parametrize("name", ["todo.md", "state.json"])
 def test_a_secret_that_a_person_types_comes_into_the_journal(guarded: Path, name: str) -> None:
     @agent(state=dict)

@@ -10,7 +10,7 @@ import pytest
 
 from satchel.workspace.base import InvalidFile, Refused
 from satchel.workspace.formats import parse
-from satchel.workspace.secrets import Redactor, redactor_of
+from satchel.workspace.secrets import Redactor, as_recorded, redactor_of
 
 HEAD = "format: 1\nrun_id: r\nagent: agent.py:main\n"
 VALUE = "canary-7f3a/+9=\"ä'\\"
@@ -54,6 +54,28 @@ def test_redacting_twice_is_the_same_as_once() -> None:
         )
         once = greedy.text(text)
         assert greedy.text(once) == once, text
+
+
+def test_a_secret_in_the_form_of_a_marker_is_hidden() -> None:
+    both = Redactor(("sk-[a-z]{8,}",), {"KEY": "correct_horse", "NOT_SET": ""})
+    assert both.text("[redacted:correct_horse]") == "[redacted:[redacted:KEY]]"
+    assert both.text("[redacted:skabcdefgh]") == "[redacted:skabcdefgh]", "no secret"
+    assert Redactor(("[a-z]{8,}",)).text("[redacted:abcdefgh] [redacted]") == "[[redacted]:[redacted]] [redacted]"
+    assert Redactor(("[A-Z_]{5,}",), {"NOT_SET": ""}).text("[redacted:NOT_SET]") == "[redacted:NOT_SET]"
+
+
+def test_a_beginning_of_a_value_at_the_end_of_a_text_is_overlooked() -> None:
+    found = Redactor((), {"KEY": "ababac", "OTHER": "bacon"})
+    rests = {"": 0, "x": 1, "xa": 1, "xab": 1, "ababab": 2, "xababa": 1, "xaba": 1, "baco": 0, "abac": 1, "ababac": 3}
+    assert {text: found.rest(text) for text in rests} == rests
+
+
+def test_a_text_with_many_secrets_is_compared_with_its_record_for_ever() -> None:
+    recorded = ", ".join(["[redacted]"] * 60) + " end"
+    assert as_recorded(recorded, recorded.replace("[redacted]", "tok")) == recorded
+    assert as_recorded(recorded, recorded.replace("end", "END")) == recorded.replace("end", "END")
+    assert as_recorded("[redacted][redacted:A] b [redacted]", "xy b b") == "[redacted][redacted:A] b [redacted]"
+    assert as_recorded("a [redacted]", "a ") == "a "
 
 
 def test_a_file_stays_what_it_is() -> None:
