@@ -40,7 +40,7 @@ def carry(kind: Kind, source: str, to: str, *, as_json: bool) -> None:
         is_remote = urls.is_remote(to)
         # The storage options apply to the ends that are URLs.
         here = find(source, with_options=urls.is_remote(source) or not is_remote)
-        with _bar() as tell:
+        with bar() as tell:
             do = here.copy if kind == "copy" else here.move
             journey = do(to, progress=tell, storage_options=storage.given() if is_remote else None)
     except SatchelError as error:
@@ -85,7 +85,7 @@ def _json(journey: Journey) -> dict[str, object]:
 
 
 @contextmanager
-def _bar() -> Iterator[Tell]:
+def bar() -> Iterator[Tell]:
     """A progress bar on stderr, if that is a terminal."""
     if not sys.stderr.isatty():
         yield lambda phase, done, total: None

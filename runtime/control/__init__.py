@@ -10,7 +10,8 @@ running     runs the agent in this process, `starting` in another one
 history     the log, and the recorded result; `showing`, the run at any record; `comparing`, what differs, and steps
 events      what happens, as typed events: `streaming` runs and tells, `following` reads what any process has recorded
 requests    pause and cancel; `emergency`, the stop that kills
-going_back  the methods that go back; `rewinding` returns to an earlier record
+going_back  the methods that go back: `rewinding` returns to an earlier record, `redoing` does an item again, and
+            `forking` starts a new run
 recovering  repairs; `pruning` removes old history; `merging` resolves conflicts of files and the run
 questions   the open questions; `answering` answers them
 sending     tasks and messages
@@ -29,6 +30,7 @@ with on_first_use(__name__):
     from .comparing import Difference
     from .emergency import stop_all
     from .finding import Finding, of_error
+    from .forking import effects_since
     from .handle import Handle
     from .history import Result, Row
     from .listing import ls
@@ -40,6 +42,7 @@ with on_first_use(__name__):
     from .pruning import Pruned
     from .questions import OpenQuestion
     from .recovering import Recovered, forgotten
+    from .redoing import Redoing
     from .requests import Stopping
     from .rewinding import Rewinding
     from .running import Ended

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
+from ...workspace.base import arguments
 from .looking import Look
 from .waiting import Steps, finish, finish_async
 
 if TYPE_CHECKING:
+    from ...workspace.transfer import Forked, Tell
+    from .redoing import Redoing
     from .rewinding import Rewinding
 
 
@@ -40,3 +45,59 @@ class GoBack(Look):
         from . import rewinding
 
         return rewinding.go_back(self, to, by, forget=forget, dry_run=dry_run)
+
+    def redo(
+        self, item: str, *, effects: bool = False, dry_run: bool = False, by: str | None = None
+    ) -> Redoing:  # fmt: skip
+        """Do an item again from its beginning, finished or open, with the state as it is now.
+
+        `item`: its id, `^3`, or its folder's name; of a sub-agent after its path: `child/^3`. Its steps run again. An
+        equal call of an effect returns its recorded result; with `effects`, it is done again under a new idempotency
+        key. What is in doubt stays in doubt. `dry_run`: only say what it would do. UsageError if the item has not
+        begun, LeaseHeld while a process runs it.
+        """
+        return finish("redo", self._redo(item, effects, dry_run, by))
+
+    async def redo_async(
+        self, item: str, *, effects: bool = False, dry_run: bool = False, by: str | None = None
+    ) -> Redoing:  # fmt: skip
+        """`redo`, without blocking the event loop."""
+        return await finish_async(self._redo(item, effects, dry_run, by))
+
+    def _redo(self, item: str, effects: bool, dry_run: bool, by: str | None) -> Steps[Redoing]:
+        from . import redoing
+
+        return redoing.redo(self, item, by, effects=effects, dry_run=dry_run)
+
+    def fork(
+        self, to: str | os.PathLike[str], *, at: str | int | None = None, run_id: str = "", effects: bool = False,
+        by: str | None = None, progress: Tell | None = None, storage_options: Mapping[str, Any] | None = None,
+    ) -> Forked:  # fmt: skip
+        """Start a new run at `to`, a folder or URL that is empty or missing, from an earlier moment of this one. This
+        run is only read, also while a process runs it.
+
+        `at`: as `to` of `rewind`; None is now. The new run has its own `run_id`, definition, code and documents as they
+        are now, and data, plan, open items, messages and outputs of that moment. It knows the effects that this run has
+        done since then: an equal call returns the recorded result, an unequal one is asked about. With `effects` it
+        does them again. What is in doubt is verified or asked about. `progress` and `storage_options` as in `move`.
+
+        UsageError if there is no such record or `to` is not empty. After an interruption the same call begins again.
+        """
+        from . import forking
+
+        arguments.no_loop("fork")
+        return forking.fork(
+            self, to, at, run_id=run_id, effects=effects, by=by, progress=progress, storage_options=storage_options
+        )
+
+    async def fork_async(
+        self, to: str | os.PathLike[str], *, at: str | int | None = None, run_id: str = "", effects: bool = False,
+        by: str | None = None, progress: Tell | None = None, storage_options: Mapping[str, Any] | None = None,
+    ) -> Forked:  # fmt: skip
+        """`fork`, without blocking the event loop; see `move_async`."""
+        import asyncio
+
+        return await asyncio.to_thread(
+            self.fork, to, at=at, run_id=run_id, effects=effects, by=by, progress=progress,
+            storage_options=storage_options,
+        )  # fmt: skip

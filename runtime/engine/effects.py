@@ -47,7 +47,7 @@ async def perform(call: Call) -> Any:
     scope = call.scope
     scope.claims.claim(call.key)
     if call.key in scope.recorded.started:
-        settled = await _settle(call, scope.context.doubts.cut_off_by)
+        settled = await _settle(call, scope.context.doubts.cut_off_by, has_key=verifying.has_own_key(call))
         return settled.result if settled else await _begin(call)
     if scope.agent.recorded.forgets(scope.key) and call.key not in scope.recorded.settled:
         settled = await _settle(call, _FORGOTTEN, has_key=not scope.context.moment.lost_nonce)

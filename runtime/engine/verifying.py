@@ -18,10 +18,20 @@ Verify = Callable[..., Any]
 
 def idempotency_key(call: Call) -> str:
     """The same at every attempt, different for every call of every run, also of copies of one folder."""
-    scope, moment = call.scope, call.scope.context.moment
-    recorded = scope.agent.recorded.scopes.get(scope.key)
+    recorded = call.scope.agent.recorded.scopes.get(call.scope.key)
     if recorded is not None and (started := recorded.started.get(call.key)):
         return started.idempotency_key
+    return _own_key(call)
+
+
+def has_own_key(call: Call) -> bool:
+    """Whether an effect that has begun would have the same key in this run. In a fork, one that the other run began
+    would not."""
+    return call.scope.context.moment.forked is None or idempotency_key(call) == _own_key(call)
+
+
+def _own_key(call: Call) -> str:
+    scope, moment = call.scope, call.scope.context.moment
     identity = "\0".join((moment.run_nonce or moment.run_id, scope.key, *map(str, call.key)))
     if scope.agent.path:
         identity += f"\0{scope.agent.path}"

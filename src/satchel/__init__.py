@@ -19,6 +19,7 @@ with on_first_use(__name__):
         OpenQuestion,
         Pruned,
         Recovered,
+        Redoing,
         Result,
         Rewinding,
         Row,
@@ -66,7 +67,7 @@ with on_first_use(__name__):
     from .workspace.state import LaterEffect
     from .workspace.store import Store
     from .workspace.todo import Task
-    from .workspace.transfer import Journey
+    from .workspace.transfer import Forked, Journey
     from .workspace.views import Marker
 
 __all__ = [
@@ -86,6 +87,7 @@ __all__ = [
     "Doubt",
     "Effect",
     "Ended",
+    "Forked",
     "Handle",
     "InboxTask",
     "InvalidFile",
@@ -109,6 +111,7 @@ __all__ = [
     "Pruned",
     "RecordedError",
     "Recovered",
+    "Redoing",
     "Refused",
     "Report",
     "Resource",

@@ -228,7 +228,7 @@ def test_a_run_goes_back_while_a_process_has_it(make: Make) -> None:
     _, before = finished(handle, [])
     with (
         opened(DiskStore(handle.url), "recover", Report()) as workspace,
-        pytest.raises(LeaseHeld, match="another process"),
+        pytest.raises(LeaseHeld, match="already running"),
     ):
         handle.rewind(to=3)
     assert data(handle) == before and workspace

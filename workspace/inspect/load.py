@@ -166,12 +166,16 @@ def _look(
     moment = found or Moment(run_id=described.run_id)
     if moment.run_id != described.run_id:
         raise _other_run(moment.run_id, described.run_id)
-    if not journal.segments(store) and (rebuilt := rebuild.rebuild(store, described.run_id, found)) is not None:
+    has_journal = bool(journal.segments(store))
+    is_fork = not has_journal and _is_new_fork(found)
+    if not has_journal and not is_fork and (rebuilt := rebuild.rebuild(store, moment.run_id, found)) is not None:
         complaints.append(f"the journal is missing; the run continues from the files as of record {rebuilt.moment.seq}")
         tail = Tail([], rebuilt.moment.seq + 1)
         at = rebuilt.messages_at or messages_at
         return Look(described, rebuilt.moment, tail, "", at, complaints, before, is_rebuilt=True)
     known = unchanged.tail(store, newest) if knows_enough else None
+    if is_fork:
+        known = Tail([], moment.seq + 1, moment.crc)
     tail = known or journal.read(store, after=moment.seq, before=moment.before)
     moment.apply(tail.lines)
     if not all(isinstance(line.record, Closed | Saved) for line in tail.lines):
@@ -186,6 +190,11 @@ def _look(
     return Look(
         described, moment, tail, loaded, messages_at, complaints, before, definition_version=defined_at, listed=listed
     )
+
+
+def _is_new_fork(found: Moment | None) -> bool:
+    """A fork begins with a checkpoint. Its first opening begins its journal."""
+    return found is not None and found.forked is not None and found.forked.seq == found.seq
 
 
 def _other_run(found: str, expected: str) -> Damaged:

@@ -22,7 +22,7 @@ PATH = ".satchel/moving.json"
 LEAVING = "journal/leaving.json"
 _LEAVING_LIMIT = 1 << 30
 
-Kind = Literal["move", "copy"]
+Kind = Literal["move", "copy", "fork"]
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):

@@ -86,7 +86,8 @@ def _asked(store: Store, moment: Moment, old: _Old, old_url: str, old_host: str,
     return UsageError(
         f"the run {moment.run_id} {how}{unclean}", path=store.url, why=f"{known}; if both copies continue, both act",
         remedy=f"to continue only here, type `satchel resume --adopt {here}` (`resume(adopt=True)` in Python). To "
-        f"bring the run from there instead, remove this copy and type `satchel move {there} {here}`",
+        f"bring the run from there instead, remove this copy and type `satchel move {there} {here}`. To have two runs, "
+        f"type `satchel fork {here} DST`",
     )  # fmt: skip
 
 

@@ -42,7 +42,7 @@ from .salvage import Leftover
 from .workspace import Workspace
 
 Found = Literal["new", "clean", "crash", "files"]
-Why = Literal["run", "recover", "merge", "pause", "forced", "answer", "rewind", "redo", "prune"]
+Why = Literal["run", "recover", "merge", "pause", "forced", "answer", "rewind", "redo", "prune", "fork"]
 
 
 AddMore = Callable[[Workspace], None]
@@ -169,12 +169,13 @@ def _record_opening(
     was = "files" if seen.is_rebuilt else was
     has_none = was == "new" or (moment.lost_nonce and not moment.run_nonce)
     nonce = secrets.token_hex(16) if has_none else ""
+    forked = moment.forked if moment.forked and moment.forked.seq + 1 >= moment.seq else None
     writer.add(
         Opened(
             format=FORMAT, run_id=moment.run_id, run_nonce=nonce, satchel=version(), python=platform.python_version(),
             host=socket.gethostname(), pid=os.getpid(), by=myself(), url=workspace.home, why=why, found=was,
             definition=noticed.definition, checkpoint=seen.checkpoint, arrived=how.arrived,
-            took_over=workspace.owned.took_over, cut_off=how.cut_off,
+            took_over=workspace.owned.took_over, cut_off=how.cut_off, forked=forked,
         )
     )  # fmt: skip
     workspace.add_edits(noticed)

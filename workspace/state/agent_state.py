@@ -43,7 +43,7 @@ from ..todo import Plan, Row, Splice
 from . import json_patch
 from .packing import Unkept
 from .parts import folder_of_agent
-from .scope_state import Kept, Past, Scope, answer_of
+from .scope_state import Kept, Past, Scope, answer_of, forget_effects
 
 ROOT = ""
 """The scope of an agent's calls outside every other scope; it never commits."""
@@ -285,6 +285,8 @@ class AgentMoment(Struct, kw_only=True):
         self._outline(record.outline)
         for key in [key for key in record.redone if key != ROOT]:
             self._begin_anew(key)
+            if record.effects and (known := self.scopes.get(key) or self.past.get(key)) is not None:
+                forget_effects(known)
         for key in record.dropped:
             if key in self.scopes and not self.scopes[key].started:  # a doubt outlives its item
                 self._end(key)
@@ -358,10 +360,7 @@ class AgentMoment(Struct, kw_only=True):
             return
         effects = {call: record for call, record in scope.done.items() if record.effect}
         if effects or scope.again:
-            self.past[key] = Past(
-                title=scope.title, last_number=scope.last_number, done=effects, settled=scope.settled,
-                when=scope.when, again=scope.again,
-            )  # fmt: skip
+            self.past[key] = scope.ended(effects)
         else:
             self.past.pop(key, None)  # a person has undone its beginning
 

@@ -19,7 +19,7 @@ from ..journal.records import Key, StepCompleted, check_json
 from ..todo import Plan, Row
 from .agent_state import ROOT, AgentMoment
 from .packing import Own, Shape, shape_of
-from .scope_state import Kept, Past, Scope
+from .scope_state import Kept, Past, Scope, is_done_again
 
 
 class _PlanText(Struct):
@@ -38,6 +38,10 @@ PLANS: Own = {
 
 _AGENT = shape_of(AgentMoment, PLANS)
 _agents = decoder(dict[str, _AGENT.kind])  # type: ignore[name-defined]
+
+
+Reused = Mapping[tuple[str, str], Mapping[Key, StepCompleted]]
+"""Results of steps, by agent and scope."""
 
 
 class LaterEffect(Struct, frozen=True):
@@ -62,7 +66,7 @@ def effects_since(now: Mapping[str, AgentMoment], then: Mapping[str, AgentMoment
             assert scope is not None
             for call in _new(scope, before):
                 done = scope.done[call]
-                if done.how != "answered":
+                if is_done_again(done):
                     at = scope.when.get(call, "")
                     found.append(LaterEffect(path, key, scope.title, call, f"{done.step}{done.call}", at))
             for call, started in scope.started.items() if isinstance(scope, Scope) else ():
@@ -71,14 +75,16 @@ def effects_since(now: Mapping[str, AgentMoment], then: Mapping[str, AgentMoment
 
 
 def joined(
-    now: Mapping[str, AgentMoment], then: Mapping[str, AgentMoment], *, forgets: bool = False
+    now: Mapping[str, AgentMoment], then: Mapping[str, AgentMoment], *, forgets: bool = False,
+    reused: Reused | None = None,
 ) -> dict[str, AgentMoment]:  # fmt: skip
     """The agents as they were `then`, with the effects, doubts and answers of `now`. An agent that had not begun is as
     if it were new. Shares values with both.
 
-    `forgets`: effects done since then are not on record, and will have another idempotency key.
+    `forgets`: effects done since then are not on record, and will have another idempotency key. `reused`: results of
+    later steps that equal calls return.
     """
-    return {path: _joined(agent, then.get(path), forgets) for path, agent in now.items()}
+    return {path: _joined(agent, then.get(path), forgets, reused or {}) for path, agent in now.items()}
 
 
 def pack(agents: Mapping[str, AgentMoment]) -> Raw:
@@ -121,14 +127,20 @@ def check_agent(path: str, agent: AgentMoment) -> None:
         raise ValueError(f"the data of the agent {path!r} is not an object")
 
 
-def _joined(now: AgentMoment, then: AgentMoment | None, forgets: bool) -> AgentMoment:
+def _joined(now: AgentMoment, then: AgentMoment | None, forgets: bool, reused: Reused) -> AgentMoment:
     was = then or AgentMoment(
         path=now.path, spawned_in=now.spawned_in, call=now.call, result=Kept() if now.path else None
     )  # without `args` no call of it is this one
     plan = _plan(now, was)
     scopes, past = dict[str, Scope](), dict[str, Past]()
-    for key in dict.fromkeys((*was.scopes, *now.scopes, *was.past, *now.past)):
-        each = _scope(_of(now, key), was.scopes.get(key), _of(was, key), forgets)
+    texts = {task.id: task.text for task in now.plan.tasks if task.id}
+    ended = [key for path, key in reused if path == now.path]
+    for key in dict.fromkeys((*was.scopes, *now.scopes, *was.past, *now.past, *ended)):
+        if key.startswith("_inbox-") and key not in now.scopes and key not in now.results:
+            continue  # the task is done, and stays done
+        steps = reused.get((now.path, key), {})
+        latest, before = _of(now, key), _of(was, key)
+        each = _scope(latest or before or Past(texts.get(key, ""), 0), was.scopes.get(key), before, steps, forgets)
         if isinstance(each, Scope):
             scopes[key] = each
         elif each.done or each.again:
@@ -158,11 +170,12 @@ def _new(scope: Scope | Past, before: Scope | Past | None) -> Iterator[Key]:
     return (call for call, done in scope.done.items() if done.effect and call not in known)
 
 
-def _scope(now: Scope | Past | None, was: Scope | None, before: Scope | Past | None, forgets: bool) -> Scope | Past:
+def _scope(
+    latest: Scope | Past, was: Scope | None, before: Scope | Past | None, steps: Mapping[Key, StepCompleted],
+    forgets: bool,
+) -> Scope | Past:  # fmt: skip
     """One scope: open if it `was`, or while something about it is in doubt. `before` is the same, open or ended."""
-    latest = now or before
-    assert latest is not None
-    gone = {call for call in _new(latest, before) if latest.done[call].how != "answered"} if forgets else set[Key]()
+    gone = {call for call in _new(latest, before) if is_done_again(latest.done[call])} if forgets else set[Key]()
     effects = {call: done for call, done in latest.done.items() if done.effect and call not in gone}
     again = dict(latest.again) | {call: latest.again.get(call, 0) + 1 for call in gone}
     when = {call: at for call, at in latest.when.items() if call not in gone}
@@ -170,10 +183,10 @@ def _scope(now: Scope | Past | None, was: Scope | None, before: Scope | Past | N
     started = latest.started if isinstance(latest, Scope) else {}
     answers = latest.answers if isinstance(latest, Scope) else {}
     if was is None and not (started or answers):
-        return Past(latest.title, last, effects, latest.settled, when, again)
+        return Past(latest.title, last, dict(steps) | effects, latest.settled, when, again)
     opened = was or Scope(title=latest.title)
-    done = {call: step for call, step in opened.done.items() if not step.effect} | effects
-    numbers = dict(opened.numbers) | {call: step.no for call, step in (*effects.items(), *started.items())}
+    done = dict(steps) | {call: step for call, step in opened.done.items() if not step.effect} | effects
+    numbers = dict(opened.numbers) | {call: step.no for call, step in (*done.items(), *started.items())}
     return Scope(
         title=opened.title, done=done, started=started, answers=answers, settled=latest.settled, when=when, again=again,
         failed={call: error for call, error in opened.failed.items() if call not in done and call not in started},

@@ -1,8 +1,6 @@
 """The whole state of a run at one position of the journal, and how each record changes it.
 
-Pure: no I/O, no clock. The same records in the same order give the same moment, on every machine and in every later
-version. Each agent of the tree has its own part (agent_state.py). A checkpoint is a stored moment (checkpoint.py); the
-readable files are views of one (views/projection.py).
+Pure: the same records in the same order give the same moment. Each agent has its own part (agent_state.py).
 """
 
 from __future__ import annotations
@@ -34,6 +32,7 @@ from ..journal.records import (
     Forced,
     Input,
     Line,
+    Lineage,
     Message,
     Migrated,
     Opened,
@@ -73,6 +72,7 @@ class Moment(Questions, kw_only=True):
 
     run_id: str
     run_nonce: str = ""  # what the keys of effects are derived from; empty: from `run_id`
+    forked: Lineage | None = None  # it began as a fork
     lost_nonce: bool = False  # it differs from an earlier one: earlier effects have other keys
     seq: Annotated[int, Meta(ge=0, lt=10**12)] = 0  # short enough for a name
     epoch: Epoch = 0
@@ -179,7 +179,7 @@ class Moment(Questions, kw_only=True):
         if not self.clean:  # the earlier process has not recorded its end
             self.usage.seconds = self._seconds(self.last_at)
         self.clean, self.opened_at = False, line.at
-        self.url, self.host = record.url, record.host
+        self.url, self.host, self.forked = record.url, record.host, record.forked or self.forked
         if record.run_nonce:
             self.run_nonce, self.lost_nonce = record.run_nonce, record.found == "files"
         self.tasks_done.clear()

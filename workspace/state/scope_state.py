@@ -74,6 +74,10 @@ class Scope(Struct, omit_defaults=True):
         """The last results, newest first."""
         return islice(reversed(self.done.values()), most)
 
+    def ended(self, effects: dict[Key, StepCompleted]) -> Past:
+        """What is kept of it."""
+        return Past(self.title, self.last_number, effects, self.settled, self.when, self.again)
+
     def moved(self, key: str) -> Scope:
         """The same under another name."""
         return replace(
@@ -113,6 +117,19 @@ class Past(Struct, omit_defaults=True):
             title=title, done=dict(self.done), settled=set(self.settled), when=dict(self.when), again=dict(self.again),
             last_number=self.last_number, numbers={key: record.no for key, record in self.done.items()},
         )  # fmt: skip
+
+
+def is_done_again(record: StepCompleted) -> bool:
+    """Whether this is an effect that can be done again. A person's answer can't."""
+    return record.effect and record.how != "answered"
+
+
+def forget_effects(scope: Scope | Past) -> None:
+    """Those that were done are done again, under new keys."""
+    for key in [key for key, record in scope.done.items() if is_done_again(record)]:
+        del scope.done[key]
+        scope.when.pop(key, None)
+        scope.again[key] = scope.again.get(key, 0) + 1
 
 
 def answer_of(scope: Scope, doubt: Doubt, record: Resolved) -> Answer:

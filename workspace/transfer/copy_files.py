@@ -70,7 +70,7 @@ def transfer(source: Store, to: Store, tell: Tell) -> dict[str, Sent]:
         if inventory.goes_along(entry.path) and entry.path not in sent and entry.path != DEFINITION:
             to.remove(entry.path)
     _verify(to, sent, tell)
-    _settle(to, sent)
+    settle(to, sent)
     return sent
 
 
@@ -113,7 +113,7 @@ def _bring(source: Store, to: Store, path: str, still: Still) -> Sent | None:
         return sent
     still.check()
     to.replace(path, data, sync="data")
-    _keep_attributes(source, to, path)
+    keep_attributes(source, to, path)
     return sent._replace(was_there=False)
 
 
@@ -159,7 +159,7 @@ def differs(to: Store, path: str) -> StorageFailed:
     )  # fmt: skip
 
 
-def _settle(to: Store, sent: Iterable[str]) -> None:
+def settle(to: Store, sent: Iterable[str]) -> None:
     """Make every name durable; each file's content already is."""
     folders = {""}
     for path in sent:
@@ -169,7 +169,7 @@ def _settle(to: Store, sent: Iterable[str]) -> None:
         to.settle(folder)
 
 
-def _keep_attributes(source: Store, to: Store, path: str) -> None:
+def keep_attributes(source: Store, to: Store, path: str) -> None:
     """From disk to disk: permissions, and when it was saved (`expected_until: 45m` counts from then)."""
     if isinstance(source, DiskStore) and isinstance(to, DiskStore):
         with suppress(OSError):  # a file system that has no such thing

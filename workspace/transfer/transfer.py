@@ -55,7 +55,7 @@ def copy(source: Store, to: Store, *, by: str, tell: Tell = lambda *_: None) -> 
     """
     ends.refuse_overlap(source, to.url)
     run_id = define(source).run_id
-    with _still(source), _held(to):
+    with _still(source), held(to):
         source.refresh()
         journey = Journey("copy", run_id, source.url, to.url)
         mine = Manifest(run_id=run_id, kind="copy", source=source.url, to=to.url, began=now(), by=by)
@@ -76,7 +76,7 @@ def move(source: Store, to: Store, *, by: str, tell: Tell = lambda *_: None) -> 
     ends.refuse_overlap(source, to.url)
     run_id = _run_at(source)
     _refuse_elsewhere(source, to, run_id)
-    with _owned(source, run_id) as newest, _held(to):
+    with _owned(source, run_id) as newest, held(to):
         source.refresh()
         journey = Journey("move", run_id, source.url, to.url)
         gone = moved_file.read(source)
@@ -166,7 +166,7 @@ def _refuse_faster(source: Store, newest: int, *, is_leaving: bool) -> None:
         )  # fmt: skip
 
 
-def _held(to: Store) -> AbstractContextManager[None]:
+def held(to: Store) -> AbstractContextManager[None]:
     """Where there is a lock, two processes can't bring something here at once. Elsewhere `moving.json` is the claim: it
     is created exclusively, and the lease of the source excludes a second transfer from there."""
     return to.lock() if to.abilities.lock else nullcontext()
@@ -203,7 +203,7 @@ def _bring(source: Store, to: Store, mine: Manifest, journey: Journey, tell: Tel
             remedy=f"put {DEFINITION} back at one of them",
         )  # fmt: skip
     inventory.refuse_faults(source, to)
-    journey.resumed |= _claim(to, mine, tell)
+    journey.resumed |= claim(to, mine, tell)
     sent = transfer(source, to, tell)
     try:
         data, at = source.read(DEFINITION)
@@ -220,7 +220,7 @@ def _bring(source: Store, to: Store, mine: Manifest, journey: Journey, tell: Tel
     return sent
 
 
-def _claim(to: Store, mine: Manifest, tell: Tell) -> bool:
+def claim(to: Store, mine: Manifest, tell: Tell) -> bool:
     """Write at the destination what is coming. True if an earlier call has. UsageError if the place is not free for
     it."""
     to.refresh()

@@ -72,6 +72,9 @@ def _lines(place: Handle, standing: Standing, width: int) -> Iterator[str]:
     if (moment := standing.moment) is not None:
         if moment.status == "failed" and moment.error and standing.state == "failed":
             yield from (_row("", f"  {line}") for line in moment.error.where)
+        if moment.forked is not None:
+            was = moment.forked
+            yield from _row_of("forked", f"from record {was.seq:,} of {was.run_id} in {was.url}", width)
         yield from _value("input", standing.input)
         yield from _work(standing)
         yield from _tree(moment)
@@ -100,6 +103,11 @@ def _lines(place: Handle, standing: Standing, width: int) -> Iterator[str]:
         yield from fold(question, width)
     if standing.next:
         yield f"{'next':<{_TITLE}}{click.style(visible(standing.next), bold=True)}"
+
+
+def _row_of(title: str, text: str, width: int) -> Iterator[str]:
+    for number, line in enumerate(fold(text, width, _TITLE)):
+        yield _row("" if number else title, line)
 
 
 def _value(title: str, value: Any) -> Iterator[str]:
@@ -315,6 +323,7 @@ def _json(standing: Standing) -> dict[str, Any]:
         ],
         "input": standing.input,
         "result": standing.result,
+        "forked": msgspec.to_builtins(moment.forked),
         "attempt": moment.attempt,
         "until": moment.until or None,
         "usage": msgspec.to_builtins(moment.usage),

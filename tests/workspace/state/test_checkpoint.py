@@ -149,6 +149,7 @@ class History:
                 format=record.FORMAT, run_id=RUN, satchel="0", python="3", host="h", pid=1,
                 url="s3://b/r", why=why, found=found,  # type: ignore[arg-type]
                 definition=definition, run_nonce=self.choose.choice(["", "0" * 32]),
+                forked=self.choose.choice([None, record.Lineage("s3://b/q", "run-0", 7)]),
             )
         )  # fmt: skip
 
@@ -171,6 +172,8 @@ class History:
         lines = [line for group in self.groups for line in group]
         then.apply(read_again(lines[: self.choose.randrange(len(lines))]))
         forgets = self.choose.random() < 0.3
+        if self.moment.root.adopted and not then.root.has_plan:
+            return  # refused
         self.group(rewind.plan(self.moment, then, "ann", forgets=forgets).record)
 
     def spawn(self) -> None:

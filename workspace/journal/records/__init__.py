@@ -49,6 +49,7 @@ from .process import (
     EndStatus,
     Fenced,
     Input,
+    Lineage,
     Occasion,
     Opened,
     Pruned,

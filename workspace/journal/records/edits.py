@@ -33,7 +33,8 @@ class Edited(Record, frozen=True, kw_only=True, tag="edited"):
     patch: Patch = field(default_factory=list)  # of the agent's data, or of workspace.yaml
     plan: tuple[Splice, ...] = ()
     outline: list[Row] = field(default_factory=list)
-    redone: tuple[str, ...] = ()  # scopes to do again: their steps run again, their effects are kept
+    redone: tuple[str, ...] = ()  # scopes to do again: their steps run again, their effects are kept, but for `effects`
+    effects: bool = False  # the effects of these are done again, too
     dropped: tuple[str, ...] = ()  # scopes that had begun and won't be entered any more
     step: StepEdit | None = None
     says: tuple[str, ...] = ()  # the same in words

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from typing import Literal
 
-from msgspec import Raw, field
+from msgspec import Raw, Struct, field
 
 from .base import NOTHING, Failure, Record
 
 FORMAT = 1
 """Of the journal. Every `opened` record has it, and every segment of another version begins with such a record."""
+
+
+class Lineage(Struct, frozen=True):
+    """The moment of another run that a run began with: its place then, its run_id, and the record."""
+
+    url: str
+    run_id: str
+    seq: int
 
 
 class Opened(Record, frozen=True, kw_only=True, tag="opened"):
@@ -25,12 +33,13 @@ class Opened(Record, frozen=True, kw_only=True, tag="opened"):
     pid: int
     by: str = ""  # who has started the process: `user@host`
     url: str = ""  # the place of the workspace; see lifecycle/adopt.py
-    why: Literal["run", "recover", "merge", "pause", "forced", "answer", "rewind", "redo", "prune"]
+    why: Literal["run", "recover", "merge", "pause", "forced", "answer", "rewind", "redo", "prune", "fork"]
     found: Literal["new", "clean", "crash", "files"]  # files: the journal was lost, and the readable files were used
     definition: dict[str, object] | None = None  # of workspace.yaml, at the first opening; later see `edited`
     checkpoint: str = ""  # the file that was loaded; empty: the journal was read from its beginning
     arrived: str = ""  # how the run came here from another place, in words, if this is its first opening here
     took_over: str = ""  # in a bucket: the process that had the run and did not close it
+    forked: Lineage | None = None  # of a fork, at its first opening
     cut_off: str = ""  # the folder with the end of the journal, if `satchel recover` has just cut it off
 
 

@@ -1,0 +1,76 @@
+"""`satchel fork`: start a new run from an earlier moment of a run."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import Any
+
+import click
+from msgspec.structs import asdict
+
+from ....workspace.base import SatchelError, urls
+from ...control import effects_since
+from ..carrying import bar
+from ..going import refused
+from ..options import storage
+from ..options.place import complete_folders, find, json_option
+from ..render.effects import as_rows, confirm_again, told
+from ..render.output import columns, fold, print_json
+from ..render.words import counted, visible
+
+_EXAMPLES = """\b
+Examples:
+  satchel fork my-digest ../second --at ^3   a new run from before item 3
+  satchel fork my-digest s3://bucket/second  a new run from now on
+"""
+
+
+@click.command("fork", epilog=_EXAMPLES)
+@click.argument("workspace", metavar="WS", shell_complete=complete_folders)
+@click.argument("to", metavar="DST", shell_complete=complete_folders)
+@click.option(
+    "--at", metavar="SEQ|ITEM|CHECKPOINT",
+    help="A record's number, an item such as ^3 (its beginning), or a file in checkpoints/. [default: now]",
+)  # fmt: skip
+@click.option("--run-id", default="", metavar="ID", help="Name of the new run. [default: made from the old one]")
+@click.option("--effects", is_flag=True, help="Do effects since then again in the new run. Asks first.")
+@click.option("--by", metavar="NAME", help="Who asks for it. [default: user@host]")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@json_option
+@storage.storage_option
+def command(
+    workspace: str, to: str, at: str | None, run_id: str, effects: bool, by: str | None, yes: bool, as_json: bool
+) -> None:  # fmt: skip
+    """Start a new run in DST from an earlier moment of the run in WS: folders and URLs, in any combination.
+
+    WS is only read, also while it runs. The new run has its own name. Effects that WS has done since that moment are
+    known to the new run: an equal call returns their recorded result, and an unequal one is asked about. With --effects
+    they are done again there.
+    """
+    try:
+        is_remote = urls.is_remote(to)
+        place = find(workspace, with_options=urls.is_remote(workspace) or not is_remote)
+        if effects and not yes:
+            confirm_again(effects_since(place, at), can_ask=not as_json)
+        with bar() as tell:
+            found = place.fork(
+                to, at=at, run_id=run_id, effects=effects, by=by, progress=tell,
+                storage_options=storage.given() if is_remote else None,
+            )  # fmt: skip
+    except SatchelError as error:
+        if as_json:
+            print_json(refused(error))
+        raise
+    if as_json:
+        result: dict[str, Any] = {**asdict(found), "effects": as_rows(found.effects), "exit_code": 0}
+        print_json(result)
+        return
+    width = columns(sys.stdout)
+    click.echo(visible(f"forked {found.run_id} from record {found.seq:,} of {found.source}"))
+    click.echo(f"  {counted(found.files, 'file')} copied")
+    for line in told(found.effects, forgotten=found.forgotten):
+        click.echo("\n".join(fold(line, width, 4)))
+    for path in found.left_out:
+        click.echo("\n".join(fold(visible(f"  not copied, because it has changed since: {path}"), width, 4)))
+    click.echo(visible(f"next: {shlex.join(['satchel', 'resume', to])}"), err=True)

@@ -1,0 +1,61 @@
+"""`satchel redo`: do an item again from its beginning."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+from msgspec.structs import asdict
+
+from ....workspace.base import SatchelError
+from ..going import refused
+from ..options.place import complete_folders, find, json_option
+from ..options.storage import storage_option
+from ..render.effects import as_rows, confirm_again, told
+from ..render.output import columns, fold, print_json, remarks
+from ..render.words import visible
+
+_EXAMPLES = """\b
+Examples:
+  satchel redo my-digest ^3             do item 3 again
+  satchel redo my-digest ^3 --effects   with its effects
+"""
+
+
+@click.command("redo", epilog=_EXAMPLES)
+@click.argument("workspace", metavar="WS", shell_complete=complete_folders)
+@click.argument("item", metavar="ITEM")
+@click.option("--effects", is_flag=True, help="Do its effects again, under a new idempotency key. Asks first.")
+@click.option("--by", metavar="NAME", help="Who asks for it. [default: user@host]")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@json_option
+@storage_option
+def command(workspace: str, item: str, effects: bool, by: str | None, yes: bool, as_json: bool) -> None:
+    """Do an item again from its beginning, finished or open, with the state as it is now.
+
+    ITEM is its id, such as ^3. An equal call of an effect returns its recorded result. With --effects it is done again.
+    """
+    try:
+        place = find(workspace)
+        if effects and not yes:
+            confirm_again(place.redo(item, effects=True, dry_run=True).effects, can_ask=not as_json)
+        found = place.redo(item, effects=effects, by=by)
+    except SatchelError as error:
+        if as_json:
+            print_json(refused(error))
+        raise
+    if as_json:
+        result: dict[str, Any] = {
+            **asdict(found), "effects": as_rows(found.effects), "exit_code": 0,
+            "report": [asdict(remark) for remark in found.report],
+        }  # fmt: skip
+        print_json(result)
+        return
+    width = columns(sys.stdout)
+    for line in remarks(found.report[1:], width):
+        click.echo(line)
+    click.echo(visible(f"item {found.item} ({found.title!r}) will be done again"))
+    for line in told(found.effects, forgotten=found.forgotten):
+        click.echo("\n".join(fold(line, width, 4)))
+    click.echo(f"next: {place.command('resume')}", err=True)

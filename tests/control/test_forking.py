@@ -1,0 +1,287 @@
+"""A new run from an earlier moment of another one: the two share their past, and nothing outside happens twice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.conftest import Cli, Make
+
+import satchel
+from satchel import Item, Run, agent, effect
+from satchel.runtime.control import Handle
+from satchel.workspace.base.errors import SatchelError, UsageError
+from satchel.workspace.inspect.load import look
+from satchel.workspace.inspect.report import Report
+from satchel.workspace.journal.records import Lineage, StepStarted
+from satchel.workspace.lifecycle.opening import opened
+from satchel.workspace.store import DiskStore
+from satchel.workspace.store.disk.syscalls import Syscalls
+
+from .test_rewinding import Calls, data, finished, is_sound, made, mailing
+
+
+def forked(handle: Handle, name: str = "fork", **options: Any) -> Handle:
+    folder = Path(handle.url).parent / name
+    found = handle.fork(folder, **options)
+    assert found.to == str(folder) and found.source == handle.url
+    return satchel.open(folder)
+
+
+def contents(folder: str) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
+
+
+def test_the_fork_repeats_an_effect_or_the_source_changes(make: Make) -> None:
+    calls: Calls = []
+    handle = satchel.open(make())
+    main, before = finished(handle, calls)
+    files = contents(handle.url)
+    calls.clear()
+    fork = forked(handle, at="^3")
+    assert contents(handle.url) == files, "the source is only read"
+    assert is_sound(fork) and data(fork).keys() == {"a", "added"}
+    moment = look(fork.store).moment
+    assert (
+        moment.run_id != "demo-1a2b" and f"run_id: {moment.run_id}\n" in (Path(fork.url) / "workspace.yaml").read_text()
+    )
+    assert moment.run_nonce != look(handle.store).moment.run_nonce
+    ended = fork.resume(main)
+    assert ended.status == "completed" and data(fork) == before, ended.error
+    assert calls == ["read b", "read c", "read x"] and is_sound(fork)
+    assert fork.status().moment and not fork.check().problems
+
+
+def test_nobody_learns_where_a_fork_comes_from(make: Make, cli: Cli) -> None:
+    handle = satchel.open(make())
+    finished(handle, [])
+    fork = forked(handle, at=12, run_id="second")
+    first = next(iter(fork.log()))
+    assert (first.line.seq, first.record["why"]) == (13, "fork")
+    assert first.record["forked"] == {"url": handle.url, "run_id": "demo-1a2b", "seq": 12}
+    assert look(fork.store).moment.forked == Lineage(handle.url, "demo-1a2b", 12)
+    shown = cli("status", fork.url).output
+    assert f"forked    from record 12 of demo-1a2b in {handle.url}"[:70] in shown and "second" in shown
+    assert json.loads(cli("status", fork.url, "--json").stdout)["forked"]["seq"] == 12
+    assert cli("log", fork.url).exit_code == 0
+    assert fork.rewind(to=13, dry_run=True).to == 13
+    with pytest.raises(SatchelError, match="record 5"):
+        fork.rewind(to=5)
+
+
+def test_a_fork_of_now_differs_from_its_source(make: Make) -> None:
+    calls: Calls = []
+    folder = make()
+    (folder / "prompts").mkdir()
+    (folder / "prompts/brief.md").write_text("Be brief.\n")
+    handle = satchel.open(folder)
+    _, before = finished(handle, calls)
+    calls.clear()
+    fork = asyncio.run(handle.fork_async(folder.parent / "fork"))
+    there = satchel.open(fork.to)
+    assert data(there) == before and look(there.store).moment.status == "completed"
+    assert (Path(fork.to) / "prompts/brief.md").read_text() == "Be brief.\n"
+    assert there.run(mailing(calls)).status == "completed" and calls == []
+
+
+def test_forgotten_effects_are_answered(make: Make) -> None:
+    calls: Calls = []
+    handle = satchel.open(make())
+    main, before = finished(handle, calls)
+    keys = {call.split()[2] for call in calls if call.startswith("send")}
+    calls.clear()
+    fork = forked(handle, at="^3", effects=True)
+    assert fork.resume(main).status == "completed" and data(fork) == before
+    assert made(calls, "send") == ["send B", "send C", "send X"]
+    assert not keys & {call.split()[2] for call in calls if call.startswith("send")}
+
+
+def test_an_effect_in_doubt_is_done_by_both(make: Make) -> None:
+    """Even one that is idempotent: under another key the receiver would do it again."""
+    calls: Calls = []
+
+    @effect(idempotent=True)
+    async def pay(text: str) -> str:
+        calls.append(text)
+        raise Stopped
+
+    async def work(run: Run[Any], item: Item) -> None:
+        run.state[item.text] = await pay(item.text)
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        if not run.todo.items:
+            await run.plan(None, ["one"])
+        await run.todo.each(work)
+
+    handle = satchel.open(make())
+    with pytest.raises(Stopped):
+        handle.run(main)
+    (started,) = (row.line.seq for row in handle.log() if isinstance(row.line.record, StepStarted))
+    for number, at in enumerate((started, 3, None)):
+        fork = forked(handle, f"fork{number}", at=at)
+        calls.clear()
+        ended = fork.resume(main)
+        assert ended.status == "waiting" and calls == [], (at, ended)
+        (question,) = fork.questions()
+        fork.answer("done", question.id, result="paid")
+        assert fork.resume(main).status == "completed" and calls == [] and data(fork) == {"one": "paid"}
+
+
+def test_a_running_run_is_disturbed_by_a_fork(make: Make) -> None:
+    handle = satchel.open(make())
+    main, before = finished(handle, [])
+    with opened(DiskStore(handle.url), "recover", Report()) as workspace:
+        fork = forked(handle, at="^2")
+        workspace.close()
+    assert fork.resume(main).status == "completed" and data(fork) == before
+    assert is_sound(handle)
+
+
+@pytest.mark.parametrize("many", [4, pytest.param(50, marks=pytest.mark.slow)])
+def test_an_effect_is_repeated_by_one_of_many_forks(make: Make, many: int) -> None:
+    """Forks of anywhere, and forks of forks."""
+    seed = random.randrange(1 << 30)
+    print(f"seed {seed}")
+    choose, calls = random.Random(seed), list[str]()
+    runs = [satchel.open(make())]
+    main, before = finished(runs[0], calls)
+    for number in range(many):
+        source = choose.choice(runs)
+        moment = look(source.store).moment
+        first = moment.forked.seq + 2 if moment.forked else 1
+        fork = forked(source, f"fork{number}", at=choose.randrange(first, moment.seq + 1))
+        assert is_sound(fork)
+        ended = fork.resume(main)
+        assert ended.status == "completed" and data(fork) == before, ended.error
+        runs.append(fork)
+    assert sorted(made(calls, "send")) == ["send A", "send ADDED", "send B", "send C", "send X"]
+
+
+WRITING = """
+from satchel import agent, step
+
+@step
+def think(text: str) -> str:
+    return text * 40_000
+
+async def work(run, item):
+    run.messages.add("user", item.text)
+    await run.output(f"{item.id}.txt", item.text)
+    await run.output("last.txt", item.text)
+    run.state["size"] = len(await think(item.text))
+
+@agent
+async def main(run):
+    if not run.todo.items:
+        await run.plan(None, ["ab", "cd", "ef"])
+    await run.todo.each(work)
+"""
+
+
+def test_a_fork_has_the_files_of_another_moment(make: Make) -> None:
+    handle = satchel.open(make(WRITING))
+    assert handle.run().status == "completed"
+    (seq,) = (row.line.seq for row in handle.log(type="step.completed") if row.record["scope"] == "2")
+    found = handle.fork(Path(handle.url).parent / "fork", at=seq)
+    fork = Path(found.to)
+    assert sorted(path.name for path in (fork / "outputs").iterdir()) == ["1.txt"]
+    assert found.left_out == ("outputs/last.txt",), "it was written again since"
+    assert [json.loads(line)["content"] for line in (fork / "messages.jsonl").read_text().splitlines()] == ["ab"]
+    (blob,) = (fork / ".satchel/blobs").iterdir()
+    assert blob.stat().st_nlink == 2, "a blob never changes, so both have one file"
+    there = satchel.open(fork)
+    assert is_sound(there) and there.resume().status == "completed" and is_sound(there)
+    assert len((fork / "messages.jsonl").read_text().splitlines()) == 3
+    assert (fork / "outputs/last.txt").read_text() == "ef"
+
+
+class Stopped(BaseException):
+    """Ends this process, as far as the disk can tell."""
+
+
+class Dying(Syscalls):
+    """Dies before the given change of the disk."""
+
+    def __init__(self, at: int):
+        self.left = at
+
+    def _count(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise Stopped
+
+    def rename(self, source: str, target: str) -> None:
+        self._count()
+        super().rename(source, target)
+
+    def link(self, source: str, target: str) -> None:
+        self._count()
+        super().link(source, target)
+
+    def unlink(self, path: str) -> None:
+        self._count()
+        super().unlink(path)
+
+
+def test_a_killed_fork_leaves_half_a_run(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    from satchel.workspace.transfer import ends
+
+    handle = satchel.open(make(WRITING))
+    assert handle.run().status == "completed"
+    size = data(handle)
+    files, died = contents(handle.url), 0
+
+    def open_dying(at: int) -> Callable[[str], DiskStore]:
+        return lambda url: DiskStore(url, Dying(at))
+
+    for at in range(0, 90, 3):
+        to = Path(handle.url).parent / f"fork{at}"
+        with monkeypatch.context() as patched:
+            patched.setattr(ends, "open_store", open_dying(at))
+            try:
+                handle.fork(to, at="^2")
+            except Stopped:
+                died += 1
+        if not (to / "workspace.yaml").exists():
+            with pytest.raises(UsageError):
+                satchel.open(to).run()
+            if (to / ".satchel/moving.json").exists():
+                other = Path(make(name=f"other{at}"))
+                satchel.open(other).run()
+                with pytest.raises(UsageError):
+                    satchel.open(other).fork(to)
+            handle.fork(to, at="^2")
+        there = satchel.open(to)
+        assert there.run().status == "completed" and data(there) == size and is_sound(there)
+        assert contents(handle.url) == files
+    assert died > 10
+
+
+def test_a_fork_goes_where_something_is(make: Make, cli: Cli) -> None:
+    folder = make()
+    handle = satchel.open(folder)
+    with pytest.raises(UsageError, match="the run has not begun"):
+        handle.fork(folder.parent / "fork")
+    finished(handle, [])
+    for to in (folder, folder / "inside", make(name="other")):
+        with pytest.raises(UsageError):
+            handle.fork(to)
+    with pytest.raises(UsageError, match="is the run_id of the source"):
+        handle.fork(folder.parent / "fork", run_id="demo-1a2b")
+    assert not (folder.parent / "fork").exists()
+    refused = cli("fork", str(folder), str(folder.parent / "fork"), "--at", "^3", "--effects")
+    assert refused.exit_code == 2 and "3 effects would be done again" in refused.output
+    done = cli("fork", str(folder), str(folder.parent / "fork"), "--at", "^3", "--json")
+    found = json.loads(done.stdout)
+    assert (
+        done.exit_code == 0
+        and len(found["effects"]) == 3
+        and found["run_id"] == look(DiskStore(found["to"])).moment.run_id
+    )
+    assert "forked" in cli("fork", str(folder), str(folder.parent / "more"), "--run-id", "more").output

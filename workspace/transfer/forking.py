@@ -1,0 +1,201 @@
+"""`fork`: a new run that begins with an earlier moment of another one.
+
+It has a run_id and a nonce of its own, so its effects have other keys. Its journal begins after the record of that
+moment, with a checkpoint as its base. The order is that of `copy`: `.satchel/moving.json` first, workspace.yaml last.
+So a half-made fork is no workspace. The source is only read, also while a process runs it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import zlib
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from .. import journal
+from ..base import DEFINITION, OF_A_RUN, UsageError
+from ..formats import definition, yamltext
+from ..inspect import Manifest, Report, moved_file, transfer_file
+from ..journal.records import Lineage, Output, now
+from ..lifecycle import opened
+from ..people.inbox import FOLDER as INBOX
+from ..state import AgentMoment, LaterEffect, MessagesAt, Moment, blobs, checkpoint, going_back
+from ..store import DiskStore, Store, link
+from ..views import TODO, message_file
+from . import ends, inventory
+from .copy_files import READ_LIMIT, Tell, each_of, keep_attributes, settle
+from .transfer import claim, held
+
+_NOT_COPIED = OF_A_RUN | {DEFINITION, TODO, INBOX, "cut-off", moved_file.PATH}
+
+
+class Forked(Struct, frozen=True):
+    """A new run at `to`, with this `run_id`, from record `seq` of `source`.
+
+    `effects`: those that the source has done, or begun, since that record. The fork knows them, or with `forgotten` it
+    does them again. `left_out`: outputs of that moment that no longer exist as they were. `files` were copied.
+    """
+
+    run_id: str
+    source: str
+    to: str
+    seq: int
+    effects: tuple[LaterEffect, ...]
+    forgotten: bool
+    files: int
+    left_out: tuple[str, ...]
+
+
+def fork(
+    source: Store, to: Store, then: Moment, latest: Moment, *, by: str, run_id: str = "", forgets: bool = False,
+    reused: going_back.Reused | None = None, tell: Tell = lambda *_: None,
+) -> Forked:  # fmt: skip
+    """Start a new run at `to` from the moment `then` of the run in `source`. `latest` is its newest moment; see
+    `going_back.joined` for the others.
+
+    UsageError if the destination holds anything else, or the new run_id is that of the source.
+    """
+    ends.refuse_overlap(source, to.url)
+    text = yamltext.decode(source.read(DEFINITION, limit=definition.LIMIT).data, DEFINITION)
+    if run_id == then.run_id:
+        raise UsageError(f"{run_id!r} is the run_id of the source", path=to.url, remedy="a fork is another run")
+    definition.parse(yamltext.set_value(text, ("run_id",), run_id or then.run_id))
+    with held(to):
+        mine = _manifest(source, to, then, run_id, by)
+        text = yamltext.set_value(text, ("run_id",), mine.run_id)
+        claim(to, mine, tell)
+        for entry in inventory.walk(to):  # of an earlier attempt
+            if inventory.goes_along(entry.path):
+                to.remove(entry.path)
+        moment, left_out = _moment(source, to, then, latest, mine.run_id, forgets, reused)
+        files = _fill(source, to, then, moment, tell)
+        to.create(DEFINITION, text.encode())
+    to.remove(transfer_file.PATH)
+    with opened(to, "fork", Report(), take_over=True) as workspace:
+        workspace.close()
+    effects = (*going_back.effects_since(latest.agents, then.agents),)
+    return Forked(mine.run_id, source.url, to.url, then.seq, effects, forgets, files, left_out)
+
+
+def _manifest(source: Store, to: Store, then: Moment, run_id: str, by: str) -> Manifest:
+    """What is coming. An interrupted fork keeps its run_id."""
+    there = transfer_file.read(to)
+    is_begun = there is not None and there.kind == "fork" and there.source == source.url
+    if not run_id:
+        run_id = there.run_id if is_begun and there is not None else f"{then.run_id}-{os.urandom(2).hex()}"
+    return Manifest(run_id=run_id, kind="fork", source=source.url, to=to.url, began=now(), by=by)
+
+
+def _moment(
+    source: Store, to: Store, then: Moment, latest: Moment, run_id: str, forgets: bool,
+    reused: going_back.Reused | None,
+) -> tuple[Moment, tuple[str, ...]]:  # fmt: skip
+    """The first moment of the new run. Its outputs are at the destination when this returns."""
+    joined = going_back.joined(latest.agents, then.agents, forgets=forgets, reused=reused)
+    agents, left_out = dict[str, AgentMoment](), list[str]()
+    for path, agent in joined.items():
+        was = then.agents.get(path)
+        outputs = {}
+        for name, output in was.outputs.items() if was is not None else ():
+            if _bring_output(source, to, f"{agent.folder}outputs/{name}", output):
+                outputs[name] = replace(output, version="")
+            else:
+                left_out.append(f"{agent.folder}outputs/{name}")
+        if was is None and not (agent.past or any(scope.done or scope.started for scope in agent.scopes.values())):
+            continue  # it begins later
+        agents[path] = replace(agent, outputs=outputs, edits={}, messages=was.messages if was is not None else 0)
+    status = then.status if then.status in ("failed", "completed", "waiting", "sleeping") else "paused"
+    moment = replace(
+        then, run_id=run_id, run_nonce=secrets.token_hex(16), lost_nonce=False, agents=agents, url="", host="",
+        forked=Lineage(source.url, then.run_id, then.seq), clean=True, unclean=False, pause=None, status=status,
+        reason="forked" if status == "paused" else then.reason, lifted="", resumed_at="", instructions="",
+        approvals={id: asked for id, asked in then.approvals.items() if id in latest.approvals},
+        doubts={id: asked for id, asked in then.doubts.items() if id in latest.doubts},
+        doubts_asked=latest.doubts_asked, approvals_asked=latest.approvals_asked, answered=latest.answered,
+    )  # fmt: skip
+    for path, agent in moment.agents.items():
+        moment.forget_ended(path, agent.scopes)
+    return moment, (*left_out,)
+
+
+def _bring_output(source: Store, to: Store, path: str, output: Output) -> bool:
+    """False if it has changed since."""
+    try:
+        data = source.read(path, limit=READ_LIMIT).data
+    except FileNotFoundError:
+        return False
+    if hashlib.sha256(data).hexdigest() != output.sha256:
+        return False
+    to.replace(path, data)
+    return True
+
+
+def _fill(source: Store, to: Store, then: Moment, moment: Moment, tell: Tell) -> int:
+    """Everything but workspace.yaml. Returns the number of files that were copied."""
+    at = _conversations(source, to, then, moment)
+    data = checkpoint.encode(moment, at)
+    scopes = (scope for agent in moment.agents.values() for scope in agent.scopes.values())
+    needed = {promoted.file for scope in scopes for each in scope.promoted.values() for promoted in each}
+    needed |= {
+        entry.path for entry in source.list(blobs.FOLDER) if entry.path.rpartition("/")[2].encode() in data
+    }  # fmt: skip
+    entries = [entry for entry in inventory.walk(source) if entry.path in needed or not _is_of_the_run(entry.path)]
+    total, done = sum(entry.size for entry in entries), 0
+    for entry, _ in each_of(lambda entry: _bring(source, to, entry.path), entries, source, to):
+        done += entry.size
+        tell("copying", done, total)
+    settle(to, [entry.path for entry in entries])
+    checkpoint.write(to, moment, at, "fork")
+    to.replace(journal.kept_path(moment.seq), b"")  # the records up to there are not here
+    return len(entries)
+
+
+def _is_of_the_run(path: str) -> bool:
+    """Whether a file is not definition, code or a document. agents/ may also hold code."""
+    if not inventory.goes_along(path) or ".rejected." in PurePosixPath(path).name:
+        return True
+    first, *others = path.split("/")
+    return first in _NOT_COPIED or (first == "agents" and not _NOT_COPIED.isdisjoint(others))
+
+
+def _bring(source: Store, to: Store, path: str) -> None:
+    """A blob never changes, so on one disk both runs can have the same file."""
+    is_blob = path.startswith(f"{blobs.FOLDER}/")
+    if is_blob and isinstance(source, DiskStore) and isinstance(to, DiskStore) and link(source, to, path):
+        return
+    try:
+        data = source.read(path, limit=READ_LIMIT).data
+    except FileNotFoundError:
+        if is_blob:
+            raise
+        return  # a person has removed it meanwhile
+    to.replace(path, data, sync="data")
+    keep_attributes(source, to, path)
+
+
+def _conversations(source: Store, to: Store, then: Moment, moment: Moment) -> dict[str, MessagesAt]:
+    """The messages up to that moment. The file may not have the newest ones yet."""
+    found = {}
+    for path, agent in moment.agents.items():
+        was: Mapping[str, AgentMoment] = then.agents
+        later = message_file.encode(was[path].new_messages) if path in was else b""
+        older = agent.messages - later.count(b"\n")
+        name, data = agent.folder + message_file.NAME, b""
+        if older:
+            data = b"".join(source.read(name, limit=READ_LIMIT).data.splitlines(keepends=True)[:older])
+            if data.count(b"\n") < older:
+                raise UsageError(
+                    "has fewer messages than the run",
+                    path=name,
+                    remedy="`satchel recover` restores it; then fork again",
+                )
+        data += later
+        found[path] = MessagesAt(agent.messages, len(data), f"{zlib.crc32(data):08x}")
+        if data:
+            to.replace(name, data)
+    return found
