@@ -16,6 +16,7 @@ from ...workspace.history import (
     compared,
     no_such_item,
     seq_of,
+    story,
     worked,
 )
 from ...workspace.state import Status
@@ -60,7 +61,10 @@ def diff(place: Place, old: int | str | Place, new: int | str) -> Difference:
 
 
 def _difference(old: tuple[Place, int | str], new: tuple[Place, int | str]) -> Difference:
-    was, now = (worked(place.store, seq_of(place.store, at)) for place, at in (old, new))
+    stories = {place: story(place.store) for place in dict.fromkeys((old[0], new[0]))}
+    was, now = (
+        worked(place.store, seq_of(place.store, at, stories[place].records), stories[place]) for place, at in (old, new)
+    )
     changes = compared(was, now)
     return Difference(_side(old[0], was), _side(new[0], now), changes.data, changes.plans, changes.calls)
 
@@ -76,8 +80,9 @@ def _side(place: Place, found: Worked) -> Side:
 
 def steps(place: Place, item: str | None, at: int | str | None) -> Worked:
     """The work of all items up to a position, or of one item."""
-    seq = None if at is None else seq_of(place.store, at)
-    found = worked(place.store, seq)
+    told = story(place.store)
+    seq = None if at is None else seq_of(place.store, at, told.records)
+    found = worked(place.store, seq, told)
     if item is None:
         return found
     wanted = f"^{item}" if item.isdecimal() else item.rstrip("/")

@@ -16,6 +16,8 @@ def one_line(text: str, width: int = 0) -> str:
 
 def cut(line: str, width: int) -> str:
     """As much of `line` as fits into `width` columns of a terminal, with an ellipsis if that is not all."""
+    if line.isascii():  # as most are, and there may be thousands
+        return line if len(line) <= width else line[: width - 1].rstrip() + "…"
     if len(line) * 2 <= width or _columns(line) <= width:
         return line
     used, kept = 1, ""

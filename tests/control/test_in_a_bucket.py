@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from pathlib import Path
 
 import fsspec
@@ -11,9 +12,10 @@ from servers import SECRET, Server
 
 import satchel
 from satchel.runtime import control
-from satchel.workspace.base.errors import Refused, SatchelError
+from satchel.workspace.base.errors import Refused, SatchelError, UsageError
 
 from .test_answering import GRANTING
+from .test_any_moment import replayed, wandering
 
 
 def put(server: Server, url: str, text: str) -> None:
@@ -47,6 +49,23 @@ def test_a_run_in_a_bucket_can_not_be_controlled(handle: control.Handle) -> None
         handle.plan_cut(5)
     assert handle.stop(reason="enough").how == "idle"
     assert handle.cancel().status in ("paused", "cancelled")
+
+
+def test_a_moment_in_a_bucket_is_not_what_the_records_add_up_to(handle: control.Handle) -> None:
+    main = wandering(random.Random(3))
+    handle.run(main)
+    middle = handle.show().seq
+    handle.rewind(to="^2")
+    handle.resume(main)
+    rows = [row.record for row in handle.log()]
+    assert [row["seq"] for row in rows] == [*range(1, len(rows) + 1)], "the log repeats what segments repeat"
+    assert len(rows) > middle > 10
+    for seq in range(1, len(rows) + 1, 3):
+        assert {each.path: (each.data, each.plan) for each in handle.show(seq).agents} == replayed(rows, seq)
+    assert handle.diff(1).new.seq == len(rows) == handle.steps().moment.seq
+    assert handle.steps("1").work[0].calls[0].step == "roll"
+    with pytest.raises(UsageError, match="the newest is record"):
+        handle.show(len(rows) + 1)
 
 
 def test_storage_options_are_shown_or_do_not_count(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ..base import Damaged, SatchelError, UsageError
@@ -51,6 +51,8 @@ class Story(NamedTuple):
     start: Moment
     lines: Sequence[Line]
     problem: SatchelError | None  # why there are no later ones; a torn end is no problem
+    records: Records  # all that are kept, also those before the start
+    begin: Callable[[], Moment]  # makes another `start`, for a replay that moves it on
 
 
 def story(store: Store) -> Story:
@@ -60,13 +62,15 @@ def story(store: Store) -> Story:
 
 
 def _story(store: Store) -> Story:
-    if (kept := kept_from(store)) > 1:
-        start = _moment_at(store, kept)
-        records = read(store, start.seq, start.before)
-    else:
+    if (kept := kept_from(store)) == 1:
         records = read(store, 0)
-        start = Moment(run_id=_run_id(records))
-    return Story(start, records.lines, records.problem)
+        run_id = _run_id(records)
+        return Story(Moment(run_id=run_id), records.lines, records.problem, records, lambda: Moment(run_id=run_id))
+    start, records = _moment_at(store, kept), read(store)
+    if records.last <= kept and records.problem is not None:  # damage that the state does not need
+        records = read(store, start.seq, start.before)
+    lines = [line for line in records.lines if line.seq > start.seq]
+    return Story(start, lines, records.problem, records, lambda: moment_at(store, kept))
 
 
 def not_yet(seq: int, last: int) -> UsageError:

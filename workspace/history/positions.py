@@ -21,7 +21,7 @@ _CHECKPOINT = re.compile(r"[0-9]{12}-[a-z0-9_-]+\Z")
 _NAMED = 3
 
 
-def seq_of(store: Store, named: str | int) -> int:
+def seq_of(store: Store, named: str | int, records: Records | None = None) -> int:
     """The record that `named` means. The position is always the moment right after that record.
 
     42                          record 42; whether it exists, `moment_at` says
@@ -31,7 +31,7 @@ def seq_of(store: Store, named: str | int) -> int:
     000000000042-3-title.json   the record of this checkpoint; also its folder, with or without `checkpoints/` before it
 
     UsageError for what is none of these, for an item that has not begun and for a checkpoint that does not exist, with
-    those there are. Reads the journal only for `latest` and for items.
+    those there are. Reads the journal only for `latest` and for items, if `records` does not have it.
     """
     text = str(named).strip()
     if _SEQ.match(text):
@@ -39,7 +39,7 @@ def seq_of(store: Store, named: str | int) -> int:
     name = text.rstrip("/").rpartition("/")[2].removesuffix(".json")
     if _CHECKPOINT.match(name) or text.endswith(".json"):
         return _of_checkpoint(store, name)
-    records = records_of(store)
+    records = records or records_of(store)
     if text == LATEST:
         if not records.last:
             raise records.problem or UsageError("there are no records", why="the run has not begun")

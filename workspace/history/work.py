@@ -37,7 +37,7 @@ from ..journal.records import (
 )
 from ..state import ROOT, Moment, Scope, blobs
 from ..store import Store
-from .moments import moment_at, not_yet, story
+from .moments import Story, moment_at, not_yet, story
 from .positions import names_of
 
 CallState = Literal["completed", "failed", "begun", "in_doubt", "retrying", "asked"]
@@ -133,20 +133,22 @@ class Worked(Struct, frozen=True):
     problem: SatchelError | None = None  # why later records can't be read
 
 
-def worked(store: Store, seq: int | None = None) -> Worked:
-    """The work up to record `seq`, or up to the newest that can be read. Errors as of `moment_at`."""
-    start, lines, problem = story(store)
-    since, last = max(1, start.seq), lines[-1].seq if lines else start.seq
+def worked(store: Store, seq: int | None = None, told: Story | None = None) -> Worked:
+    """The work up to record `seq`, or up to the newest that can be read. `told`: the story of the run, if it is known.
+    Errors as of `moment_at`."""
+    told = told or story(store)
+    moment = told.begin()
+    since, last = max(1, moment.seq), told.lines[-1].seq if told.lines else moment.seq
     if seq is not None and seq > last:
-        raise problem or not_yet(seq, last)
+        raise told.problem or not_yet(seq, last)
     if seq is not None and seq < since:
-        start, lines = moment_at(store, seq), []
-    gathering = _Gathering(start)
-    for line in lines:
+        return Worked(moment := moment_at(store, seq), _Gathering(moment).finish(), since, told.problem)
+    gathering = _Gathering(moment)
+    for line in told.lines:
         if seq is not None and line.seq > seq:
             break
         gathering.add(line)
-    return Worked(start, gathering.finish(), since, problem)
+    return Worked(moment, gathering.finish(), since, told.problem)
 
 
 class _Change(NamedTuple):

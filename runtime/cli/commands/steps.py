@@ -67,7 +67,7 @@ def _told(work: Work, width: int) -> Iterator[str]:
 
 def _call(call: Call, width: int) -> Iterator[str]:
     took = f"{call.ms:,} ms" if call.ms else ""
-    head = f"{call.no:>4}  {'effect' if call.effect else 'step'}  {took:>8}  {call.step}{call.call}"
+    head = f"{call.no:>4}  {'effect' if call.effect else 'step'}  {took:>8}  {history.called(call, width)}"
     colour = {"failed": "red", "retrying": "yellow", "in_doubt": "yellow", "asked": "yellow"}.get(call.state)
     yield history.line(f"{head} -> {history.outcome(call, width)}", width, fg=colour)
     for trouble in call.troubles:

@@ -78,7 +78,7 @@ def call_change(change: CallChange, width: int) -> str:
     sign, colour = _SIGNS[change.kind]
     found = change.new or change.old
     assert found is not None
-    name = f"{INDENT}{sign} {scope_of(change.agent, change.scope)}  {found.step}{found.call}  "
+    name = f"{INDENT}{sign} {scope_of(change.agent, change.scope)}  {called(found, width)}  "
     if change.old and change.new:
         said = pair(outcome(change.old, _LONG), outcome(change.new, _LONG), _left(name, width))
     else:
@@ -104,6 +104,11 @@ def scope_of(agent: str, scope: str) -> str:
     """As in the log."""
     said = f"^{scope}" if scope and not scope.startswith("_") else scope or "the agent"
     return f"{agent}:{said}" if agent else said
+
+
+def called(call: Call, width: int) -> str:
+    """Its name and arguments, in at most half of the line."""
+    return one_line(f"{call.step}{call.call}", width // 2)
 
 
 def outcome(call: Call, width: int = 0) -> str:
