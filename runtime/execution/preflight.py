@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal
 
 from msgspec import Struct
@@ -120,7 +121,8 @@ def record_config(workspace: Workspace, agent: Agent, code: Code | None, dropped
     store = workspace.store
     now = drift.config(store, workspace.definition, agent, code or drift.code_of(agent), moment.config, named)
     if workspace.definition.prompts == "pinned" and prompts.PINNED not in now:
-        now[prompts.PINNED] = {name: prompts.keep(store, data) for name, data in drift.prompt_files(store)}
+        kept = partial(prompts.keep, store, redactor=workspace.redactor)
+        now[prompts.PINNED] = {name: kept(name, data) for name, data in drift.prompt_files(store)}
     if now != moment.config:
         workspace.journal.add(Configured(config=now))
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from ...schemas import Problem
 from ...workspace.base import InvalidFile, UsageError, decode, place
+from ...workspace.secrets import Redactor
 from ...workspace.state import prompts
 from ...workspace.store import Store
 
@@ -28,14 +29,15 @@ class Prompt(str):
         return made
 
 
-def read(store: Store, name: str, values: dict[str, Any], version: str = "") -> Prompt:
+def read(store: Store, redactor: Redactor, name: str, values: dict[str, Any], version: str = "") -> Prompt:
     """The prompt `name` with `values` in its placeholders, in this `version`, else as the file is now. Its text is kept
-    when this returns. UsageError if there is no such prompt, InvalidFile if a placeholder has no value."""
+    when this returns. UsageError if there is no such prompt, AgentError if it has a secret, InvalidFile if a
+    placeholder has no value."""
     path = prompts.path_of(name)
     if version:
         text = prompts.prompt_text(store, name, version)
     else:
-        text, version = _now(store, name, path)
+        text, version = _now(store, redactor, name, path)
     missing = [found for found in _PLACE.finditer(text) if found[1] not in values]
     if missing:
         raise InvalidFile(
@@ -48,7 +50,7 @@ def read(store: Store, name: str, values: dict[str, Any], version: str = "") -> 
     return Prompt(_PLACE.sub(lambda found: str(values[found[1]]), text), name, version)
 
 
-def _now(store: Store, name: str, path: str) -> tuple[str, str]:
+def _now(store: Store, redactor: Redactor, name: str, path: str) -> tuple[str, str]:
     try:
         data = store.read(path).data
     except FileNotFoundError:
@@ -56,4 +58,4 @@ def _now(store: Store, name: str, path: str) -> tuple[str, str]:
         raise UsageError(
             f"there is no prompt {name!r}", path=path, remedy=f"the prompts are: {there}" if there else "write the file"
         ) from None
-    return decode(data, path), prompts.keep(store, data)
+    return decode(data, path), prompts.keep(store, name, data, redactor)

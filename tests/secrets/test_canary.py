@@ -114,6 +114,7 @@ async def work(run: Run[State], item: Item) -> dict:
     await read("x" * 40 + BOTH)
     run.state.seen.append((await read(BOTH))["text"])
     run.state.seen.append(await large())
+    run.state.seen.append((await read(run.prompt("ask", key=BOTH)))["text"])
     await stream()
     for tool in (fails, breaks):
         try:
@@ -195,8 +196,9 @@ def go_through_everything(url: str, marks: Path) -> list[str]:
             decision = "yes" if "yes" in question.choices else "redo"
             command("answer", url, question.id, decision, "--note", f"because of {VALUE}", "--by", "ada", code=0)
         if said.startswith("completed") or "\ncompleted" in said:
-            for words in (["log", "--json"], ["log"], ["status", "--json"], ["check"]):
+            for words in (["log", "--json"], ["log"], ["status", "--json"], ["check"], ["steps", "--json"]):
                 command(*words, url)
+            command("show", url, "40"), command("diff", url, "20", "40")
             return found
     raise AssertionError(said)
 
@@ -204,11 +206,14 @@ def go_through_everything(url: str, marks: Path) -> list[str]:
 ALL_MARKS = {"streamed", "sent", "unsure", "failed", "paused", "ended"}
 
 
+@pytest.mark.slow
 def test_a_secret_leaks_from_a_run_in_a_folder(tmp_path: Path) -> None:
     folder, marks = tmp_path / "ws", tmp_path / "marks"
     folder.mkdir()
     (folder / "workspace.yaml").write_text(DEFINITION + "settings: " + json.dumps({"key": VALUE}) + "\n")
     (folder / "agent.py").write_text(AGENT)
+    (folder / "prompts").mkdir()
+    (folder / "prompts/ask.md").write_text("use {{key}}")
     found = go_through_everything(str(folder), marks)
     assert {path.name for path in marks.iterdir()} == ALL_MARKS
     read = [path for path in folder.rglob("*") if path.is_file() and path != folder / "workspace.yaml"]
@@ -233,7 +238,7 @@ def test_a_secret_leaks_from_a_run_in_a_bucket(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     url = seaweedfs.place()
     bucket, _, prefix = url.removeprefix("s3://").partition("/")
-    for name, text in (("workspace.yaml", DEFINITION), ("agent.py", AGENT)):
+    for name, text in (("workspace.yaml", DEFINITION), ("agent.py", AGENT), ("prompts/ask.md", "{{key}}")):
         seaweedfs.client.put_object(Bucket=bucket, Key=f"{prefix}/{name}", Body=text.encode())
     found = go_through_everything(url, tmp_path / "marks")
     assert {path.name for path in (tmp_path / "marks").iterdir()} == ALL_MARKS

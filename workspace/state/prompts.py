@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from ..base import Damaged, SatchelError, UsageError, check_path, decode
+from ..base import AgentError, Damaged, SatchelError, UsageError, check_path, decode
+from ..secrets import Redactor
 from ..store import Store
 
 FOLDER = "prompts"
@@ -31,8 +32,14 @@ def path_of(name: str) -> str:
     return check_path(f"{FOLDER}/{name}.md")
 
 
-def keep(store: Store, data: bytes) -> str:
-    """Keep the content of a prompt's file, durably when this returns. Returns its version."""
+def keep(store: Store, name: str, data: bytes, redactor: Redactor) -> str:
+    """Keep the content of a prompt's file, durably when this returns. Returns its version. AgentError for a secret in
+    it: the kept text would have it when the file has lost it."""
+    for _, rule in redactor.found_in(data.decode(errors="replace")) if redactor else ():
+        raise AgentError(
+            "has a secret", path=path_of(name), why=rule,
+            remedy="write {{name}} in its place, and give the value to run.prompt",
+        )  # fmt: skip
     version = version_of(data)
     if store.version(f"{KEPT}/{version}.md") is None:
         store.replace(f"{KEPT}/{version}.md", data)

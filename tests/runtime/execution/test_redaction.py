@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waits import NOBODY_SAVES
 
 import satchel
 from satchel import Run, agent, effect, run, step
 from satchel.workspace.base.errors import AgentError, Refused
+from satchel.workspace.views import stable_read
 
 KEY = "canary-7f3a9b"
 
@@ -19,6 +21,7 @@ KEY = "canary-7f3a9b"
 @pytest.fixture
 def guarded(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("KEY", KEY)
+    monkeypatch.setattr(stable_read, "WAITS", NOBODY_SAVES)
     with (workspace / "workspace.yaml").open("a") as file:
         file.write("redact: {env: [KEY]}\n")
     return workspace
@@ -174,3 +177,28 @@ def test_a_value_of_three_characters_redacts_everything(guarded: Path, monkeypat
     with pytest.raises(Refused, match="names KEY under `redact:`, whose value has only 3 characters"):
         run(guarded, main)
     assert not (guarded / "journal").exists()
+
+
+@pytest.mark.parametrize("pinned", ["", "prompts: pinned\n"])
+def test_the_text_of_a_prompt_with_a_secret_is_kept(guarded: Path, pinned: str) -> None:
+    with (guarded / "workspace.yaml").open("a") as file:
+        file.write(pinned)
+
+    @step
+    async def ask(prompt: str) -> str:
+        return prompt
+
+    @agent
+    async def main(run: Run) -> str:
+        return await ask(run.prompt("summary", key=KEY))
+
+    (guarded / "prompts").mkdir()
+    path = guarded / "prompts/summary.md"
+    path.write_text(f"use {KEY} or {{{{key}}}}")
+    outcome = run(guarded, main)
+    assert outcome.status == "failed"
+    assert "prompts/summary.md: has a secret: it contains the value of KEY" in str(outcome.error)
+    path.write_text("use {{key}}")
+    outcome = run(guarded, main)
+    assert (outcome.status, outcome.result) == ("completed", "use [redacted:KEY]")
+    assert KEY not in everything(guarded)
