@@ -38,6 +38,7 @@ COMMANDS = {
     "move": "Move a run to another place.",
     "copy": "Make a second copy of a run.",
     "fork": "Start a new run from an earlier moment of a run.",
+    "export": "Write a run into a zip file, for other people to read.",
     "ls": "List the workspaces under a folder.",
     "schema": "Show what a file may contain, as JSON Schema.",
     "completion": "Print the completion script for your shell.",

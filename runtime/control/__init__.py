@@ -8,6 +8,7 @@ checking    whether a workspace is sound; `survey` checks every file, and yields
 making      a new workspace from a `template`; `serving` keeps all below a folder running
 running     runs the agent in this process, `starting` in another one
 history     the log, and the recorded result; `showing`, the run at any record; `comparing`, what differs, and steps
+exporting   a zip file for other people
 events      what happens, as typed events: `streaming` runs and tells, `following` reads what any process has recorded
 requests    pause and cancel; `emergency`, the stop that kills
 going_back  the methods that go back: `rewinding` returns to an earlier record, `redoing` does an item again, and

@@ -14,6 +14,7 @@ from ...workspace.journal.records import (
     PauseLate,
     PauseRequested,
     PlanChanged,
+    Pruned,
     Resolved,
     Resumed,
     Rewound,
@@ -22,7 +23,7 @@ from ...workspace.journal.records import (
 
 _AUDITED = (
     Opened, Closed, Saved, Edited, ApprovalAnswered, Resolved, PauseRequested, PauseLate, Forced, Paused, Resumed,
-    Rewound,
+    Rewound, Pruned,
 )  # fmt: skip
 
 

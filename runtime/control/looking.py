@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncGenerator, Callable, Iterator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -12,7 +13,9 @@ from .waiting import finish, finish_async
 
 if TYPE_CHECKING:
     from ...workspace.history import Worked
+    from ...workspace.inspect import Exported
     from ...workspace.lifecycle import Cut
+    from ...workspace.transfer import Tell
     from .blaming import Blame
     from .checking import Checked, Tried
     from .comparing import Difference
@@ -143,6 +146,25 @@ class Look(Place):
         from . import blaming
 
         return blaming.blame(self, path)
+
+    def export(self, to: str | os.PathLike[str], *, progress: Tell | None = None) -> Exported:
+        """Write a zip file for other people to read: the readable files, the journal and the checkpoints, as of one
+        record, also while a process runs it.
+
+        Without what belongs to a process, and redacted as `redact:` in workspace.yaml says, also what was recorded
+        before. export.json in it, and the result, say of which record it is, what was redacted and what was left out.
+        The first `run` of an unpacked export needs `adopt` while the original exists. `progress` is called with
+        "copying", the bytes done and the total. UsageError if `to` exists or is inside the workspace.
+        """
+        from . import exporting
+
+        return exporting.export(self, to, progress)
+
+    async def export_async(self, to: str | os.PathLike[str], *, progress: Tell | None = None) -> Exported:
+        """`export`, without blocking the event loop. `progress` is called in a thread."""
+        import asyncio
+
+        return await asyncio.to_thread(self.export, to, progress=progress)
 
     @property
     def result(self) -> Result:

@@ -61,7 +61,7 @@ with on_first_use(__name__):
         UsageError,
     )
     from .workspace.history import Worked
-    from .workspace.inspect import Report
+    from .workspace.inspect import Exported, Report
     from .workspace.journal.records import ApprovalAsked, Doubt
     from .workspace.lifecycle import Cut
     from .workspace.state import LaterEffect
@@ -87,6 +87,7 @@ __all__ = [
     "Doubt",
     "Effect",
     "Ended",
+    "Exported",
     "Forked",
     "Handle",
     "InboxTask",

@@ -5,10 +5,11 @@
 from ..base.lazy import on_first_use
 
 with on_first_use(__name__):
-    from . import duplicates, lease, moved_file, pause_wish, rebuild, report, transfer_file, unchanged
+    from . import duplicates, export_file, lease, moved_file, pause_wish, rebuild, report, transfer_file, unchanged
     from .copies_of_sync_tools import sync_copies
     from .defining import define, read_definition
     from .discover import below, below_store
+    from .export_file import Exported
     from .lease import PATH, Lease, Process
     from .load import Look, Signature, glance, look, look_beside, read_by_glance, signature
     from .moved_file import Tombstone

@@ -13,7 +13,7 @@ import socket
 from typing import Literal, NamedTuple
 
 from ..base import DEFINITION, SatchelError, UsageError, urls
-from ..inspect import lease, look, moved_file, read_definition, transfer_file
+from ..inspect import export_file, lease, look, moved_file, read_definition, transfer_file
 from ..state import Moment
 from ..store import Store, open_store
 
@@ -57,9 +57,12 @@ def judge(
     note = note if note is not None and note.to == store.url and note.run_id == moment.run_id else None
     if note is not None and note.kind == "move" and note.source == old_url:
         return Adoption(_moved(old_url, note.by, note.began))
-    is_copy = note is not None and note.kind == "copy"
+    copied = ""
+    if note is not None and note.kind == "copy":
+        copied = f"; {note.by} copied it from {note.source} at {note.began}"
+    elif (exported := export_file.read(store)) is not None and exported.run_id == moment.run_id:
+        copied = f"; it was exported from {exported.url}"
     if adopt:
-        copied = f"; {note.by} copied it from {note.source} at {note.began}" if note is not None and is_copy else ""
         return Adoption(f"it was opened at {old_url} before; this place adopts it, as --adopt says{copied}")
     old = _look_at(store, moment, old_url, old_host, _VISIBLE if reaches_out else ())
     match old.kind:
@@ -67,20 +70,22 @@ def judge(
             return Adoption(_moved(old_url, old.by, old.at))
         case "left":
             return Adoption(f"it was opened at {old_url} before, and is no longer there; this place adopts it")
-    if moment.clean and not is_copy and old.kind == "unseen":
+    if moment.clean and not copied and old.kind == "unseen":
         was = f"it was opened at {old_url}{_on(old_host)} before, and was closed there"
         if not reaches_out and old_url.startswith(_VISIBLE):
             return Adoption(f"{was}; `satchel resume` checks whether it is still there", old_url)
         return Adoption(f"{was}; this place adopts it")
-    raise _asked(store, moment, old, old_url, old_host, is_copy)
+    raise _asked(store, moment, old, old_url, old_host, is_copy=bool(copied))
 
 
-def _asked(store: Store, moment: Moment, old: _Old, old_url: str, old_host: str, is_copy: bool) -> UsageError:
+def _asked(
+    store: Store, moment: Moment, old: _Old, old_url: str, old_host: str, *, is_copy: bool
+) -> UsageError:  # fmt: skip
     if old.kind == "unseen":
         known = f"{old_url}{_on(old_host)} can't be reached from here"
     else:
         known = f"{old.url} still has it{old.state}"
-    how = "is a copy, made by `satchel copy`" if is_copy else "was opened elsewhere before"
+    how = "is a copy, made by `satchel copy` or `satchel export`" if is_copy else "was opened elsewhere before"
     unclean = "" if moment.clean else ", and its last process did not close it"
     here, there = shlex.quote(store.url), shlex.quote(old.url or old_url)
     return UsageError(

@@ -9,3 +9,4 @@ with on_first_use(__name__):
     from .ends import destination
     from .forking import Forked, fork
     from .transfer import Journey, copy, move
+    from .zip_file import export

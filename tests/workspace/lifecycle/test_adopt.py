@@ -242,7 +242,7 @@ def test_a_copy_by_satchel_acts_beside_its_original(is_clean: bool, closed: Path
         crash(closed)
     (tmp_path / "b").mkdir()
     transfer.copy(DiskStore(closed), DiskStore(tmp_path / "b"), by="me")
-    assert "made by `satchel copy`" in asked(tmp_path / "b", closed)
+    assert "made by `satchel copy` or `satchel export`" in asked(tmp_path / "b", closed)
     asked(tmp_path / "b", closed, "far-away")
     shutil.rmtree(closed)
     assert judged(tmp_path / "b", closed).says, "a backup is good for something"

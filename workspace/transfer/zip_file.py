@@ -1,0 +1,262 @@
+"""A copy of a workspace for other people: one zip file, without secrets, and without what belongs to a process.
+
+It holds the run as of one record, also while a process runs it: the journal up to that record, `todo.md` and
+`state.json` as they were there, and the other files as they were at or before it. The same workspace at the same record
+makes the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zipfile
+from collections.abc import Sequence
+from contextlib import suppress
+
+from .. import journal
+from ..base import DEFINITION, SatchelError, StorageFailed, UsageError, stamp, urls, version
+from ..formats import Definition, definition, yamltext
+from ..inspect import Exported, define, export_file, look_beside, moved_file
+from ..journal.records import Before, Line, LineReader, as_it_says, whole, written
+from ..secrets import redactor_of
+from ..state import Moment, blobs
+from ..store import Entry, Store
+from ..views import STATE, TODO, projection
+from . import inventory
+from .copy_files import READ_LIMIT, Tell
+
+_BLOBS = f"{blobs.FOLDER}/"
+_POINTS = f"{journal.CHECKPOINTS}/"
+_LOOKS = 8
+_DAY = (1980, 1, 1, 0, 0, 0)  # of every file in the zip, so that equal content makes equal bytes
+_STAYING = frozenset((moved_file.PATH, export_file.PATH, export_file.ABOUT))
+
+
+def export(store: Store, to: str, tell: Tell = lambda *_: None) -> Exported:
+    """Write the zip file `to`, wholly or not at all. UsageError if it exists, or is inside the workspace."""
+    path = os.path.abspath(urls.local(to))
+    here = store.url.rstrip("/")
+    if not store.abilities.remote and os.path.realpath(path).startswith(f"{os.path.realpath(here)}{os.sep}"):
+        raise UsageError("is inside the workspace itself", path=path, remedy="name a file outside it")
+    if os.path.lexists(path):
+        raise _exists(path)
+    store.refresh()
+    defined = define(store)
+    half = f"{path}.{os.getpid()}.part"
+    try:
+        with open(half, "xb", opener=_private) as stream:
+            with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
+                done = _Packing(store, defined, archive, tell).pack()
+            stream.flush()
+            os.fsync(stream.fileno())
+        _name(half, path)
+    except OSError as error:
+        if os.path.lexists(path):
+            raise _exists(path) from None
+        raise StorageFailed(
+            "can't be written", path=path, why=error.strerror or str(error), remedy="name a file in another folder"
+        ) from error
+    finally:
+        with suppress(OSError):
+            os.unlink(half)
+    return done
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _name(half: str, path: str) -> None:
+    """Unlike a rename, a link never replaces a file. Some file systems have none."""
+    try:
+        os.link(half, path)
+    except FileExistsError:
+        raise
+    except OSError:
+        if os.path.lexists(path):
+            raise
+        os.rename(half, path)
+
+
+def _exists(path: str) -> UsageError:
+    return UsageError("exists already", path=path, remedy="name a file that does not exist yet")
+
+
+class _Packing:
+    def __init__(self, store: Store, defined: Definition, archive: zipfile.ZipFile, tell: Tell):
+        self._store, self._definition, self._archive = store, defined, archive
+        self._redactor = redactor_of(defined)
+        self._tell, self._done, self._total = tell, 0, 0
+        self._redacted: list[str] = []
+        self._left_out = ["locks, leases, temporary files, logs of processes and compiled Python"]
+
+    def pack(self) -> Exported:
+        """Files that follow the journal are read before it, and blobs, which it refers to, after it. So nothing in the
+        zip is newer than its journal, and nothing that the journal refers to is missing."""
+        entries = [entry for entry in inventory.walk(self._store) if _goes_out(entry.path)]
+        self._left_out += [f"{fault.path}: {fault.why}" for fault in inventory.unlisted(self._store)]
+        self._total = sum(entry.size for entry in entries)
+        views: dict[str, bytes] = {}
+        points: dict[str, bytes] = {}
+        for entry in sorted(entries):
+            path = entry.path
+            if path.startswith((_BLOBS, f"{journal.FOLDER}/")) or (data := self._read(entry)) is None:
+                continue
+            if path.startswith(_POINTS):
+                points[path] = data
+            elif path.rpartition("/")[2] in (STATE, TODO):
+                views[path] = data
+            else:
+                self._add(path, data)
+        moment, segments = self._journal()
+        self._advance(sum(entry.size for entry in entries if entry.path.startswith(f"{journal.FOLDER}/")))
+        self._views(views, moment)
+        self._history(points, segments)
+        return self._note(moment)
+
+    def _read(self, entry: Entry) -> bytes | None:
+        """None if it has disappeared meanwhile."""
+        self._advance(entry.size)
+        try:
+            return self._store.read(entry.path, limit=READ_LIMIT).data
+        except FileNotFoundError:
+            return None
+
+    def _advance(self, size: int) -> None:
+        self._done = min(self._done + size, self._total)
+        self._tell("copying", self._done, self._total)
+
+    def _add(self, path: str, data: bytes) -> None:
+        clean = self._redactor.file(path, data)
+        if clean != data:
+            self._redacted.append(path)
+            clean = self._definition_of(clean) if path == DEFINITION else clean
+        self._write(path, clean)
+
+    def _definition_of(self, clean: bytes) -> bytes:
+        """A rule of `redact:` may match its own text. Then only what makes it a workspace is kept."""
+        known = self._definition
+        with suppress(SatchelError):
+            if definition.parse(clean).run_id == known.run_id:
+                return clean
+        return yamltext.dump({"format": 1, "run_id": known.run_id, "agent": known.agent}).encode()
+
+    def _write(self, path: str, data: bytes) -> None:
+        info = zipfile.ZipInfo(f"{self._definition.run_id}/{path}", _DAY)
+        info.compress_type, info.create_system, info.external_attr = zipfile.ZIP_DEFLATED, 3, 0o644 << 16
+        self._archive.writestr(info, data)
+
+    def _journal(self) -> tuple[Moment | None, dict[str, bytes]]:
+        """The newest moment, and the journal up to it. A journal that can't be opened goes out as it is."""
+        for _ in range(_LOOKS):
+            self._store.refresh()
+            try:
+                moment = look_beside(self._store).moment
+            except SatchelError as error:
+                self._left_out.append(f"what the journal says in its damaged parts: {error}")
+                moment = None
+            found = {path: self._segment(path) for path in map(journal.segment_path, journal.segments(self._store))}
+            segments = {path: data for path, data in found.items() if data is not None}
+            if len(segments) == len(found):
+                last = moment.seq if moment is not None else 0
+                return moment, {path: part for path, data in segments.items() if (part := _up_to(data, last))}
+        raise StorageFailed("keeps changing", path=journal.FOLDER, remedy="try again when the run has stopped")
+
+    def _segment(self, path: str) -> bytes | None:
+        try:
+            return self._store.read(path, limit=READ_LIMIT).data
+        except FileNotFoundError:  # rolled up meanwhile
+            return None
+
+    def _views(self, views: dict[str, bytes], moment: Moment | None) -> None:
+        """The plans and states: as of the moment, unless a person has edited one."""
+        known: dict[str, bytes] = {}
+        for agent in moment.agents.values() if moment is not None and not moment.is_new else ():
+            known[agent.folder + STATE] = projection.state_file(moment, agent)
+            known[agent.folder + TODO] = projection.todo_file(moment, agent)
+        for path, data in views.items():
+            read = stamp.read_json if path.endswith(".json") else stamp.read_markdown
+            self._add(path, known[path] if path in known and read(data).untouched else data)
+
+    def _history(self, points: dict[str, bytes], segments: dict[str, bytes]) -> None:
+        """Checkpoints, journal and blobs. If secrets are in them, from before `redact:` named these, the journal is
+        written again. Then the checkpoints stay here: they belong to the journal as it was."""
+        found = {entry.path: self._read(entry) for entry in self._store.list(blobs.FOLDER)}
+        texts = {path: data for path, data in found.items() if data is not None}
+        clean = {path: self._clean(data) for path, data in texts.items()}
+        names = {path: path if clean[path] == texts[path] else _name_of(path, clean[path]) for path in texts}
+        rows = [row for data in segments.values() for row in data.split(b"\n") if row]
+        if any(path != name for path, name in names.items()) or any(self._clean(row) != row for row in rows):
+            self._redacted += [path for path, name in names.items() if path != name]
+            points = {path: data for path, data in points.items() if path.count("/") > 1}
+            try:
+                segments = self._again(rows, names)
+                self._redacted += segments
+                self._left_out.append("the checkpoints, because the journal was redacted")
+            except (ValueError, SatchelError):
+                segments = {}
+                self._left_out.append("the journal and the checkpoints, because they have secrets and are not whole")
+        for path, data in points.items():
+            self._add(path, data)
+        for path, data in segments.items():
+            self._write(path, data)
+        for path, name in names.items():
+            self._write(name, clean[path])
+
+    def _clean(self, data: bytes) -> bytes:
+        """A record, or a result."""
+        with suppress(ValueError, RecursionError):
+            return self._redactor.json(data)
+        return self._redactor.data(data)
+
+    def _again(self, rows: Sequence[bytes], names: dict[str, str]) -> dict[str, bytes]:
+        """The same records without secrets, in one segment, since each checksum depends on the records before it.
+        ValueError or a SatchelError if they are not whole, or can't be redacted."""
+        renamed = [
+            (old[len(_BLOBS) :].encode(), new[len(_BLOBS) :].encode()) for old, new in names.items() if old != new
+        ]
+        reader, made, before = LineReader(), [], Before()
+        for number, row in enumerate(rows, 1):
+            line = reader.parse(row)
+            data = self._redactor.json(whole(row, line))
+            for old, new in renamed:
+                data = data.replace(old, new)
+            record = as_it_says(data)
+            if record is None or line.seq != number:
+                raise ValueError(f"record {line.seq}")
+            now = Line(line.seq, line.commit, line.at, line.epoch, record, before.crc or line.prev, line.opening)
+            again = written(now, before if before.crc else None)
+            made.append(again.data)
+            before = again.line.before
+        return {journal.segment_path(1): b"".join(made)}
+
+    def _note(self, moment: Moment | None) -> Exported:
+        done = Exported(
+            run_id=self._definition.run_id, url=self._store.url, seq=moment.seq if moment else 0,
+            at=moment.last_at if moment else "", satchel=version(), files=len(self._archive.namelist()),
+            redacted=sorted(self._redacted), left_out=self._left_out,
+        )  # fmt: skip
+        self._write(export_file.PATH, export_file.encode(done))
+        self._write(export_file.ABOUT, export_file.about(done))
+        return done
+
+
+def _goes_out(path: str) -> bool:
+    return inventory.goes_along(path) and path not in _STAYING
+
+
+def _up_to(data: bytes, seq: int) -> bytes:
+    """The whole lines of a segment up to record `seq` (0: all)."""
+    rows = data.split(b"\n")[:-1]
+    reader, last = LineReader(), len(rows)
+    for number, row in enumerate(rows if seq else ()):
+        with suppress(ValueError, SatchelError):  # damage that a checkpoint covers stays as it is
+            if reader.parse(row).seq > seq:
+                last = number
+                break
+    return b"".join(row + b"\n" for row in rows[:last])
+
+
+def _name_of(path: str, data: bytes) -> str:
+    """The name of a blob with other content: it has the hash."""
+    return f"{_BLOBS}{hashlib.sha256(data).hexdigest()}-{path.rpartition('-')[2]}"
