@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from msgspec import Struct, field
 
-from ...workspace.base import SatchelError, read_markdown, time_text, urls
+from ...workspace.base import SatchelError, read_markdown, urls
 from ...workspace.formats import Definition
 from ...workspace.inspect import (
     Lease,
@@ -31,13 +31,16 @@ from ...workspace.lifecycle import Leftover, adopt, pausing, salvage
 from ...workspace.people import being_saved
 from ...workspace.people.edits import Noticed, not_settled, notice, untaken
 from ...workspace.people.inbox import archive, firing, inbox
+from ...workspace.retention import Size, size_of
 from ...workspace.state import ROOT, Fired, Moment, Scope, prompts
 from ...workspace.store import Store, Version
 from ...workspace.todo import Plan, Task
 from ...workspace.views import BRIEF, TODO
+from . import retrying
 from .history import value_of
 from .place import Place
 from .questions import OpenQuestion, questions_of
+from .retrying import Retrying
 from .words import in_force
 
 if TYPE_CHECKING:
@@ -61,18 +64,6 @@ class Scheduled(NamedTuple):
     name: str
     last: Fired | None
     next: str
-
-
-class Retrying(NamedTuple):
-    """A call that has failed and waits to be tried again."""
-
-    agent: str
-    scope: str
-    step: str
-    call: str
-    attempt: int  # that has failed
-    error: str
-    again_at: str  # UTC, ISO 8601
 
 
 class Standing(Struct):
@@ -117,6 +108,7 @@ class Standing(Struct):
     schedule: list[Scheduled] = field(default_factory=list)
     ahead: str = ""  # in words, that a record lies in the future, so that a clock is wrong
     budget: list[Share] = field(default_factory=list)  # what is used of each limit
+    size: Size | None = None  # of the run's past, and the first record of it
 
     @property
     def at_work(self) -> Task | None:
@@ -130,7 +122,7 @@ class Standing(Struct):
             return []
         lines = [line for agent in self.moment.agents.values() for scope in agent.scopes.values()
                  for line in scope.retries.values()]  # fmt: skip
-        return [_retrying(line) for line in lines]
+        return [retrying.of(line) for line in lines]
 
     @property
     def wants_merge(self) -> bool:
@@ -143,14 +135,6 @@ class Standing(Struct):
         parallel."""
         scopes = self.moment.root.scopes.items() if self.moment else ()
         return {key: scope for key, scope in scopes if key != ROOT}
-
-
-def _retrying(line: records.Line) -> Retrying:
-    found = line.record
-    assert isinstance(found, records.StepRetry)
-    again = time_text(datetime.fromisoformat(line.at) + timedelta(seconds=found.wait))
-    error = f"{found.error.kind}: {found.error.message}"
-    return Retrying(found.agent, found.scope, found.step, found.call, found.attempt, error, again)
 
 
 def status(place: Place, *, brief: bool) -> Standing:
@@ -192,6 +176,7 @@ def _status(place: Place, *, brief: bool) -> Standing:
             standing.result = value_of(place.store, moment.root.result)
             standing.streams = [each for each in salvage.leftovers(place.store, moment) if not each.stale]
             standing.complaints += _changed(place.store, standing, moment)
+            standing.size = size_of(place.store, moment)
         except SatchelError as error:
             standing.problem = standing.problem or error
         if standing.definition is not None:

@@ -34,6 +34,7 @@ from satchel.workspace.journal.records import (
     Paused,
     PauseRequested,
     PlanChanged,
+    Pruned,
     Resolved,
     Resource,
     Resumed,
@@ -76,7 +77,8 @@ idle_below: 10m
 on_drift: report
 prompts: pinned
 budget: {steps: 100, tokens: 1000, usd: 1.5, time: 2h}
-checkpoints: {every: 10m, keep: [5, 24h]}
+checkpoints: {every: 10m}
+keep: {history: [10000, 30d], checkpoints: [5, 24h], recovered: all, inbox: 9}
 references: [a.txt]
 windows:
   - {cron: "0 22 * * *", duration: 8h, timezone: Europe/Vienna, notify_before: 10m}
@@ -159,6 +161,7 @@ ASKED: list[AnyRecord] = [
     ApprovalAsked(**call("2", 6, "ask"), id="a2", question="How many?", answer_schema={"type": "integer"}),
     ApprovalAsked(**call("2", 7, "ask"), id="a3", question="Which?"),
     ApprovalAnswered(id="a3", decision=Raw(b'"this"'), by="ann", note="why not"),
+    Pruned(by="ann", up_to=3, base="checkpoints/000000000004-start.json", files={"journal": 1}, bytes=99),
     Closed(status="waiting", reason="a person is asked"),
 ]  # fmt: skip
 REWOUND: list[AnyRecord] = [

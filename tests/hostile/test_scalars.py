@@ -55,7 +55,7 @@ def test_a_time_is_one_that_no_clock_can_show(written: str, now: datetime) -> No
             f"budget: {{{key}: {value}}}\n"
             for key, value in [("time", "1e300"), ("steps", "9" * 400), ("usd", "1e300")]
         ),
-        *(f"checkpoints: {{{key}: {LENGTHS[0]}}}\n" for key in ("every", "keep")),
+        *(f"{key}: {LENGTHS[0]}}}\n" for key in ("checkpoints: {every", "keep: {history")),
         *(f'windows: [{{cron: "0 22 * * *", {value}}}]\n' for value in ("duration: 1e300", "duration: 99999999d")),
         f"settings: {{a: {HEX}}}\n",
         f"settings: {{a: [{OCTAL}]}}\n",

@@ -2,6 +2,7 @@
 
     planning.py   what may go now
     old_files.py  the files of finished work beyond a rule
+    size.py       how large it is
     pruning.py    removes it, in an order that a crash may cut off anywhere
 
 Effects, questions, answers and edits stay for ever (journal/kept.py), and whatever the run may still need.
@@ -14,3 +15,4 @@ from ..base.lazy import on_first_use
 with on_first_use(__name__):
     from .planning import Facts, Plan, plan
     from .pruning import Pruner, by_rule, carry_out
+    from .size import Size, size_of

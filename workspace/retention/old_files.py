@@ -8,7 +8,7 @@ from ..formats import Keep, Rule
 from ..state import checkpoint
 from ..store import Entry, Store
 
-_DONE = ("inbox/done", "inbox/moved")
+DONE = ("inbox/done", "inbox/moved")
 _SHARE = 10
 
 
@@ -18,14 +18,15 @@ def old_files(
     """What may go of `inbox/` and of the folders `recovered`, apart from the files that are `needed`. Without `all`
     only if it is more than a tenth of what is kept, so that not every file is a record."""
     found: list[Entry] = []
-    for folder, rule in (*((each, keep.inbox) for each in _DONE), *((each, keep.recovered) for each in recovered)):
-        surplus = [entry for entry in _beyond(store, [*_files(store, folder)], rule) if entry.path not in needed]
+    for folder, rule in (*((each, keep.inbox) for each in DONE), *((each, keep.recovered) for each in recovered)):
+        surplus = [entry for entry in _beyond(store, [*files_below(store, folder)], rule) if entry.path not in needed]
         if all or len(surplus) > rule.number // _SHARE:
             found += surplus
     return found
 
 
-def _files(store: Store, folder: str) -> Iterator[Entry]:
+def files_below(store: Store, folder: str) -> Iterator[Entry]:
+    """The files in a folder and in the folders directly in it."""
     yield from store.list(folder)
     for below in store.folders(folder):
         yield from store.list(below)

@@ -26,6 +26,7 @@ from ..render.words import counted, one_line, since, size, visible
 _COLOURS = {"running": "cyan", "completed": "green", "failed": "red", "damaged": "red", "new": None}
 _TITLE = 10  # columns
 _SHOWN = 5  # outputs and streams that are listed
+_WORTH_TELLING = 1_000_000
 _TEXT = 100  # characters of an item or a call
 
 _EXAMPLES = """\b
@@ -90,6 +91,9 @@ def _lines(place: Handle, standing: Standing, width: int) -> Iterator[str]:
             yield from (_row("", line) for line in more)
         if standing.at:
             yield _row("last", f"record {moment.seq}, {since(standing.at)}")
+        if standing.size and (standing.size.kept_from > 1 or standing.size.bytes >= _WORTH_TELLING):
+            files, size, first = standing.size
+            yield _row("history", f"{size / 1e6:,.1f} MB in {counted(files, 'file')}, kept from record {first:,} on")
     for complaint in standing.complaints:
         first, *more = fold(complaint, width, _TITLE)
         yield _row("note", first)
@@ -327,6 +331,7 @@ def _json(standing: Standing) -> dict[str, Any]:
         "attempt": moment.attempt,
         "until": moment.until or None,
         "usage": msgspec.to_builtins(moment.usage),
+        "history": standing.size._asdict() if standing.size else None,
         "budget": {
             share.kind: {"used": share.used, "limit": share.limit, "used_up": share.is_used_up}
             for share in standing.budget

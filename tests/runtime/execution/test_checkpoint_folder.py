@@ -125,7 +125,7 @@ def test_a_change_in_a_folder_is_not_seen_or_changes_the_run(ran: Path) -> None:
 
 def test_the_folder_outlives_its_checkpoint(workspace: Path) -> None:
     text = (workspace / "workspace.yaml").read_text()
-    (workspace / "workspace.yaml").write_text(f"{text}checkpoints: {{keep: 2}}\n")
+    (workspace / "workspace.yaml").write_text(f"{text}keep: {{checkpoints: 2}}\n")
     own = []
 
     @agent

@@ -217,7 +217,7 @@ def test_the_log_does_not_tell_which_checkpoint_was_loaded(workspace: Path, call
 def test_checkpoints_come_when_nobody_wants_them(workspace: Path, every: str, why: list[str]) -> None:
     """Here a write takes so little that a twentieth of the time is soon over."""
     definition = workspace / "workspace.yaml"
-    definition.write_text(definition.read_text() + f"checkpoints: {{every: {every}, keep: 9}}\n")
+    definition.write_text(definition.read_text() + f"checkpoints: {{every: {every}}}\nkeep: {{checkpoints: 9}}\n")
 
     async def work(run: Run[Any], item: Item) -> None:
         workspace_of(run).due._rests_until = 0.0
@@ -238,7 +238,7 @@ def workspace_of(run: Run[Any]) -> Any:
 @pytest.mark.parametrize("every", ["growth", "milestone"])
 def test_a_milestone_of_the_plan_is_passed_without_a_checkpoint(workspace: Path, every: str) -> None:
     definition = workspace / "workspace.yaml"
-    definition.write_text(definition.read_text() + f"checkpoints: {{every: {every}, keep: 9}}\n")
+    definition.write_text(definition.read_text() + f"checkpoints: {{every: {every}}}\nkeep: {{checkpoints: 9}}\n")
     (workspace / "todo.md").write_text(
         "- [ ] first\n  milestone: true\n- [ ] second milestone: true\n- [ ] third\n\n  Hm\n\n  - Milestone: true\n"
     )

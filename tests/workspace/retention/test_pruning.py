@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import satchel
 from satchel import Item, Run, agent, effect, step
+from satchel.runtime.cli.group import group
 from satchel.workspace import journal
 from satchel.workspace.base.errors import LeaseHeld, StorageFailed
 from satchel.workspace.formats.definition import Keep, Rule
@@ -122,6 +125,8 @@ def test_history_goes_that_is_kept_or_stays_that_is_not(tmp_path: Path) -> None:
             with pytest.raises(journal.Gone, match="is gone: the journal is kept from record"):
                 moment_at(store, seq)
     assert satchel.open(tmp_path / "run").check().ok
+    told = CliRunner().invoke(group, ["status", str(tmp_path / "run")]).output
+    assert re.search(rf"^history +0.\d MB in \d+ files, kept from record {first} on$", told, re.MULTILINE), told
 
 
 def test_a_run_grows_with_its_steps(tmp_path: Path) -> None:
