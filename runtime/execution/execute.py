@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...workspace.base import SatchelError, myself
 from ...workspace.inspect import Look, Report
 from ...workspace.lifecycle import Point, Workspace, opening, pausing, rewind
+from ...workspace.secrets import scrub
 from ..agent import Agent, describe, load
 from ..engine import Context, Doubts, Stopping
 from ..limits import Announcer
@@ -45,6 +46,7 @@ async def execute(start: Start, seen: Look, go: Go) -> Outcome:
             opened.close()
             raise
         except Exception as error:
+            scrub(error, opened.redactor)
             pausing.clear_lifted(opened)
             opened.close("failed", "the agent's code can't be imported", describe(error, store.url))
             announcer.ended("failed")

@@ -78,7 +78,7 @@ def test_calls_that_differ_only_in_a_secret_are_one(guarded: Path, calls: list[s
     assert calls == [KEY, "[redacted:KEY]"]
 
 
-@pytest.mark.parametrize("where", ["state", "first state", "name", "output", "agent"])
+@pytest.mark.parametrize("where", ["state", "first state", "name", "output", "agent", "reference"])
 def test_a_secret_that_can_not_be_replaced_is_written(guarded: Path, where: str) -> None:
     @agent(state=dict)
     async def other(run: Run) -> None: ...
@@ -89,6 +89,8 @@ def test_a_secret_that_can_not_be_replaced_is_written(guarded: Path, where: str)
             await run.output("picture", b"\xff" + KEY.encode())
         if where == "agent":
             await run.spawn(other, KEY)
+        if where == "reference":
+            run.refer(f"https://me:{KEY}@example.org/x")
 
     @dataclass
     class First:
@@ -201,4 +203,11 @@ def test_the_text_of_a_prompt_with_a_secret_is_kept(guarded: Path, pinned: str) 
     path.write_text("use {{key}}")
     outcome = run(guarded, main)
     assert (outcome.status, outcome.result) == ("completed", "use [redacted:KEY]")
+    assert KEY not in everything(guarded)
+
+
+def test_a_secret_leaks_from_an_agent_that_can_not_be_imported(guarded: Path) -> None:
+    (guarded / "agent.py").write_text('import os\nraise ValueError("no " + os.environ["KEY"])\n')
+    outcome = run(guarded)
+    assert (outcome.status, str(outcome.error)) == ("failed", "no [redacted:KEY]")
     assert KEY not in everything(guarded)
