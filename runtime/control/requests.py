@@ -7,12 +7,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ...workspace.base import LeaseHeld, UsageError, time_text, times
 from ...workspace.formats import pause_file
 from ...workspace.inspect import Look, Report, lease, look, look_beside
 from ...workspace.journal.records import PauseRequested
 from ...workspace.lifecycle import pausing
+from ...workspace.secrets import redactor_of
 from ...workspace.state import Status
 from ...workspace.views import stable_read
 from ..supervision.child import FORCE_AFTER
@@ -74,7 +76,8 @@ def ask(place: Place, request: PauseRequested, *, wait: bool) -> Steps[Stopping]
 def _ask(place: Place, request: PauseRequested) -> Stopping:
     store = place.store
     seen = look_beside(store)
-    moment = seen.moment
+    moment, redactor = seen.moment, redactor_of(seen.definition)
+    request = replace(request, reason=redactor.text(request.reason), by=redactor.text(request.by))
     if moment.is_finished or moment.status == "cancelled":
         raise UsageError("was already cancelled" if moment.status == "cancelled" else "has already completed",
                          path=store.url, remedy="there is nothing to stop")  # fmt: skip

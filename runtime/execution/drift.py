@@ -13,6 +13,7 @@ import msgspec
 
 from ...workspace.base import Refused, SatchelError, version
 from ...workspace.formats import Definition
+from ...workspace.secrets import as_recorded, redactor_of
 from ...workspace.state import prompts
 from ...workspace.store import Store
 from ..agent import Agent, dependencies
@@ -50,7 +51,11 @@ def config(
     }
     if definition.prompts == "pinned" and (pinned := prompts.pinned(was)) is not None:
         found[prompts.PINNED] = pinned
-    return found | ({"references": list(references)} if references else {})
+    found |= {"references": list(references)} if references else {}
+    now: dict[str, Any] = as_recorded(
+        was, redactor_of(definition).value(found)
+    )  # it is compared with what was recorded
+    return now
 
 
 def differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:

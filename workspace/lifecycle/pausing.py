@@ -15,6 +15,7 @@ from ..formats import PauseFile, pause_file
 from ..inspect import pause_wish
 from ..journal.records import Failure, Paused, PauseRequested, Resumed, now
 from ..people.edits import Refusal, rejected
+from ..secrets import as_recorded
 from ..state import ROOT, Moment, Pause, checkpoint
 from ..store import Content, FileChanged, Store, Version
 from ..views import PATIENCE, folder_of, read_back, remove, replace, until_settled
@@ -188,11 +189,9 @@ def restore(store: Store, moment: Moment, point: dict[str, Any] | None = None) -
     pause = moment.pause
     assert pause is not None
     facts: dict[str, Any] = {"status": "paused", **_wish_facts(pause), "paused_at": pause.paused_at}
-    if point:
-        facts["checkpoint"] = point
+    facts |= {"checkpoint": point} if point else {}
     facts |= {"position": position(moment), "forced": pause.forced}
-    if moment.config:
-        facts["config"] = moment.config
+    facts |= {"config": moment.config} if moment.config else {}
     references = (moment.definition or {}).get("references")
     facts |= {"references": references} if references else {}
     _fill(store, facts, pause)
@@ -246,7 +245,8 @@ def _typed(file: PauseFile, pause: Pause) -> dict[str, Any]:
         return {}  # of an earlier pause
     said: dict[str, Any] = {}
     if pause.mode != "cancel" or file.mode == "cancel":
-        said = {"reason": file.reason, "by": file.by, "mode": file.mode}
+        reason, by = as_recorded([pause.reason, pause.by], [file.reason, file.by])  # a secret is not in the record
+        said = {"reason": reason, "by": by, "mode": file.mode}
     said |= {"resume": file.resume, "expected_until": file.until}
     if is_announced:
         said["status"] = "resume" if file.status == "resume" else None

@@ -150,6 +150,24 @@ def test_a_secret_that_a_person_types_comes_into_the_journal(guarded: Path, name
     assert run(guarded, main, wake=True).status == "waiting"
 
 
+@pytest.mark.parametrize("typed", ['"%s"', '{"n": "%s"}', '{"n": "' + "x" * 32 + '%s"}'])
+def test_a_secret_in_an_edit_with_another_mistake_is_kept(guarded: Path, typed: str) -> None:
+    @dataclass
+    class Count:
+        n: int = 0
+
+    @agent(state=Count)
+    async def main(run: Run[Count]) -> None:
+        await run.ask("Go?", wait_for=0)
+
+    assert run(guarded, main).status == "waiting"
+    before = (guarded / "state.json").read_text()
+    (guarded / "state.json").write_text(before.replace('{\n    "n": 0\n  }', typed % KEY))
+    with pytest.raises(Refused, match=r"state\.json: has a secret: it contains the value of KEY"):
+        run(guarded, main, wake=True)
+    assert (guarded / "state.rejected.txt").exists() and KEY[:6] not in everything(guarded)
+
+
 def test_settings_with_a_secret_are_taken_for_an_edit_without_the_variable(
     guarded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
@@ -169,6 +187,37 @@ def test_settings_with_a_secret_are_taken_for_an_edit_without_the_variable(
     assert run(guarded, main).status == "completed"
     (guarded / "workspace.yaml").unlink()
     assert KEY not in everything(guarded)
+
+
+@pytest.mark.parametrize("how", ["asked", "typed"])
+def test_a_reason_with_a_secret_is_in_pause_yaml(guarded: Path, how: str) -> None:
+    @agent
+    async def main(run: Run) -> None: ...
+
+    reason, by = f"because of {KEY}", f"ada {KEY}"
+    if how == "asked":
+        satchel.open(guarded).pause(reason=reason, by=by)
+    else:
+        (guarded / "pause.yaml").write_text(f"reason: {reason}\nby: {by}\n")
+    assert run(guarded, main).status == "paused"
+    said = (guarded / "pause.yaml").read_text()
+    assert 'reason: "because of [redacted:KEY]"' in said and 'by: "ada [redacted:KEY]"' in said
+    assert KEY not in everything(guarded)
+
+
+def test_a_model_with_a_secret_is_taken_for_drift(guarded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (guarded / "workspace.yaml").open("a") as file:
+        file.write(f"settings: {{model: 'http://me:{KEY}@host/m'}}\non_drift: refuse\n")
+
+    @agent
+    async def main(run: Run) -> None:
+        await run.ask("Go?", wait_for=0)
+
+    for _ in range(2):
+        assert run(guarded, main, wake=True).status == "waiting"
+    monkeypatch.delenv("KEY")
+    assert run(guarded, main, wake=True).status == "waiting"
+    assert "".join(path.read_text() for path in guarded.glob("journal/*")).count('"configured"') == 1
 
 
 def test_a_value_of_three_characters_redacts_everything(guarded: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,20 +117,19 @@ def untaken(store: Store, moment: Moment) -> Iterator[str]:
 
 def _refuse_secrets(looking: Looking) -> None:
     """A secret that a person has typed into a readable file would come into the journal. The run's own version of the
-    file has none. The refused version is kept without it."""
-    noticed, redactor = looking.noticed, looking.redactor
+    file has none."""
+    noticed = looking.noticed
     edited = {edit.record.file for edit in noticed.edits} | {question.path for question in noticed.questions}
     new_plans = {f"{looking.moment.agents[path].folder}{TODO}": path for path in noticed.plans}
     for path in sorted(edited | {*new_plans}):
-        data = read_if_there(looking.store, path)
-        found = [*redactor.found_in(data.data.decode(errors="replace"))] if data else []
-        if data is None or not found:
+        there = read_if_there(looking.store, path)
+        error = looking.secret(path, there.data) if there else None
+        if there is None or error is None:
             continue
         noticed.edits = [edit for edit in noticed.edits if edit.record.file != path]
         noticed.questions = [question for question in noticed.questions if question.path != path]
         is_new = noticed.plans.pop(new_plans.get(path, "/"), None) is not None  # there is none to restore
-        error = Refused("has a secret", path=path, why=found[0][1], remedy="take it out")
-        looking.refuse(path, error, None if is_new else redactor.file(path, data.data))
+        looking.refuse(path, error, None if is_new else there.data)
 
 
 def _check_steps(looking: Looking) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct, field
 
-from ...base import SatchelError
+from ...base import Refused, SatchelError
 from ...inspect import is_unchanged
 from ...journal.records import Doubt, Edited, OfCall
 from ...secrets import Redactor
@@ -159,7 +159,16 @@ class Looking(Struct):
         return self.choices.get(path, self.choices.get(""))
 
     def refuse(self, path: str, error: SatchelError, data: bytes | None = None) -> None:
+        """`data` is kept, without secrets; nor does the reason quote one, not even in part."""
+        if data is not None and (secret := self.secret(path, data)) is not None:
+            error, data = secret, self.redactor.file(path, data)
         self.noticed.refusals.append(Refusal(path, error, data))
+
+    def secret(self, path: str, data: bytes) -> Refused | None:
+        """Why this content of a file can't be taken, if it has a secret."""
+        for _, rule in self.redactor.found_in(data.decode(errors="replace")):
+            return Refused("has a secret", path=path, why=rule, remedy="take it out")
+        return None
 
     def find(self, path: str, text: str, *, settles: bool = False) -> None:
         self.noticed.findings.append(Finding(path, text, settles=settles))
