@@ -14,11 +14,12 @@ from ...workspace.state import LaterEffect, going_back
 from ...workspace.transfer import Forked, Tell
 from . import storage
 from .place import Place
+from .rewinding import later_steps
 
 
 def fork(
-    place: Place, to: str | os.PathLike[str], at: str | int | None, *, run_id: str, effects: bool, by: str | None,
-    progress: Tell | None, storage_options: Mapping[str, Any] | None,
+    place: Place, to: str | os.PathLike[str], at: str | int | None, *, run_id: str, effects: bool, reuse: bool,
+    by: str | None, progress: Tell | None, storage_options: Mapping[str, Any] | None,
 ) -> Forked:  # fmt: skip
     """See `Handle.fork`."""
     typed = arguments.place("to", to)
@@ -30,8 +31,11 @@ def fork(
     if urls.is_remote(typed):
         urls.check_protocol(urls.checked(typed))
     tell = progress or (lambda *_: None)
+    reused = later_steps(place, seq) if reuse else None
     with transfer.destination(typed, place.store) as there:
-        return transfer.fork(place.store, there, then, latest, by=by, run_id=run_id, forgets=effects, tell=tell)
+        return transfer.fork(
+            place.store, there, then, latest, by=by, run_id=run_id, forgets=effects, reused=reused, tell=tell
+        )
 
 
 def effects_since(place: Place, at: str | int | None) -> tuple[LaterEffect, ...]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ...workspace.base import UsageError, myself
-from ...workspace.history import moment_at, seq_of
+from ...workspace.history import moment_at, records_of, seq_of
 from ...workspace.inspect import Remark, Report, look
+from ...workspace.journal.records import Edited, Key, StepCompleted
 from ...workspace.lifecycle import Return, Workspace, opened, rewind
-from ...workspace.state import LaterEffect, Moment, Status, checkpoint
+from ...workspace.state import LaterEffect, Moment, Status, checkpoint, going_back
 from . import takeover
 from .place import Place
 from .questions import OpenQuestion, questions_of
@@ -35,7 +37,9 @@ class Rewinding(Struct, frozen=True):
     report: tuple[Remark, ...] = ()
 
 
-def go_back(place: Place, to: str | int, by: str | None, *, forget: bool, dry_run: bool) -> Steps[Rewinding]:
+def go_back(
+    place: Place, to: str | int, by: str | None, *, forget: bool, reuse: bool, dry_run: bool
+) -> Steps[Rewinding]:  # fmt: skip
     """See `Handle.rewind`."""
     store = place.store
     seq = seq_of(store, to)
@@ -44,8 +48,9 @@ def go_back(place: Place, to: str | int, by: str | None, *, forget: bool, dry_ru
     then = moment_at(store, seq)
     file = next((path for path in checkpoint.paths(store) if checkpoint.position_of(path) == seq), "")
     by = by or myself()
+    reused = later_steps(place, seq) if reuse else None
     if dry_run:
-        planned = rewind.plan(seen, then, by, file=file, forgets=forget)
+        planned = rewind.plan(seen, then, by, file=file, forgets=forget, reused=reused)
         return _result(place, seen, planned, forget, None)
     yield from takeover.wait(place)
     report = Report()
@@ -53,12 +58,26 @@ def go_back(place: Place, to: str | int, by: str | None, *, forget: bool, dry_ru
 
     def begin(workspace: Workspace) -> None:
         _check(place, workspace.moment, seq)
-        done.append(rewind.plan(workspace.moment, then, by, file=file, forgets=forget))
+        done.append(rewind.plan(workspace.moment, then, by, file=file, forgets=forget, reused=reused))
         workspace.journal.add(done[0].record)
 
     with opened(store, "rewind", report, take_over=True, add_more=begin) as workspace:
         workspace.close()
     return _result(place, look(store).moment, done[0], forget, report)
+
+
+def later_steps(place: Place, seq: int) -> going_back.Reused:
+    """The newest result of each step after record `seq`, as people have edited it."""
+    found: dict[tuple[str, str], dict[Key, StepCompleted]] = {}
+    for line in records_of(place.store).lines:
+        record = line.record
+        if isinstance(record, StepCompleted) and not record.effect and line.seq > seq:
+            found.setdefault((record.agent, record.scope), {})[record.key] = record
+        elif isinstance(record, Edited) and (edit := record.step) is not None:
+            steps = found.get((record.agent, edit.scope), {})
+            if (was := steps.pop(edit.key, None)) is not None and not edit.redo:
+                steps[edit.key] = replace(was, result=edit.result, blob=edit.blob, how="edited")
+    return found
 
 
 def _check(place: Place, moment: Moment, seq: int) -> None:

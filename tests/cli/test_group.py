@@ -72,6 +72,8 @@ def test_a_command_needs_what_another_has_imported(make: Make, tmp_path: Path) -
         (["run", demo], 4), (["status", demo], 0), (["ls", tmp_path], 0), (["log", demo], 0), (["check", demo], 0),
         (["answer", demo, "d1", "done", "--result", "sent"], 0), (["resume", demo], 0), (["send", demo, "a task"], 0),
         (["merge", demo], 0), (["recover", demo], 0), (["move", demo, moved], 0), (["copy", moved, copied], 0),
+        (["blame", moved, "state.json"], 0), (["prune", moved, "--dry-run"], 0), (["export", moved, tmp_path / "z"], 0),
+        (["fork", moved, tmp_path / "fork"], 0), (["redo", moved, "^1"], 0), (["rewind", moved, "--to", "2"], 0),
         (["new", moved, new], 0), (["pause", new], 0), (["cancel", new, "--yes"], 0), (["stop", new], 0),
         (["show", new], 0), (["diff", new, "1"], 0), (["steps", new], 0),
         (["schema", "data"], 0), (["completion", "bash"], 0), (["serve", "--once", tmp_path], 0),

@@ -198,7 +198,7 @@ class AgentMoment(Struct, kw_only=True):
             former, scope = self._former(record.scope, record.title), self.scope(record.scope, record.title)
             if former != record.scope:
                 for known in (self.left, self.scopes, self.past):
-                    known.pop(former, None)  # type: ignore[attr-defined]
+                    known.pop(former, None)
             self.scopes[record.scope] = scope
         if record.scope.isdecimal() and len(record.scope) <= 15:  # a longer one is text in the plan, too
             self.highest_id = max(self.highest_id, int(record.scope))

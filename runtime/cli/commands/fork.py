@@ -15,7 +15,7 @@ from ..carrying import bar
 from ..going import refused
 from ..options import storage
 from ..options.place import complete_folders, find, json_option
-from ..render.effects import as_rows, confirm_again, told
+from ..render.effects import REUSE, as_rows, confirm_again, told
 from ..render.output import columns, fold, print_json
 from ..render.words import counted, visible
 
@@ -35,12 +35,14 @@ Examples:
 )  # fmt: skip
 @click.option("--run-id", default="", metavar="ID", help="Name of the new run. [default: made from the old one]")
 @click.option("--effects", is_flag=True, help="Do effects since then again in the new run. Asks first.")
+@click.option("--reuse", is_flag=True, help=REUSE)
 @click.option("--by", metavar="NAME", help="Who asks for it. [default: user@host]")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @storage.storage_option
 def command(
-    workspace: str, to: str, at: str | None, run_id: str, effects: bool, by: str | None, yes: bool, as_json: bool
+    workspace: str, to: str, at: str | None, run_id: str, effects: bool, reuse: bool, by: str | None, yes: bool,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Start a new run in DST from an earlier moment of the run in WS: folders and URLs, in any combination.
 
@@ -55,7 +57,7 @@ def command(
             confirm_again(effects_since(place, at), can_ask=not as_json)
         with bar() as tell:
             found = place.fork(
-                to, at=at, run_id=run_id, effects=effects, by=by, progress=tell,
+                to, at=at, run_id=run_id, effects=effects, reuse=reuse, by=by, progress=tell,
                 storage_options=storage.given() if is_remote else None,
             )  # fmt: skip
     except SatchelError as error:

@@ -11,7 +11,7 @@ from ...control import Rewinding
 from ..going import refused
 from ..options.place import find, json_option, workspace_argument
 from ..render import asked
-from ..render.effects import as_rows, confirm_again, told
+from ..render.effects import REUSE, as_rows, confirm_again, told
 from ..render.output import columns, fold, print_json, remarks
 from ..render.words import visible
 
@@ -28,12 +28,13 @@ Examples:
 @click.option("--to", required=True, metavar="SEQ|ITEM|CHECKPOINT",
               help="A record's number, an item such as ^3 (its beginning), or a file in checkpoints/.")  # fmt: skip
 @click.option("--forget", is_flag=True, help="Do effects since then again, under a new idempotency key. Asks first.")
+@click.option("--reuse", is_flag=True, help=REUSE)
 @click.option("--dry-run", is_flag=True, help="Only show what it would do.")
 @click.option("--by", metavar="NAME", help="Who asks for it. [default: user@host]")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 def command(
-    workspace: str | None, to: str, forget: bool, dry_run: bool, by: str | None, yes: bool, as_json: bool
+    workspace: str | None, to: str, forget: bool, reuse: bool, dry_run: bool, by: str | None, yes: bool, as_json: bool
 ) -> None:  # fmt: skip
     """Return a run to an earlier record.
 
@@ -46,7 +47,7 @@ def command(
         if forget and not dry_run and not yes:
             planned = place.rewind(to=to, forget=True, dry_run=True, by=by)
             confirm_again(planned.effects, can_ask=not as_json)
-        found = place.rewind(to=to, forget=forget, dry_run=dry_run, by=by)
+        found = place.rewind(to=to, forget=forget, reuse=reuse, dry_run=dry_run, by=by)
     except SatchelError as error:
         if as_json:
             print_json(refused(error))

@@ -11,6 +11,8 @@ from ....workspace.base import UsageError
 from ....workspace.state import LaterEffect
 from .words import counted, since, visible
 
+REUSE = "Equal calls of later steps return their results, so only what depends on a change is done again."
+
 
 def told(effects: tuple[LaterEffect, ...], *, forgotten: bool) -> list[str]:
     """A line for each effect."""
