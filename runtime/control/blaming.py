@@ -81,8 +81,9 @@ def _below(tree: Node, parts: list[str], file: str) -> Node:
     for part in parts:
         inner = tree.below(part)
         if inner is None:
-            keys = [] if tree.is_leaf else tree.value if type(tree.value) is dict else map(str, range(len(tree.value)))
-            raise _missing(f"{at}/{json_patch.escape(part)}", at, part, map(json_patch.escape, keys))
+            parts_of = () if tree.is_leaf else tree.value if type(tree.value) is dict else range(len(tree.value))
+            names = [json_patch.escape(str(each)) for each in parts_of]
+            raise _missing(f"{at}/{json_patch.escape(part)}", at, part, names)
         at, tree = f"{at}/{json_patch.escape(part)}", inner
     return tree
 

@@ -171,7 +171,8 @@ class Scopes:
         self._hands: dict[Place, list[Hand]] = {}
         self._asked: dict[str, Place] = {}
         self._know(start.agents)
-        for asked in (*start.approvals.values(), *start.doubts.values()):
+        questions: list[ApprovalAsked | Doubt] = [*start.approvals.values(), *start.doubts.values()]
+        for asked in questions:
             self._asked[asked.id] = asked.agent, asked.scope
 
     def _know(self, agents: Mapping[str, AgentMoment]) -> None:

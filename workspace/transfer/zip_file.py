@@ -17,7 +17,7 @@ from .. import journal
 from ..base import DEFINITION, SatchelError, StorageFailed, UsageError, stamp, urls, version
 from ..formats import Definition, definition, yamltext
 from ..inspect import Exported, define, export_file, look_beside, moved_file
-from ..journal.records import Before, Line, LineReader, as_it_says, whole, written
+from ..journal.records import Line, LineReader, as_it_says, whole, written
 from ..secrets import redactor_of
 from ..state import Moment, blobs
 from ..store import Entry, Store
@@ -171,9 +171,10 @@ class _Packing:
     def _views(self, views: dict[str, bytes], moment: Moment | None) -> None:
         """The plans and states: as of the moment, unless a person has edited one."""
         known: dict[str, bytes] = {}
-        for agent in moment.agents.values() if moment is not None and not moment.is_new else ():
-            known[agent.folder + STATE] = projection.state_file(moment, agent)
-            known[agent.folder + TODO] = projection.todo_file(moment, agent)
+        if moment is not None and not moment.is_new:
+            for agent in moment.agents.values():
+                known[agent.folder + STATE] = projection.state_file(moment, agent)
+                known[agent.folder + TODO] = projection.todo_file(moment, agent)
         for path, data in views.items():
             read = stamp.read_json if path.endswith(".json") else stamp.read_markdown
             self._add(path, known[path] if path in known and read(data).untouched else data)
@@ -215,7 +216,8 @@ class _Packing:
         renamed = [
             (old[len(_BLOBS) :].encode(), new[len(_BLOBS) :].encode()) for old, new in names.items() if old != new
         ]
-        reader, made, before = LineReader(), [], Before()
+        reader, made = LineReader(), []
+        before: Line | None = None
         for number, row in enumerate(rows, 1):
             line = reader.parse(row)
             data = self._redactor.json(whole(row, line))
@@ -224,10 +226,12 @@ class _Packing:
             record = as_it_says(data)
             if record is None or line.seq != number:
                 raise ValueError(f"record {line.seq}")
-            now = Line(line.seq, line.commit, line.at, line.epoch, record, before.crc or line.prev, line.opening)
-            again = written(now, before if before.crc else None)
+            now = Line(
+                line.seq, line.commit, line.at, line.epoch, record, before.crc if before else line.prev, line.opening
+            )
+            again = written(now, before)
             made.append(again.data)
-            before = again.line.before
+            before = again.line
         return {journal.segment_path(1): b"".join(made)}
 
     def _note(self, moment: Moment | None) -> Exported:

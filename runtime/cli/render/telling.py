@@ -74,6 +74,8 @@ def _opened(record: Opened) -> Told:
     loaded = f", from {record.checkpoint}" if record.checkpoint else ""
     by = f" of {record.by}" if record.by else f" on {record.host}"
     more = f"; {record.arrived}" if record.arrived else ""
+    if record.forked is not None:
+        more += f"; a fork of {record.forked.run_id} at {record.forked.url} from record {record.forked.seq}"
     more += f"; taken over from {record.took_over}" if record.took_over else ""
     more += f"; the cut-off end of the journal is in {record.cut_off}/" if record.cut_off else ""
     return Told(
