@@ -146,6 +146,39 @@ def test_a_forgotten_effect_has_the_key_of_the_first(make: Make) -> None:
     assert handle.resume(main).status == "completed" and made(calls, "send") == []
 
 
+def test_a_return_that_forgets_can_not_be_undone(make: Make) -> None:
+    calls: Calls = []
+    handle = satchel.open(make())
+    main, before = finished(handle, calls)
+    end = look(handle.store).moment.seq
+    handle.rewind(to="^3", forget=True)
+    handle.rewind(to=end)
+    assert [each.call for each in handle.rewind(to="^3").effects][:1] == ['send("text":"B")']
+    calls.clear()
+    assert handle.resume(main).status == "completed" and data(handle) == before
+    assert made(calls, "send") == [], "the effects that were done are not on record"
+
+
+def test_an_effect_is_repeated_after_returns_to_both_sides_of_one(make: Make) -> None:
+    """The first return takes the items out of the plan, and they get other ids. The second returns to their first ids,
+    the third to the others."""
+    calls: Calls = []
+    handle = satchel.open(make())
+    main, before = finished(handle, calls)
+    middle = next(row.line.seq for row in handle.log(type="step.completed", item="3"))
+    for to in (2, middle):
+        handle.rewind(to=to)
+        calls.clear()
+        assert handle.resume(main).status == "completed" and data(handle) == before and is_sound(handle)
+        assert made(calls, "send") == []
+    again = [row.line.seq for row in handle.log(type="step.completed") if row.record["call"] == '("text":"b")'][1]
+    found = handle.rewind(to=again)
+    assert 'send("text":"B")' not in [each.call for each in found.effects], "it was on record then"
+    calls.clear()
+    assert handle.resume(main).status == "completed" and data(handle) == before and is_sound(handle)
+    assert made(calls, "send") == []
+
+
 def test_an_effect_in_doubt_is_forgotten(make: Make) -> None:
     calls: Calls = []
 

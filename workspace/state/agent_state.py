@@ -73,6 +73,7 @@ class AgentMoment(Struct, kw_only=True):
     scopes: dict[str, Scope] = field(default_factory=lambda: {ROOT: Scope()})
     past: dict[str, Past] = {}  # of the scopes that have ended and had effects
     left: dict[str, str] = {}  # items that a return has taken out of the plan, but not their effects: their titles
+    other_ids: dict[str, list[str]] = {}  # of items that were planned again after a return: their former ids
     results: dict[str, Kept] = {}  # of committed scopes
     outputs: dict[str, Output] = {}
     edits: dict[str, str] = {}  # by file, the SHA-256 of the last edited one that was merged
@@ -98,8 +99,7 @@ class AgentMoment(Struct, kw_only=True):
 
     def forgets(self, key: str) -> bool:
         """Whether this scope may have done more than is recorded. It is unknown whether a named scope had begun."""
-        known = self.forgotten
-        return bool(known) and (key in known or key.startswith("_") or EVERY in known)
+        return bool(known := self.forgotten) and (key in known or key.startswith("_") or EVERY in known)
 
     @property
     def has_ended(self) -> bool:
@@ -197,6 +197,7 @@ class AgentMoment(Struct, kw_only=True):
         if record.scope not in self.scopes:
             former, scope = self._former(record.scope, record.title), self.scope(record.scope, record.title)
             if former != record.scope:
+                self.other_ids[record.scope] = [*self.other_ids.pop(former, ()), former]
                 for known in (self.left, self.scopes, self.past):
                     known.pop(former, None)
             self.scopes[record.scope] = scope

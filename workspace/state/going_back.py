@@ -59,8 +59,9 @@ class LaterEffect(Struct, frozen=True):
 def effects_since(now: Mapping[str, AgentMoment], then: Mapping[str, AgentMoment]) -> list[LaterEffect]:
     """The effects that `now` knows and `then` does not, oldest first. A person's answer to a question is none."""
     found = []
-    for path, agent in now.items():
+    for path, latest in now.items():
         was = then.get(path, AgentMoment())
+        agent = _with_ids_of(was, latest)
         for key in (*agent.scopes, *(key for key in agent.past if key not in agent.scopes)):
             scope, before = _of(agent, key), _of(was, key)
             assert scope is not None
@@ -131,6 +132,7 @@ def _joined(now: AgentMoment, then: AgentMoment | None, forgets: bool, reused: R
     was = then or AgentMoment(
         path=now.path, spawned_in=now.spawned_in, call=now.call, result=Kept() if now.path else None
     )  # without `args` no call of it is this one
+    now = _with_ids_of(was, now)
     plan = _plan(now, was)
     scopes, past = dict[str, Scope](), dict[str, Past]()
     texts = {task.id: task.text for task in now.plan.tasks if task.id}
@@ -154,10 +156,31 @@ def _joined(now: AgentMoment, then: AgentMoment | None, forgets: bool, reused: R
     results = {key: kept for key, kept in was.results.items() if key in now.results or not key.startswith("_inbox-")}
     return replace(
         was, plan=plan, has_plan=now.has_plan, adopted=now.adopted, highest_id=max(was.highest_id, now.highest_id),
-        scopes=scopes, past=past, left=left, results=results, outputs=now.outputs, edits=now.edits,
-        messages=now.messages, new_messages=[], forgotten=now.forgotten, input=now.input or was.input,
+        scopes=scopes, past=past, left=left, other_ids=now.other_ids, results=results, outputs=now.outputs,
+        edits=now.edits, messages=now.messages, new_messages=[], forgotten=now.forgotten, input=now.input or was.input,
         result=was.result if now.path else None,
     )  # fmt: skip
+
+
+def _with_ids_of(was: AgentMoment, now: AgentMoment) -> AgentMoment:
+    """`now`, with what an item has done under the id that it has in the plan of `was`. Another return, in between, may
+    have taken it out of the plan; then it has got a new id."""
+    there = {task.id for task in was.plan.tasks}
+    ids = {
+        key: id for key, others in now.other_ids.items() for id in others
+        if key not in there and id in there and _of(now, id) is None
+    }  # fmt: skip
+    if not ids:
+        return now
+    scopes, other_ids = dict(now.scopes), dict(now.other_ids)
+    for key, id in ids.items():
+        scope = _of(now, key)
+        other_ids[id] = [key, *(other for other in other_ids.pop(key) if other != id)]
+        if scope is not None:
+            scopes.pop(key, None)
+            scopes[id] = (scope if isinstance(scope, Scope) else scope.opened(scope.title)).moved(id)
+    past = {key: scope for key, scope in now.past.items() if key not in ids}
+    return replace(now, scopes=scopes, past=past, other_ids=other_ids)
 
 
 def _of(agent: AgentMoment, key: str) -> Scope | Past | None:
@@ -170,6 +193,16 @@ def _new(scope: Scope | Past, before: Scope | Past | None) -> Iterator[Key]:
     return (call for call, done in scope.done.items() if done.effect and call not in known)
 
 
+def _taken_back(latest: Scope | Past, before: Scope | Past) -> dict[Key, StepCompleted]:
+    """The effects that were on record `before`, and that are not on record now because they were to be done again."""
+    under_way = latest.started if isinstance(latest, Scope) else {}
+    return {
+        call: done for call, done in before.done.items()
+        if done.effect and call not in latest.done and call not in under_way
+        and latest.again.get(call, 0) > before.again.get(call, 0)
+    }  # fmt: skip
+
+
 def _scope(
     latest: Scope | Past, was: Scope | None, before: Scope | Past | None, steps: Mapping[Key, StepCompleted],
     forgets: bool,
@@ -179,6 +212,9 @@ def _scope(
     effects = {call: done for call, done in latest.done.items() if done.effect and call not in gone}
     again = dict(latest.again) | {call: latest.again.get(call, 0) + 1 for call in gone}
     when = {call: at for call, at in latest.when.items() if call not in gone}
+    if before is not None and (back := _taken_back(latest, before)):
+        effects |= back
+        when |= {call: before.when[call] for call in back if call in before.when}
     last = max(latest.last_number, before.last_number if before is not None else 0)
     started = latest.started if isinstance(latest, Scope) else {}
     answers = latest.answers if isinstance(latest, Scope) else {}
