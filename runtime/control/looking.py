@@ -158,6 +158,7 @@ class Look(Place):
         """
         from . import exporting
 
+        arguments.no_loop("export")
         return exporting.export(self, to, progress)
 
     async def export_async(self, to: str | os.PathLike[str], *, progress: Tell | None = None) -> Exported:

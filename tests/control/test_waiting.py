@@ -19,7 +19,6 @@ from satchel.workspace.inspect.report import Report
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.store import DiskStore
 
-ARGUMENTS: dict[str, tuple[Any, ...]] = {"answer": ("yes",), "move": ("there",), "copy": ("there",)}
 WAITING = sorted(name.removesuffix("_async") for name in dir(Handle) if name.endswith("_async"))
 
 PATIENT = """
@@ -66,8 +65,14 @@ def in_a_loop(call: Any) -> str:
 def test_a_loop_stands_still(make: Make, name: str) -> None:
     handle = satchel.open(folder := make())
     before = contents(folder)
-    method, given = getattr(handle, name), ARGUMENTS.get(name, ())
-    named = {"wait": True} if "wait" in inspect.signature(method).parameters else {}
+    method, given, named = getattr(handle, name), list[str](), dict[str, Any]()
+    for each in inspect.signature(method).parameters.values():
+        if each.name == "wait":
+            named["wait"] = True
+        elif each.default is each.empty and each.kind is each.KEYWORD_ONLY:
+            named[each.name] = "^1"
+        elif each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD:
+            given.append("^1")
     assert f"`await {name}_async(...)` there" in in_a_loop(lambda: method(*given, **named))
     assert contents(folder) == before
 
