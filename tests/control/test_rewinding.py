@@ -320,6 +320,8 @@ def test_the_command_forgets_without_a_question(make: Make, cli: Cli) -> None:
     done = cli("rewind", str(folder), "--to", "^3", "--forget", "--yes", "--json")
     found = json.loads(done.stdout)
     assert done.exit_code == 0 and found["is_done"] and len(found["effects"]) == 3, done.output
+    twice = cli("rewind", str(folder), "--to", str(found["to"]), "--forget", "--dry-run")
+    assert "no effect was done since then" in twice.output, twice.output
     assert "returned to record" in cli("rewind", str(folder), "--to", "^1").output
     assert "rewound     to record" in cli("log", str(folder)).output
     assert isinstance(handle.rewind(to=3), Rewinding)

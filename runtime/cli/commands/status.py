@@ -92,8 +92,8 @@ def _lines(place: Handle, standing: Standing, width: int) -> Iterator[str]:
         if standing.at:
             yield _row("last", f"record {moment.seq}, {since(standing.at)}")
         if standing.size and (standing.size.kept_from > 1 or standing.size.bytes >= _WORTH_TELLING):
-            files, size, first = standing.size
-            yield _row("history", f"{size / 1e6:,.1f} MB in {counted(files, 'file')}, kept from record {first:,} on")
+            files, bytes_, first = standing.size
+            yield _row("history", f"{size(bytes_)} in {counted(files, 'file')}, kept from record {first:,} on")
     for complaint in standing.complaints:
         first, *more = fold(complaint, width, _TITLE)
         yield _row("note", first)

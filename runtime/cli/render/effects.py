@@ -15,8 +15,9 @@ REUSE = "Equal calls of later steps return their results, so only what depends o
 
 
 def told(effects: tuple[LaterEffect, ...], *, forgotten: bool) -> list[str]:
-    """A line for each effect."""
-    lines = []
+    """A line for each effect. If there is none to forget, that is said: a return to an item goes to before it began for
+    the last time."""
+    lines = [] if effects or not forgotten else ["  no effect was done since then, so none is done again"]
     for each in effects:
         at = f" of {since(each.at)}" if each.at else ""
         how = "in doubt" if each.is_in_doubt else "done again" if forgotten else "stays done"

@@ -126,7 +126,7 @@ def test_history_goes_that_is_kept_or_stays_that_is_not(tmp_path: Path) -> None:
                 moment_at(store, seq)
     assert satchel.open(tmp_path / "run").check().ok
     told = CliRunner().invoke(group, ["status", str(tmp_path / "run")]).output
-    assert re.search(rf"^history +0.\d MB in \d+ files, kept from record {first} on$", told, re.MULTILINE), told
+    assert re.search(rf"^history +\d+ kB in \d+ files, kept from record {first} on$", told, re.MULTILINE), told
 
 
 def test_a_run_grows_with_its_steps(tmp_path: Path) -> None:
