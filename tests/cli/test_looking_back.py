@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +15,7 @@ from satchel.runtime.cli.render import output
 from satchel.workspace import journal
 
 from .conftest import PLAIN, Cli, Make, contents, data_of
+from .conftest import satchel as command
 
 STATEFUL = PLAIN.replace('await run.output(f"{item.id}.txt", ', "run.state[item.text] = (")
 
@@ -167,3 +170,16 @@ def test_an_effect_is_undone_by_a_return(make: Make) -> None:
     assert handle.diff(done).is_empty
     handle.rewind(to=early, forget=True)
     assert [(each.kind, each.scope) for each in handle.diff(done).calls] == [("removed", "2")]
+
+
+def test_positions_and_items_are_not_completed(folder: Path) -> None:
+    for words, expected in (
+        (f"satchel show {folder} ", {"^1", "^2", "latest", "stop"}),
+        (f"satchel diff {folder} ^1 l", {"latest"}),
+        (f"satchel steps {folder} ^", {"^1", "^2"}),
+        ("satchel show s3://no-such-place/run ", set()),
+    ):
+        shell = {"_SATCHEL_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+        said = command(env={**os.environ, **shell}).stdout.splitlines()
+        names = {line.partition(",")[2] for line in said if line}
+        assert {re.sub(r"^[0-9]{12}-", "", name) for name in names} - {"start"} == expected, said

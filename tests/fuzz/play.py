@@ -41,6 +41,7 @@ LOOKS = (
     ("status",), ("status", "--json"), ("check",), ("check", "--json"), ("log",), ("log", "--json"), ("ls",),
     ("ls", "--json"), ("merge",), ("answer",), ("status",), ("status", "--json"), ("check",), ("show",),
     ("show", "--json", "^2"), ("show", "9"), ("steps",), ("steps", "--json"), ("diff", "9"), ("diff", "--json", "^1"),
+    ("blame", "state.json"), ("blame", "--json", "todo.md"), ("prune", "--dry-run"),
 )  # fmt: skip
 """They change nothing, not even in the workspace."""
 WRITES = (

@@ -48,7 +48,7 @@ class CallChange(Struct, frozen=True):
 
 
 class Compared(Struct, frozen=True):
-    """All that differs, agent by agent."""
+    """All that differs, agent by agent. Calls of an item are left out if one side no longer has its records."""
 
     data: list[DataChange]
     plans: list[PlanChange]
@@ -127,6 +127,8 @@ def _call_changes(old: Worked, new: Worked) -> Iterator[CallChange]:
     was, now = _in_force(old), _in_force(new)
     titles = {(each.agent, each.scope): each.title for each in (*old.work, *new.work)}
     for place in dict.fromkeys((*was, *now)):
+        if any(place not in calls and _is_unknown(found, *place) for found, calls in ((old, was), (new, now))):
+            continue
         before, after = was.get(place, {}), now.get(place, {})
         for key in dict.fromkeys((*before, *after)):
             one, other = before.get(key), after.get(key)
@@ -134,6 +136,13 @@ def _call_changes(old: Worked, new: Worked) -> Iterator[CallChange]:
                 continue
             kind: Kind = "added" if one is None else "removed" if other is None else "changed"
             yield CallChange(*place, titles[place], kind, one, other)
+
+
+def _is_unknown(found: Worked, agent: str, scope: str) -> bool:
+    """Whether a scope had ended before the first record that is here: retention has removed its calls, or a fork has
+    not taken them along."""
+    known = found.moment.agents.get(agent)
+    return found.since > 1 and known is not None and scope in known.results
 
 
 def _in_force(found: Worked) -> dict[Place, dict[Key, Call]]:

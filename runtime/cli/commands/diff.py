@@ -15,6 +15,7 @@ from ..options.position import complete_position, split
 from ..options.storage import storage_option
 from ..render import history
 from ..render.output import columns, print_json
+from ..render.words import visible
 
 T = TypeVar("T")
 _SHOWN = 60  # lines of a part
@@ -46,6 +47,10 @@ def command(ctx: click.Context, words: tuple[str, ...], as_code: bool, as_json: 
     else:
         for line in _told(found, columns(sys.stdout)):
             click.echo(line)
+        for side in (found.old, found.new):
+            if side.since > 1:
+                note = f"note: {side.url} has no records before {side.since:,}, so older items are not compared"
+                click.echo(visible(note), err=True)
     ctx.exit(1 if as_code and not found.is_empty else 0)
 
 
@@ -78,10 +83,6 @@ def _told(found: Difference, width: int) -> Iterator[str]:
     yield from _part("steps and effects", found.calls, history.call_change, width)
     if found.is_empty:
         yield "no difference"
-    for side in (old, new):
-        if side.since > 1:
-            yield history.line(f"records before {side.since:,} are not kept, nor are steps of items that ended before "
-                               f"it: {side.url}", width, dim=True)  # fmt: skip
 
 
 def _by_agent(changes: Sequence[Any]) -> Iterable[tuple[str, list[Any]]]:

@@ -47,7 +47,9 @@ def command(words: tuple[str, ...], at: str | None, as_json: bool) -> None:
         if not found.work:
             click.echo("no step is on record")
     if found.since > 1 and not as_json:
-        click.echo(f"note: records before {found.since:,} are not kept, nor is what had ended by then", err=True)
+        click.echo(
+            f"note: there are no records before {found.since:,}, so items that had ended by then are missing", err=True
+        )
     if found.problem and not as_json:
         click.echo(visible(f"note: {found.problem}"), err=True)
 

@@ -159,6 +159,8 @@ def test_what_retention_has_removed_is_not_told(tmp_path: Path) -> None:
     store.remove(journal.segment_path(5))
     found = worked(store)
     assert found.since == 8 and [(each.names[0], each.begun) for each in found.work] == [("^2", 0)]
+    whole = worked(lay_out(tmp_path / "whole", records))
+    assert not compared(whole, found).calls and not compared(found, whole).calls
     assert worked(store, 3).work == [] and worked(store, 3).moment.seq == 3, "a checkpoint counts for itself"
     with pytest.raises(UsageError, match="record 5 is gone: the journal is kept from record 8 on"):
         worked(store, 5)
