@@ -92,8 +92,12 @@ def result(folder: Path, outside: Path) -> dict[str, Any]:
         if record["type"] == "step.completed"
     )
     assert set(done.values()) == {1}, "nothing is done twice"
+    # The folders of the last checkpoints are named after records, whose numbers depend on the kills.
+    current = [path for path in sorted(folder.rglob("*")) if path.relative_to(folder).parts[0] != "checkpoints"]
     states = {
-        path: json.loads(path.read_text()) for path in sorted(folder.rglob("state.json")) if "schemas" not in str(path)
+        path: json.loads(path.read_text())
+        for path in current
+        if path.name == "state.json" and "schemas" not in str(path)
     }
     return {
         "effects": sorted(outside.read_text().splitlines()),
@@ -103,7 +107,8 @@ def result(folder: Path, outside: Path) -> dict[str, Any]:
         },
         "todo": {
             str(path.relative_to(folder)): read_markdown(path.read_bytes()).body.decode()
-            for path in sorted(folder.rglob("todo.md"))
+            for path in current
+            if path.name == "todo.md"
         },
         "outputs": {
             str(path.relative_to(folder)): path.read_text() for path in sorted(folder.glob("agents/**/outputs/*"))
