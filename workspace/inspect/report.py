@@ -44,6 +44,9 @@ class Report(Struct):
     redactor: Redactor | None = None  # of the workspace, once its definition is known
     _saved: bytes = b""
 
+    def __repr__(self) -> str:
+        return f"Report(remarks={self.remarks!r}, was_clean={self.was_clean!r}, at={self.at!r})"
+
     def add(self, kind: Kind, text: str) -> None:
         self.remarks.append(Remark(kind, self.redactor.text(text) if self.redactor else text))
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from inspect import isgetsetdescriptor, ismemberdescriptor
 
 from ..base import SatchelError
 from .redactor import Redactor
-
-_OF_OS_ERROR = ("strerror", "filename", "filename2")
 
 
 def scrub(error: BaseException, redactor: Redactor) -> None:
     """Redact the arguments, attributes and notes of `error`, of its causes and of the members of a group, in place: so
     the caller gets what a re-entry gets from the record. Not guaranteed: an exception that keeps its text elsewhere, as
-    those of compiled libraries do. Its record is redacted all the same."""
+    a group and those of compiled libraries do. Its record is redacted all the same."""
     waiting: list[BaseException | None] = [error]
     seen: set[int] = set()
     while waiting:
@@ -23,8 +21,10 @@ def scrub(error: BaseException, redactor: Redactor) -> None:
         if each is None or id(each) in seen:
             continue
         seen.add(id(each))
-        with suppress(Exception):  # its class may refuse
-            _scrub(each, redactor)
+        for name in [*_attributes(each)]:
+            with suppress(Exception):  # its class may refuse
+                if (new := redactor.value(old := getattr(each, name))) is not old:
+                    setattr(each, name, new)
         waiting += [each.__cause__, each.__context__]
         if isinstance(each, BaseExceptionGroup):
             waiting += each.exceptions
@@ -40,17 +40,10 @@ def scrubbed(redactor: Redactor) -> Iterator[None]:
         raise
 
 
-def _scrub(error: BaseException, redactor: Redactor) -> None:
-    args = redactor.value(error.args)
-    if args is not error.args:
-        error.args = args
-    for name in _OF_OS_ERROR if isinstance(error, OSError) else ():
-        _set(error, name, redactor)
-    for name in vars(error):
-        _set(error, name, redactor)
-
-
-def _set(error: BaseException, name: str, redactor: Redactor) -> None:
-    old: Any = getattr(error, name)
-    if (new := redactor.value(old)) is not old:
-        setattr(error, name, new)
+def _attributes(error: BaseException) -> Iterator[str]:
+    """Also those that its class keeps outside its `__dict__`, as `msg` of an ImportError and what is in `__slots__`."""
+    yield from vars(error)
+    for each in type(error).__mro__:
+        for name, found in vars(each).items():
+            if (ismemberdescriptor(found) or isgetsetdescriptor(found)) and not name.startswith("__"):
+                yield name

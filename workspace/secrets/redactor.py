@@ -59,6 +59,9 @@ class Redactor:
     def __bool__(self) -> bool:
         return self._values is not None or bool(self._patterns)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Redactor, ()  # the secrets do not travel with a pickled report
+
     @property
     def has_patterns(self) -> bool:
         return bool(self._patterns)

@@ -89,7 +89,8 @@ class CheckpointFolders:
         if self._is_remote and sum(map(len, files.values())) > _REMOTE_BYTES:
             return
         earlier = [each for each in map(folder_of, checkpoint.paths(self._store)) if each < folder]
-        shown = [each for each in earlier if each in (self._last, *self._store.folders(CHECKPOINTS))]
+        there = {self._last, *self._store.folders(CHECKPOINTS)}
+        shown = [each for each in earlier if each in there]
         previous = f"`{earlier[-1]}.json`" if earlier else "none is kept"
         if earlier and shown[-1:] == earlier[-1:]:
             previous = _link(earlier[-1])

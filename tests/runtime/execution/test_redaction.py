@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -218,6 +219,44 @@ def test_a_model_with_a_secret_is_taken_for_drift(guarded: Path, monkeypatch: py
     monkeypatch.delenv("KEY")
     assert run(guarded, main, wake=True).status == "waiting"
     assert "".join(path.read_text() for path in guarded.glob("journal/*")).count('"configured"') == 1
+
+
+class Slotted(Exception):
+    __slots__ = ("told",)
+
+    def __str__(self) -> str:
+        return str(self.told)
+
+
+def test_an_exception_keeps_a_secret_outside_its_args_and_its_dict(guarded: Path) -> None:
+    got: list[str] = []
+
+    @step
+    async def fails(kind: str, text: str) -> None:
+        if kind == "slotted":
+            error: Exception = Slotted()
+            error.told = text  # type: ignore[attr-defined]
+            raise error
+        raise {"import": ImportError, "syntax": SyntaxError}[kind](f"with {text}")
+
+    @agent
+    async def main(run: Run) -> None:
+        for kind in ("slotted", "import", "syntax"):
+            with pytest.raises((Slotted, ImportError, SyntaxError)) as caught:
+                await fails(kind, KEY)
+            got.append(str(caught.value))
+
+    assert run(guarded, main).status == "completed"
+    assert got == ["[redacted:KEY]", "with [redacted:KEY]", "with [redacted:KEY]"]
+
+
+def test_an_outcome_shows_or_carries_the_secrets(guarded: Path) -> None:
+    @agent
+    async def main(run: Run) -> None: ...
+
+    outcome = run(guarded, main)
+    assert "redactor" not in repr(outcome) and "_saved" not in repr(outcome)
+    assert KEY.encode() not in pickle.dumps(outcome)
 
 
 def test_a_value_of_three_characters_redacts_everything(guarded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
