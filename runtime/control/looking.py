@@ -121,6 +121,14 @@ class Look(Place):
 
         return comparing.steps(self, item, at)
 
+    def prompt(self, name: str, version: str) -> str:
+        """The text of a prompt in a version that the run has used, as the record of a step names it, with its
+        placeholders. UsageError if it is not kept, Damaged if it was changed."""
+        from ...workspace.state import prompt_text
+
+        self.store.refresh()
+        return prompt_text(self.store, arguments.text("name", name), arguments.text("version", version))
+
     def events(self, *, after: int = 0, follow: bool = False) -> AsyncGenerator[Event, None]:
         """What has happened in the run, as typed events (`satchel.events`), oldest first.
 

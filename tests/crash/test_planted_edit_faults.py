@@ -128,7 +128,7 @@ _PLANTED: list[tuple[Callable[[], Fault], str, str]] = [
     (_reasons_come_after_the_rejected_copy, "rejects", r"does not say why"),
     (_rebuilt_checkpoint_not_written_first, "rebuilds", r"records 1 to \d+ are missing"),
     (_merged_edit_not_known_again, "merges-steps", r"is recorded 2 times|was refused and is not restored"),
-    (_way_to_a_sub_agent_recorded_after_its_work, "merges-upwards", r"has not done \['Deep'\]"),
+    (_way_to_a_sub_agent_recorded_after_its_work, "merges-upwards", r"has not done \['(Deep|Extra)'"),
     (
         _restored_file_not_synced_before_its_rename,
         "restores",

@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
+from ....workspace.base import UsageError
 from ....workspace.state import folder_of_agent
-from ...control import Row, Shown
+from ...control import Handle, Row, Shown
 from ..options.place import json_option
 from ..options.position import complete_position, split
 from ..options.storage import storage_option
@@ -17,10 +18,13 @@ from ..render import history
 from ..render.output import columns, print_json
 from ..render.words import visible
 
+_PROMPT = "prompt:"
+
 _EXAMPLES = """\b
 Examples:
   satchel show my-digest 42        right after record 42 of `satchel log`
   satchel show my-digest ^3        before item 3 began
+  satchel show my-digest prompt:summary@4f5a11c0be27
   satchel show my-digest --json | jq '.agents[""].data'
 """
 
@@ -33,9 +37,13 @@ def command(words: tuple[str, ...], as_json: bool) -> None:
     """Show the state and the plan of all agents as they were at a record.
 
     AT is the number of a record, `latest` (the default), an item (^3 or 3-title: before it began, the last time), or
-    the name of a checkpoint.
+    the name of a checkpoint. With prompt:NAME@VERSION, show the text of a prompt in a version that `satchel steps`
+    names.
     """
     place, at = split(words, 1)
+    if at and at[0].startswith(_PROMPT):
+        _print_prompt(place, at[0].removeprefix(_PROMPT), as_json)
+        return
     shown = place.show(*at)
     if as_json:
         print_json(_as_json(shown))
@@ -44,6 +52,20 @@ def command(words: tuple[str, ...], as_json: bool) -> None:
         click.echo(line)
     if shown.problem:
         click.echo(visible(f"note: {shown.problem}"), err=True)
+
+
+def _print_prompt(place: Handle, named: str, as_json: bool) -> None:
+    name, _, version = named.rpartition("@")
+    if not name:
+        raise UsageError(
+            f"no version of the prompt {version!r} is named",
+            remedy=f"write {_PROMPT}{version}@VERSION; `satchel steps` shows which versions were used",
+        )
+    text = place.prompt(name, version)
+    if as_json:
+        print_json({"name": name, "version": version, "text": text})
+    else:
+        click.echo("\n".join(map(visible, text.removesuffix("\n").split("\n"))))
 
 
 def _as_json(shown: Shown) -> dict[str, Any]:

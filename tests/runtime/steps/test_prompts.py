@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 import warm
+from click.testing import CliRunner, Result
 
 import satchel
 from satchel import Run, agent, effect, run, step
+from satchel.runtime.cli.group import group
 from satchel.workspace.base.errors import Damaged, InvalidFile, SatchelError, UsageError
 from satchel.workspace.state import prompt_text
 from satchel.workspace.store import DiskStore
@@ -201,6 +203,21 @@ def test_a_kept_text_that_was_changed_or_is_no_version_is_returned(workspace: Pa
     for wrong in ("0" * 12, "../../state", ""):
         with pytest.raises(UsageError):
             prompt_text(store, "summary", wrong)
+
+
+def test_the_command_shows_the_file_of_now(workspace: Path) -> None:
+    version = write(workspace, "mail/letter", "Dear {{name}}\x1b[31m\n")
+    run(workspace, reading("mail/letter", name="Ada"))
+    write(workspace, "mail/letter", "Hi")
+
+    def shown(*words: str) -> Result:
+        return CliRunner().invoke(group, ["show", str(workspace), *words])
+
+    assert shown(f"prompt:mail/letter@{version}").output == "Dear {{name}}\\x1b[31m\n"
+    told = json.loads(shown(f"prompt:mail/letter@{version}", "--json").output)
+    assert told == {"name": "mail/letter", "version": version, "text": "Dear {{name}}\x1b[31m\n"}
+    assert "satchel steps" in shown("prompt:mail/letter").output
+    assert "is not kept" in shown("prompt:mail/letter@000000000000").output
 
 
 # A run that is held to its prompts
