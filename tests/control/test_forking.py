@@ -21,9 +21,8 @@ from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal.records import Lineage, StepStarted
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.store import DiskStore
-from satchel.workspace.store.disk.syscalls import Syscalls
 
-from .test_rewinding import Calls, data, finished, is_sound, made, mailing
+from .test_rewinding import Calls, Dying, Stopped, data, finished, is_sound, made, mailing
 
 
 def forked(handle: Handle, name: str = "fork", **options: Any) -> Handle:
@@ -199,34 +198,6 @@ def test_a_fork_has_the_files_of_another_moment(make: Make) -> None:
     assert is_sound(there) and there.resume().status == "completed" and is_sound(there)
     assert len((fork / "messages.jsonl").read_text().splitlines()) == 3
     assert (fork / "outputs/last.txt").read_text() == "ef"
-
-
-class Stopped(BaseException):
-    """Ends this process, as far as the disk can tell."""
-
-
-class Dying(Syscalls):
-    """Dies before the given change of the disk."""
-
-    def __init__(self, at: int):
-        self.left = at
-
-    def _count(self) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise Stopped
-
-    def rename(self, source: str, target: str) -> None:
-        self._count()
-        super().rename(source, target)
-
-    def link(self, source: str, target: str) -> None:
-        self._count()
-        super().link(source, target)
-
-    def unlink(self, path: str) -> None:
-        self._count()
-        super().unlink(path)
 
 
 def test_a_killed_fork_leaves_half_a_run(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from servers import SECRET, Server
 import satchel
 from satchel.runtime import control
 from satchel.workspace.base.errors import Refused, SatchelError, UsageError
+from satchel.workspace.inspect.load import look
 
 from .test_answering import GRANTING
 from .test_any_moment import replayed, wandering
@@ -66,6 +67,25 @@ def test_a_moment_in_a_bucket_is_not_what_the_records_add_up_to(handle: control.
     assert handle.steps("1").work[0].calls[0].step == "roll"
     with pytest.raises(UsageError, match="the newest is record"):
         handle.show(len(rows) + 1)
+
+
+def test_a_run_in_a_bucket_can_not_go_back(handle: control.Handle, tmp_path: Path) -> None:
+    assert handle.run().status == "waiting"
+    assert handle.answer("approve", by="ada").is_recorded and handle.resume().status == "waiting"
+    assert handle.answer(250, by="ada").is_recorded and handle.resume().status == "completed"
+    there = satchel.open(handle.fork(f"{handle.url}-2", at="^1", run_id="second").to)
+    here = satchel.open(there.fork(tmp_path / "third", run_id="third").to)
+    for each, name in ((there, "second"), (here, "third")):
+        standing = each.status()
+        assert standing.moment and standing.moment.run_id == name and each.check().ok, each.check().problems
+        assert each.resume().status == "completed" and answers(each) == answers(handle)
+    assert handle.rewind(to="^1").is_done and answers(handle) == {} and handle.check().ok
+    assert handle.resume().status == "completed" and answers(handle) == {"Grant?": "approve", "How much?": 250}
+    assert handle.redo("^1").title and handle.resume().status == "completed" and handle.check().ok
+
+
+def answers(handle: control.Handle) -> object:
+    return look(handle.store).moment.root.data
 
 
 def test_storage_options_are_shown_or_do_not_count(

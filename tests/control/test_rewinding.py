@@ -13,13 +13,14 @@ from cli.conftest import Cli, Make
 
 import satchel
 from satchel import Item, Key, Run, agent, effect, step
-from satchel.runtime.control import Handle, Rewinding
+from satchel.runtime.control import Handle, Rewinding, opening
 from satchel.workspace import journal
 from satchel.workspace.base.errors import LeaseHeld, UsageError
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.store import DiskStore
+from satchel.workspace.store.disk.syscalls import Syscalls
 
 Calls = list[str]
 
@@ -304,6 +305,59 @@ def test_returns_anywhere_end_otherwise_than_one_run(make: Make, seed: int) -> N
     assert sorted(made(calls, "send")) == ["send A", "send ADDED", "send B", "send C", "send X"]
     whole = journal.read(handle.store, after=0)
     assert whole.next_seq == look(handle.store).moment.seq + 1
+
+
+class Stopped(BaseException):
+    """Ends this process, as far as the disk can tell."""
+
+
+class Dying(Syscalls):
+    """Dies before the given change of the disk."""
+
+    def __init__(self, at: int):
+        self.left = at
+
+    def _count(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise Stopped
+
+    def write(self, fd: int, data: bytes) -> None:
+        self._count()
+        super().write(fd, data)
+
+    def rename(self, source: str, target: str) -> None:
+        self._count()
+        super().rename(source, target)
+
+    def link(self, source: str, target: str) -> None:
+        self._count()
+        super().link(source, target)
+
+    def unlink(self, path: str) -> None:
+        self._count()
+        super().unlink(path)
+
+
+def test_a_killed_return_ends_between_two_moments(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: Calls = []
+    handle = satchel.open(make())
+    main, before = finished(handle, calls)
+    calls.clear()
+    died, seen = 0, set[int]()
+    for at in range(0, 48, 3):
+        with monkeypatch.context() as patched:
+            patched.setattr(opening, "open_store", lambda url, at=at: DiskStore(url, Dying(at)))
+            dying = satchel.open(handle.url)
+        try:
+            dying.rewind(to="^3")
+        except Stopped:
+            died += 1
+        assert handle.recover().run_id == "demo-1a2b" and is_sound(handle)
+        seen.add(len(data(handle)))
+        ended = handle.resume(main)
+        assert ended.status == "completed" and data(handle) == before and is_sound(handle), ended.error
+    assert made(calls, "send") == [] and died > 5 and seen == {2, 4}, "as before, or as afterwards"
 
 
 def test_the_command_forgets_without_a_question(make: Make, cli: Cli) -> None:
