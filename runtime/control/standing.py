@@ -108,7 +108,7 @@ class Standing(Struct):
     schedule: list[Scheduled] = field(default_factory=list)
     ahead: str = ""  # in words, that a record lies in the future, so that a clock is wrong
     budget: list[Share] = field(default_factory=list)  # what is used of each limit
-    size: Size | None = None  # of the run's past, and the first record of it
+    history: Size | None = None  # of the run's past, and the first record of it
 
     @property
     def at_work(self) -> Task | None:
@@ -176,7 +176,7 @@ def _status(place: Place, *, brief: bool) -> Standing:
             standing.result = value_of(place.store, moment.root.result)
             standing.streams = [each for each in salvage.leftovers(place.store, moment) if not each.stale]
             standing.complaints += _changed(place.store, standing, moment)
-            standing.size = size_of(place.store, moment)
+            standing.history = size_of(place.store, moment)
         except SatchelError as error:
             standing.problem = standing.problem or error
         if standing.definition is not None:

@@ -173,6 +173,11 @@ def _look(
         tail = Tail([], rebuilt.moment.seq + 1)
         at = rebuilt.messages_at or messages_at
         return Look(described, rebuilt.moment, tail, "", at, complaints, before, is_rebuilt=True)
+    if found is None and journal.first_kept(store) > 1:
+        raise Damaged(
+            "no checkpoint can be used", path=journal.CHECKPOINTS, why="; ".join(complaints) or "there is none",
+            remedy="restore checkpoints/ from a backup: the records before it are pruned",
+        )  # fmt: skip
     known = unchanged.tail(store, newest) if knows_enough else None
     if is_fork:
         known = Tail([], moment.seq + 1, moment.crc)

@@ -85,7 +85,7 @@ def plan(store: Store, facts: Facts, keep: Keep, own: Own | None, unused: int, *
     if all or old is not None:
         sizes = {entry.path: entry.size for entry in store.list(blobs.FOLDER)}
         gone = {*found.paths, *(each.segment.path for each in old.segments)} if old else {*found.paths}
-        names = blobs.unused(store, unused, gone, journal.kept_of(old) if old else b"")
+        names = blobs.unused(store, unused, gone, lambda: journal.kept_of(old) if old else b"")
         found = Plan(found.base, old, left, files, [Entry(name, sizes[name]) for name in names])
     return found if found.paths or old else None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from msgspec import Raw
 
@@ -51,9 +51,9 @@ def fetch(store: Store, kept: Kept | StepCompleted) -> bytes:
     return data
 
 
-def unused(store: Store, before: int, gone: Collection[str], more: bytes = b"") -> list[str]:
+def unused(store: Store, before: int, gone: Collection[str], more: Callable[[], bytes]) -> list[str]:
     """The blobs with a mark below `before` that neither the journal nor a checkpoint refers to, except the files that
-    are about to be `gone`. `more` will be kept of those.
+    are about to be `gone`. `more` returns what will be kept of those.
 
     FileNotFoundError if a file has been removed meanwhile: then another process is pruning.
     """
@@ -64,7 +64,7 @@ def unused(store: Store, before: int, gone: Collection[str], more: bytes = b"") 
     entries = [*store.list(journal.FOLDER), *store.list(journal.CHECKPOINTS)]
     for path in (entry.path for entry in entries if entry.path not in gone):
         left -= _named_in(store.read(path, limit=_READ_LIMIT).data)
-    return [f"{FOLDER}/{name}" for name in sorted(left - _named_in(more))]
+    return [f"{FOLDER}/{name}" for name in sorted(left - _named_in(more()))]
 
 
 def _name_of(path: str) -> str:

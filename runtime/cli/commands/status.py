@@ -91,9 +91,9 @@ def _lines(place: Handle, standing: Standing, width: int) -> Iterator[str]:
             yield from (_row("", line) for line in more)
         if standing.at:
             yield _row("last", f"record {moment.seq}, {since(standing.at)}")
-        if standing.size and (standing.size.kept_from > 1 or standing.size.bytes >= _WORTH_TELLING):
-            files, bytes_, first = standing.size
-            yield _row("history", f"{size(bytes_)} in {counted(files, 'file')}, kept from record {first:,} on")
+        if standing.history and (standing.history.kept_from > 1 or standing.history.bytes >= _WORTH_TELLING):
+            files, bytes_, begins = standing.history
+            yield _row("history", f"{size(bytes_)} in {counted(files, 'file')}, kept from record {begins:,} on")
     for complaint in standing.complaints:
         first, *more = fold(complaint, width, _TITLE)
         yield _row("note", first)
@@ -331,7 +331,7 @@ def _json(standing: Standing) -> dict[str, Any]:
         "attempt": moment.attempt,
         "until": moment.until or None,
         "usage": msgspec.to_builtins(moment.usage),
-        "history": standing.size._asdict() if standing.size else None,
+        "history": standing.history._asdict() if standing.history else None,
         "budget": {
             share.kind: {"used": share.used, "limit": share.limit, "used_up": share.is_used_up}
             for share in standing.budget

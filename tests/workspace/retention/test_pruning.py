@@ -16,9 +16,10 @@ import satchel
 from satchel import Item, Run, agent, effect, step
 from satchel.runtime.cli.group import group
 from satchel.workspace import journal
-from satchel.workspace.base.errors import LeaseHeld, StorageFailed
+from satchel.workspace.base.errors import Damaged, LeaseHeld, StorageFailed
 from satchel.workspace.formats.definition import Keep, Rule
 from satchel.workspace.history import moment_at
+from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal import append_log, merging
 from satchel.workspace.journal.records import Line, Message, PartialPromoted, Pruned, StepCompleted
@@ -233,6 +234,14 @@ def test_the_journal_begins_with_a_checkpoint_that_is_damaged(tmp_path: Path) ->
     store.replace(last, b"{}")
     satchel.open(tmp_path / "run").prune()
     assert 1 < journal.first_kept(store) <= checkpoint.position_of(older[-1]) + 1
+
+
+def test_a_pruned_run_without_any_good_checkpoint_is_said_to_be_gone(tmp_path: Path) -> None:
+    store = ran(tmp_path / "run", plan_of(40), "{history: 20, checkpoints: 1}")
+    for path in checkpoint.paths(store):
+        store.replace(path, b"{}")
+    with pytest.raises(Damaged, match=r"no checkpoint can be used: .* can't be used.* from a backup"):
+        look(store)
 
 
 def test_a_damaged_segment_goes(tmp_path: Path) -> None:
