@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -198,7 +199,13 @@ def go_through_everything(url: str, marks: Path) -> list[str]:
         if said.startswith("completed") or "\ncompleted" in said:
             for words in (["log", "--json"], ["log"], ["status", "--json"], ["check"], ["steps", "--json"]):
                 command(*words, url)
-            command("show", url, "40"), command("diff", url, "20", "40")
+            command("show", url, "40"), command("diff", url, "20", "40"), command("blame", url, "state.json")
+            command("export", url, str(marks / "export.zip"), code=0)
+            with zipfile.ZipFile(marks / "export.zip") as exported:
+                assert len(exported.namelist()) > 10
+                for name in exported.namelist():
+                    found += leaks(f"{name}, exported", exported.read(name) + name.encode())
+            (marks / "export.zip").unlink()
             return found
     raise AssertionError(said)
 
