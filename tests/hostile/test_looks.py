@@ -22,7 +22,7 @@ from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.store import DiskStore
 from satchel.workspace.todo import Splice
 
-COMMANDS = [("status",), ("check",), ("log", "--json"), ("recover",)]
+COMMANDS = [("status",), ("check",), ("log", "--json"), ("blame",), ("blame", "todo.md"), ("recover",)]
 AT = "2026-11-01T00:00:00.000Z"
 DIGITS = "9" * 6000
 BAD_TIMES = [

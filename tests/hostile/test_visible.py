@@ -93,10 +93,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 COMMANDS = [
-    "status", "check", "log", "ls", "merge", "answer", "answer d1 redo", "recover", "pause", "cancel --yes", "stop",
-    "send x", "resume --in-process",
+    "status", "check", "log", "blame", "ls", "merge", "answer", "answer d1 redo", "recover", "pause", "cancel --yes",
+    "stop", "send x", "resume --in-process",
 ]  # fmt: skip
-JSON = ["status", "check", "log", "ls", "merge", "recover", "pause", "cancel", "stop", "send x"]
+JSON = ["status", "check", "log", "blame", "ls", "merge", "recover", "pause", "cancel", "stop", "send x"]
 
 
 @pytest.mark.parametrize("words", [*COMMANDS, *(f"{each} --json" for each in JSON)])

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
-from ..base import DEFINITION
+from ..base import DEFINITION, Damaged, UsageError
 from ..journal.records import (
     AgentBegun,
     AnyRecord,
@@ -117,11 +117,25 @@ class Node:
 
 def data_origins(start: Moment, lines: Sequence[Line]) -> dict[str, Node]:
     """The data of each agent that has some, after `lines`, which follow from `start`. What `start` has is of its record
-    or an earlier one."""
+    or an earlier one. Damaged if a record does not fit the earlier ones."""
     blaming = _Blaming(start, lines)
     for line in lines:
-        blaming.add(line)
+        try:
+            blaming.add(line)
+        except MISFITS as error:
+            raise misfit(line, error) from error
     return blaming.trees
+
+
+MISFITS = (LookupError, ValueError, TypeError, AttributeError, RecursionError, UsageError)
+"""What a record raises that does not fit the earlier ones. A stranger may have written the journal."""
+
+
+def misfit(line: Line, error: Exception) -> Damaged:
+    return Damaged(
+        f"record {line.seq} does not fit the records before it", path="journal", why=f"{type(error).__name__}: {error}",
+        remedy="`satchel check` says what is wrong with it",
+    )  # fmt: skip
 
 
 class _Blaming:
@@ -278,7 +292,8 @@ def _patched(tree: Node | None, patch: Patch, cell: Cell) -> Node:
         target = root
         for part in (["0", *parents]) if change["path"] else []:
             found = target.below(part)
-            assert found is not None, change  # it was applied before it was recorded
+            if found is None:
+                raise LookupError(change["path"])
             target = found
         operation, inside = change["op"], target.value
         if operation == "remove":

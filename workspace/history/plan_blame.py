@@ -11,7 +11,7 @@ from msgspec import Struct
 from ..journal.records import Edited, Line, PlanChanged, ScopeBegun, ScopeCommitted
 from ..state import Moment
 from ..todo import Mark, Plan, Splice, splice
-from .blame import Origin, Scopes
+from .blame import MISFITS, Origin, Scopes, misfit
 
 _ITEM = re.compile(
     r"(?P<head>\s*(?:[-*+]|[0-9]{1,9}[.)])[ \t]+\[)(?P<mark>[ xX/-])(?P<text>\].*?)(?P<id>[ \t]+\^\S+)?\s*"
@@ -66,19 +66,26 @@ class _Sheet:
 
 
 def plan_origins(start: Moment, lines: Sequence[Line]) -> dict[str, list[Item]]:
-    """The items of each agent's plan after `lines`, which follow from `start`."""
+    """The items of each agent's plan after `lines`, which follow from `start`. Damaged as of `data_origins`."""
     scopes, known = Scopes(start), Origin(seq=start.seq)
     sheets = {path: _Sheet(agent.plan.lines, known) for path, agent in start.agents.items()}
     for line in lines:
-        returned = scopes.add(line)
-        record = line.record
-        for path, agent in returned.items():
-            sheets.setdefault(path, _Sheet((), known)).become(agent.plan.lines, scopes.origin(line))
-        if isinstance(record, ScopeBegun | ScopeCommitted | PlanChanged | Edited) and record.plan:
-            origin = scopes.origin(line)
-            for change in record.plan:
-                sheets.setdefault(record.agent, _Sheet((), known)).apply(change, origin)
+        try:
+            _follow(sheets, scopes, line, known)
+        except MISFITS as error:
+            raise misfit(line, error) from error
     return {path: sheet.items() for path, sheet in sheets.items()}
+
+
+def _follow(sheets: dict[str, _Sheet], scopes: Scopes, line: Line, known: Origin) -> None:
+    returned = scopes.add(line)
+    record = line.record
+    for path, agent in returned.items():
+        sheets.setdefault(path, _Sheet((), known)).become(agent.plan.lines, scopes.origin(line))
+    if isinstance(record, ScopeBegun | ScopeCommitted | PlanChanged | Edited) and record.plan:
+        origin = scopes.origin(line)
+        for change in record.plan:
+            sheets.setdefault(record.agent, _Sheet((), known)).apply(change, origin)
 
 
 def _carried(old: Sequence[str], cells: Sequence[_Cell], texts: Sequence[str], origin: Origin) -> list[_Cell]:

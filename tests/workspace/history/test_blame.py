@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 from msgspec import Raw
 
+from satchel.workspace.base.errors import Damaged
 from satchel.workspace.history import blame
 from satchel.workspace.journal.records import (
     AgentBegun,
@@ -353,6 +354,21 @@ def test_a_return_to_a_record_that_is_gone_is_blamed_itself() -> None:
     lines = [Line(10, 10, AT, 1, Rewound(to=4, by="ann", agents=going_back.pack({"": then})))]
     said = {path: said_by(node) for path, node in blame.data_origins(start, lines)[""].leaves()}
     assert said == {"/a": Said(4, 10, "earlier"), "/b": Said(9, 0, "earlier")}
+
+
+@pytest.mark.parametrize("path", ["/x/y", "/0", "/list/9", "/list/x", "/n/1"])
+def test_a_patch_that_does_not_fit_is_an_internal_error(path: str) -> None:
+    for operation in ("add", "remove", "replace"):
+        patches: list[list[dict[str, object]]] = [
+            [{"op": "add", "path": "", "value": {"n": 1, "list": [1]}}],
+            [{"op": operation, "path": path if operation != "add" else f"{path}/z/z", "value": 1}],
+        ]
+        records = [ScopeCommitted(scope="", patch=patch) for patch in patches]
+        lines = [Line(seq, seq, AT, 1, record) for seq, record in enumerate(records, 1)]
+        if (operation, path) == ("replace", "/0"):
+            continue  # a key of an object may be new here
+        with pytest.raises(Damaged, match="record 2 does not fit"):
+            blame.data_origins(Moment(run_id="r"), lines)
 
 
 def test_the_hands_of_people_are_left_out() -> None:
