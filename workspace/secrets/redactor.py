@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import count
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -96,6 +97,8 @@ class Redactor:
                 return value if found == value else found
             case dict():
                 pairs = {self.value(key): self.value(each) for key, each in value.items()}
+                if len(pairs) < len(value):
+                    pairs = dict(zip(_told_apart(map(self.value, value)), map(self.value, value.values()), strict=True))
                 is_same = all(pairs.get(key) is each for key, each in value.items())
                 return value if is_same else pairs
             case list() | tuple():
@@ -243,6 +246,16 @@ def as_recorded(known: Any, value: Any) -> Any:
         case list(), list():
             return [*map(as_recorded, [*known, *[None] * len(value)], value)]
     return value
+
+
+def _told_apart(keys: Iterable[str]) -> Iterator[str]:
+    """Two keys may have become the same: the later one gets a number, so that no value is lost."""
+    used: set[str] = set()
+    for key in keys:
+        numbered = (f"{key} {number}" for number in count(2))
+        found = key if key not in used else next(each for each in numbered if each not in used)
+        used.add(found)
+        yield found
 
 
 def _forms(value: str) -> Iterator[str]:

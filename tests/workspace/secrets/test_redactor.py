@@ -45,6 +45,13 @@ def test_json_is_redacted_behind_any_escape_and_in_keys() -> None:
     assert BY_ALL.json(b'{ "n" : 1 }') == b'{ "n" : 1 }'
 
 
+def test_two_keys_that_look_the_same_without_their_secrets_lose_a_value() -> None:
+    both = {"sk-0123456789": 1, "sk-9876543210": 2, f"{VALUE}": 3, "[redacted] 2": 4}
+    found = BY_ALL.value(both)
+    assert [*found.items()] == [("[redacted]", 1), ("[redacted] 2", 2), ("[redacted:KEY]", 3), ("[redacted] 2 2", 4)]
+    assert BY_ALL.value(found) is found
+
+
 def test_redacting_twice_is_the_same_as_once() -> None:
     greedy = Redactor((r"[A-Za-z:]{4,}", r"\[\w+"), {"REDACTED": "redacted"})
     rng = random.Random(7)
