@@ -157,7 +157,7 @@ def _shown(moment: Moment, folder: str, most: int) -> dict[str, bytes]:
     """The files of the agents by their path in `folder`: the root, unfinished agents, then others."""
     order = sorted(moment.agents.values(), key=lambda agent: (bool(agent.path), agent.has_ended))
     chosen = {agent.path for agent in order[:most]}
-    files = {}
+    files: dict[str, bytes] = {}
     for agent in moment.agents.values():
         if agent.path in chosen:
             files |= _of_agent(moment, agent, folder)
