@@ -180,6 +180,26 @@ def test_an_effect_is_repeated_after_returns_to_both_sides_of_one(make: Make) ->
     assert made(calls, "send") == []
 
 
+def test_an_effect_is_repeated_after_a_return_to_a_return(make: Make) -> None:
+    """To before the items were planned again."""
+    calls: Calls = []
+    handle = satchel.open(make())
+    main, before = finished(handle, calls)
+    end = look(handle.store).moment.seq
+    handle.rewind(to=2)
+    back = look(handle.store).moment.seq
+    handle.rewind(to=end)
+    handle.rewind(to=back)
+    calls.clear()
+    assert handle.resume(main).status == "completed" and data(handle) == before and is_sound(handle)
+    assert made(calls, "send") == []
+    handle.rewind(to=back)
+    calls.clear()
+    assert handle.resume(main).status == "completed" and data(handle) == before and is_sound(handle)
+    assert made(calls, "send") == []
+    assert not look(handle.store).moment.root.left, "an item with such a text would get effects of another"
+
+
 def test_an_effect_in_doubt_is_forgotten(make: Make) -> None:
     calls: Calls = []
 

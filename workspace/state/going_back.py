@@ -148,7 +148,8 @@ def _joined(now: AgentMoment, then: AgentMoment | None, forgets: bool, reused: R
         elif each.done or each.again:
             past[key] = each
     known = {task.id for task in plan.tasks}
-    came = {key for key in (*scopes, *past) if key not in was.scopes and key not in was.past} | now.left.keys()
+    came = {key for key in (*scopes, *past) if key not in was.scopes and key not in was.past}
+    came |= now.left.keys() | was.left.keys()
     left = {
         key: (scopes.get(key) or past[key]).title for key in (*scopes, *past)
         if key in came and key[:1] not in ("", "_") and key not in known
@@ -163,9 +164,9 @@ def _joined(now: AgentMoment, then: AgentMoment | None, forgets: bool, reused: R
 
 
 def _with_ids_of(was: AgentMoment, now: AgentMoment) -> AgentMoment:
-    """`now`, with what an item has done under the id that it has in the plan of `was`. Another return, in between, may
-    have taken it out of the plan; then it has got a new id."""
-    there = {task.id for task in was.plan.tasks}
+    """`now`, with what an item has done under the id by which `was` knows it. Another return, in between, may have
+    taken it out of the plan; then it has got a new id."""
+    there = {*(task.id for task in was.plan.tasks), *was.scopes, *was.past}
     ids = {
         key: id for key, others in now.other_ids.items() for id in others
         if key not in there and id in there and _of(now, id) is None
