@@ -547,7 +547,9 @@ def _left_by(system: Memory, at: int, how: str) -> dict[str, bytes]:
 def _is_readable(path: str, *names: str) -> bool:
     """A plan or the data of an agent."""
     folder, _, name = path.rpartition("/")
-    return name in (names or ("todo.md", "state.json")) and not folder.startswith((".satchel", "conflicts"))
+    return name in (names or ("todo.md", "state.json")) and not folder.startswith(
+        (".satchel", "conflicts", "checkpoints")
+    )
 
 
 def _parents(rows: list[person.Row]) -> set[str]:
