@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from unittest import mock
 
 import pytest
+from botocore.exceptions import ClientError
 from servers import Server
 
 import satchel
@@ -24,9 +25,17 @@ class Bucket:
         self.url = f"{self.root}/a"
 
     def objects(self) -> Objects:
+        """All of one moment, also while a run writes them."""
+        while True:
+            listed = self._listed()
+            with suppress(ClientError):  # it was removed meanwhile
+                found = {key: self._client.get_object(Bucket=self._bucket, Key=key)["Body"].read() for key in listed}
+                if self._listed() == listed:
+                    return found
+
+    def _listed(self) -> dict[str, str]:
         listed = self._client.list_objects_v2(Bucket=self._bucket, Prefix=f"{self._prefix}/a/")
-        keys = [each["Key"] for each in listed.get("Contents", ())]
-        return {key: self._client.get_object(Bucket=self._bucket, Key=key)["Body"].read() for key in keys}
+        return {each["Key"]: each["ETag"] for each in listed.get("Contents", ())}
 
     def lay(self, objects: Objects) -> None:
         """From now on these are all that there are of the run."""
