@@ -73,6 +73,29 @@ def test_nobody_learns_where_a_fork_comes_from(make: Make, cli: Cli) -> None:
         fork.rewind(to=5)
 
 
+def test_a_fork_has_lost_the_prompts_that_it_is_held_to(make: Make) -> None:
+    folder = make(extra="prompts: pinned\n")
+    prompt = folder / "prompts/sum.md"
+    prompt.parent.mkdir()
+    prompt.write_text("Sum up {{what}}")
+
+    async def work(run: Run[Any], item: Item) -> None:
+        run.state[item.text] = str(run.prompt("sum", what=item.text))
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        if not run.todo.items:
+            await run.plan("Sums", ["a", "b"])
+        await run.todo.each(work)
+
+    handle = satchel.open(folder)
+    assert handle.run(main).status == "completed"
+    prompt.write_text("Sum up {{what}} in one word")
+    fork = forked(handle, at="^2")
+    assert fork.resume(main).status == "completed"
+    assert data(fork) == {"a": "Sum up a", "b": "Sum up b"} == data(handle)
+
+
 def test_a_fork_of_now_differs_from_its_source(make: Make) -> None:
     calls: Calls = []
     folder = make()

@@ -24,7 +24,7 @@ from ..inspect import Manifest, Report, moved_file, transfer_file
 from ..journal.records import Lineage, Output, now
 from ..lifecycle import opened
 from ..people.inbox import FOLDER as INBOX
-from ..state import AgentMoment, LaterEffect, MessagesAt, Moment, blobs, checkpoint, going_back
+from ..state import AgentMoment, LaterEffect, MessagesAt, Moment, blobs, checkpoint, going_back, prompts
 from ..store import DiskStore, Store, link
 from ..views import TODO, message_file
 from . import ends, inventory
@@ -144,6 +144,7 @@ def _fill(source: Store, to: Store, then: Moment, moment: Moment, tell: Tell) ->
     needed |= {
         entry.path for entry in source.list(blobs.FOLDER) if entry.path.rpartition("/")[2].encode() in data
     }  # fmt: skip
+    needed |= {entry.path for entry in source.list(prompts.KEPT)}  # the fork may be held to them
     entries = [entry for entry in inventory.walk(source) if entry.path in needed or not _is_of_the_run(entry.path)]
     total, done = sum(entry.size for entry in entries), 0
     for entry, _ in each_of(lambda entry: _bring(source, to, entry.path), entries, source, to):
