@@ -3,9 +3,11 @@
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 
 import properties
+import pytest
 from elsewhere import sftp, sshfs, webdav
 from servers import moto, seaweedfs
 
@@ -20,5 +22,22 @@ properties.load()
 with suppress(OSError):
     if shutil.disk_usage("/dev/shm").free > 2 << 30:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
+
+
+@pytest.fixture(autouse=True)
+def options_do_not_stay() -> Iterator[None]:
+    """`storage_options` are for the rest of a process, and so for every test that comes later."""
+    before = _storage_options()
+    yield
+    assert _storage_options() == before, "storage options of this test stay for the next"
+
+
+def _storage_options() -> object:
+    config = sys.modules.get("fsspec.config")
+    return (
+        {name: value for name, value in os.environ.items() if name.startswith(("FSSPEC_", "AWS_"))},
+        dict(config.conf.get("s3") or {}) if config else {},
+    )
+
 
 __all__ = ["moto", "seaweedfs", "sftp", "sshfs", "webdav"]

@@ -206,35 +206,38 @@ def test_a_follower_misses_a_record_or_goes_on_for_ever(tmp_path: Path) -> None:
         asyncio.run(inside())
 
 
-def test_a_follower_in_a_bucket_gets_records_twice(moto: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Segments repeat records of earlier ones, until they are rolled up."""
+@pytest.fixture
+def place(moto: Server, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A new workspace in a bucket."""
+    for name, value in moto.environment().items():
+        monkeypatch.setenv(name, value)
     place = moto.place()
+    key = f"{place.removeprefix(f's3://{BUCKET}/')}/workspace.yaml"
+    moto.client.put_object(Bucket=BUCKET, Key=key, Body=DEFINITION.encode())
+    return place
+
+
+def test_a_follower_in_a_bucket_gets_records_twice(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Segments repeat records of earlier ones, until they are rolled up."""
     monkeypatch.setattr(control_place, "REMOTE_LOOK", 0.1)
-    key = f"{place.removeprefix(f's3://{BUCKET}/')}/workspace.yaml"
-    moto.client.put_object(Bucket=BUCKET, Key=key, Body=DEFINITION.encode())
-    options = moto.storage_options()
-    first, second = two_starts(lambda agent: run(open_store(place, options), agent, wake=True))
+    first, second = two_starts(lambda agent: run(place, agent, wake=True))
     first()
-    found = followed(satchel.open(place, storage_options=options), second)
-    handle = satchel.open(place, storage_options=options)
-    assert seqs(iter(found)) == seqs(handle.log()) == [*range(1, len(found) + 1)]
+    found = followed(satchel.open(place), second)
+    assert seqs(iter(found)) == seqs(satchel.open(place).log()) == [*range(1, len(found) + 1)]
 
 
-def test_a_log_of_an_active_run_in_a_bucket_tells_records_twice(moto: Server) -> None:
-    place, options = moto.place(), moto.storage_options()
-    key = f"{place.removeprefix(f's3://{BUCKET}/')}/workspace.yaml"
-    moto.client.put_object(Bucket=BUCKET, Key=key, Body=DEFINITION.encode())
+def test_a_log_of_an_active_run_in_a_bucket_tells_records_twice(place: str) -> None:
     told: list[list[int]] = []
 
     @agent
     async def looking(run: Run[Any]) -> None:
         for text in "abcd":
             await ask(text)
-        store = open_store(place, options)
+        store = open_store(place)
         store.refresh()
         lines = [line for each in segments(store) for line in store.read(segment_path(each)).data.splitlines()]
         assert len(lines) > len({*lines}), "some are repeated"
-        told.append(seqs(satchel.open(place, storage_options=options).log()))
+        told.append(seqs(satchel.open(place).log()))
 
-    assert run(open_store(place, options), looking).status == "completed"
+    assert run(place, looking).status == "completed"
     assert told[0] == [*range(1, len(told[0]) + 1)] and len(told[0]) >= 6
