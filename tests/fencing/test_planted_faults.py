@@ -389,7 +389,17 @@ _PLANTED: list[tuple[Callable[[], Fault], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("plant", "told"), _PLANTED, ids=[plant.__name__[1:] for plant, _ in _PLANTED])
+_LONG = (_the_journal_may_begin_anywhere, _rolled_up_without_a_condition)
+"""The model finds these only after many schedules, so they are slow tests."""
+
+
+@pytest.mark.parametrize(
+    ("plant", "told"),
+    [
+        pytest.param(*planted, id=planted[0].__name__[1:], marks=[pytest.mark.slow] * (planted[0] in _LONG))
+        for planted in _PLANTED
+    ],
+)
 def test_a_rule_that_is_taken_away_is_missed(plant: Callable[[], Fault], told: str) -> None:
     with plant(), pytest.raises(Violation, match=told) as found:
         explore(range(FIRST, FIRST + _SCHEDULES))
