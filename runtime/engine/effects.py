@@ -31,6 +31,8 @@ _CONTRADICTED = "it is recorded as done, but verify says that it has not happene
 
 _FORGOTTEN = "the journal was lost, so it is unknown whether this was done before"
 
+_OTHER_KEY = "the run that this one was forked from may have done it, under another key"
+
 _TURNS = 20
 _ARGUMENTS_KEPT = 4096
 """Bytes of arguments that the intent keeps for a question to a person; longer ones are left out."""
@@ -50,7 +52,8 @@ async def perform(call: Call) -> Any:
         settled = await _settle(call, scope.context.doubts.cut_off_by, has_key=verifying.has_own_key(call))
         return settled.result if settled else await _begin(call)
     if scope.agent.recorded.forgets(scope.key) and call.key not in scope.recorded.settled:
-        settled = await _settle(call, _FORGOTTEN, has_key=not scope.context.moment.lost_nonce)
+        moment = scope.context.moment  # of a fork: the other run may have done it
+        settled = await _settle(call, _FORGOTTEN, has_key=moment.forked is None and not moment.lost_nonce)
         return settled.result if settled else await _begin(call)
     if (answer := scope.recorded.answers.get(call.key)) is not None:
         return await _as_answered(call, answer)
@@ -219,9 +222,12 @@ async def recheck(call: Call, done: StepCompleted) -> None:
     rechecks, words = context.doubts.rechecks, f"{call.step.name}{call.identity()['call']}"
     place = (scope.agent.path, scope.key, call.key)
     is_asked = any((each.agent, each.scope, each.key) == place for each in context.moment.doubts.values())
-    if (verify := call.step.verify) is None:
+    verify = call.step.verify
+    if verify is None or verifying.may_have_other_key(verify, call):
         if is_asked:
             ask(call, "unknown_outcome", _CONTRADICTED)
+        if verify is not None:
+            rechecks.unknown.append(f"{words}: {_OTHER_KEY}")
         return
     if rechecks.seconds_left <= 0 and not is_asked:
         rechecks.left_over.append(words)

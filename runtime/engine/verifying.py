@@ -30,6 +30,12 @@ def has_own_key(call: Call) -> bool:
     return call.scope.context.moment.forked is None or idempotency_key(call) == _own_key(call)
 
 
+def may_have_other_key(function: Verify, call: Call) -> bool:
+    """Whether `function` may be given the wrong key of a finished effect. Its record does not say which run did it."""
+    takes_key = key_parameter(declared.hints_of(function), inspect.signature(function).parameters)
+    return bool(takes_key) and call.scope.context.moment.forked is not None
+
+
 def _own_key(call: Call) -> str:
     scope, moment = call.scope, call.scope.context.moment
     identity = "\0".join((moment.run_nonce or moment.run_id, scope.key, *map(str, call.key)))

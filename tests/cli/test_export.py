@@ -61,6 +61,17 @@ def unpacked(file: Path, to: Path) -> Path:
     return found
 
 
+def test_an_export_of_a_fork_has_no_history(make: Make, cli: Cli, tmp_path: Path) -> None:
+    """Its first records are those of the first run, and a file in journal/ says so."""
+    folder = make(TALKING)
+    cli("run", folder)
+    fork = satchel.open(satchel.open(folder).fork(tmp_path / "fork").to)
+    fork.export(tmp_path / "a.zip")
+    copy = satchel.open(unpacked(tmp_path / "a.zip", tmp_path / "there"))
+    assert [row.data for row in copy.log()] == [row.data for row in fork.log()]
+    assert not copy.check().problems
+
+
 def test_an_export_can_not_be_read(make: Make, cli: Cli, tmp_path: Path) -> None:
     folder = make(TALKING)
     cli("run", folder)

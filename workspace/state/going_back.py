@@ -138,7 +138,7 @@ def _joined(now: AgentMoment, then: AgentMoment | None, forgets: bool, reused: R
     texts = {task.id: task.text for task in now.plan.tasks if task.id}
     ended = [key for path, key in reused if path == now.path]
     for key in dict.fromkeys((*was.scopes, *now.scopes, *was.past, *now.past, *ended)):
-        if key.startswith("_inbox-") and key not in now.scopes and key not in now.results:
+        if key.startswith("_inbox-") and not any(key in known for known in (now.scopes, now.results, now.past)):
             continue  # the task is done, and stays done
         steps = reused.get((now.path, key), {})
         latest, before = _of(now, key), _of(was, key)

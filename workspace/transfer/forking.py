@@ -98,7 +98,10 @@ def _moment(
     """The first moment of the new run. Its outputs are at the destination when this returns."""
     joined = going_back.joined(latest.agents, then.agents, forgets=forgets, reused=reused)
     agents, left_out = dict[str, AgentMoment](), list[str]()
+    known = {path for path, agent in joined.items() if path in then.agents or _knows_effects(agent)}
     for path, agent in joined.items():
+        if path not in known and not any(each.startswith(f"{path}/") for each in known):
+            continue  # it begins later
         was = then.agents.get(path)
         outputs = {}
         for name, output in was.outputs.items() if was is not None else ():
@@ -106,8 +109,6 @@ def _moment(
                 outputs[name] = replace(output, version="")
             else:
                 left_out.append(f"{agent.folder}outputs/{name}")
-        if was is None and not (agent.past or any(scope.done or scope.started for scope in agent.scopes.values())):
-            continue  # it begins later
         agents[path] = replace(agent, outputs=outputs, edits={}, messages=was.messages if was is not None else 0)
     status = then.status if then.status in ("failed", "completed", "waiting", "sleeping") else "paused"
     moment = replace(
@@ -117,10 +118,16 @@ def _moment(
         approvals={id: asked for id, asked in then.approvals.items() if id in latest.approvals},
         doubts={id: asked for id, asked in then.doubts.items() if id in latest.doubts},
         doubts_asked=latest.doubts_asked, approvals_asked=latest.approvals_asked, answered=latest.answered,
+        tasks={id: task for id, task in then.tasks.items() if id in latest.tasks},  # of others no effect is known
+        tasks_taken=latest.tasks_taken, fired=latest.fired,
     )  # fmt: skip
     for path, agent in moment.agents.items():
         moment.forget_ended(path, agent.scopes)
     return moment, (*left_out,)
+
+
+def _knows_effects(agent: AgentMoment) -> bool:
+    return bool(agent.past) or any(scope.done or scope.started for scope in agent.scopes.values())
 
 
 def _bring_output(source: Store, to: Store, path: str, output: Output) -> bool:

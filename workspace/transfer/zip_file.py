@@ -155,11 +155,14 @@ class _Packing:
             except SatchelError as error:
                 self._left_out.append(f"what the journal says in its damaged parts: {error}")
                 moment = None
-            found = {path: self._segment(path) for path in map(journal.segment_path, journal.segments(self._store))}
+            kept = [*map(journal.kept_path, journal.kept_files(self._store))]
+            paths = [*map(journal.segment_path, journal.segments(self._store)), *kept]
+            found = {path: self._segment(path) for path in paths}
             segments = {path: data for path, data in found.items() if data is not None}
             if len(segments) == len(found):
                 last = moment.seq if moment is not None else 0
-                return moment, {path: part for path, data in segments.items() if (part := _up_to(data, last))}
+                cut = {path: data if path in kept else _up_to(data, last) for path, data in segments.items()}
+                return moment, {path: data for path, data in cut.items() if data or path in kept}
         raise StorageFailed("keeps changing", path=journal.FOLDER, remedy="try again when the run has stopped")
 
     def _segment(self, path: str) -> bytes | None:
