@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
 from cli.conftest import Make
 
 import satchel
-from satchel import InboxTask, Item, Key, NotDone, Run, agent, effect
+from satchel import InboxTask, Item, Key, NotDone, Run, agent, effect, step
 from satchel.workspace.inspect.load import look
 from satchel.workspace.journal.records import ScopeBegun
 
 from .test_forking import forked
-from .test_rewinding import Calls, Stopped, is_sound
+from .test_rewinding import Calls, Stopped, data, is_sound
 
 
 def test_a_fork_does_a_finished_task_of_the_inbox_again(make: Make) -> None:
@@ -197,3 +199,37 @@ def test_a_second_return_forgets_the_effects_of_an_open_task(make: Make) -> None
     handle.rewind(to=begun - 2)
     dies = False
     assert handle.resume(main).status == "completed" and len(calls) == 1 and is_sound(handle)
+
+
+def test_the_file_of_a_result_shows_a_reused_one(make: Make) -> None:
+    """Then a correction in it would count for a call that the agent does not make any more."""
+    version, dies = 1, False
+
+    @step
+    async def think(text: str) -> str:
+        return text.upper()
+
+    async def work(run: Run[Any], item: Item) -> None:
+        run.state[item.text] = await think(f"{item.text}{version}")
+        if dies:
+            raise Stopped
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        if not run.todo.items:
+            await run.plan(None, ["a", "b"])
+        await run.todo.each(work)
+
+    handle = satchel.open(make())
+    assert handle.run(main).status == "completed"
+    version, dies = 2, True
+    fork = forked(handle, at="^2", reuse=True)
+    with pytest.raises(Stopped):
+        fork.resume(main)
+    fork.recover()
+    files = {path: json.loads(path.read_text()) for path in Path(fork.url).glob("steps/2-b/*.json")}
+    assert [file["result"] for _, file in sorted(files.items())] == ["B1", "B2"]
+    (newest,) = (path for path, file in files.items() if file["result"] == "B2")
+    newest.write_text(newest.read_text().replace('"B2"', '"CORRECTED"'))
+    dies = False
+    assert fork.resume(main).status == "completed" and data(fork)["b"] == "CORRECTED"

@@ -217,6 +217,8 @@ def _scope(
         effects |= back
         when |= {call: before.when[call] for call in back if call in before.when}
     last = max(latest.last_number, before.last_number if before is not None else 0)
+    steps = _numbered(steps, was.numbers if was is not None else {}, last)
+    last += len(steps)
     started = latest.started if isinstance(latest, Scope) else {}
     answers = latest.answers if isinstance(latest, Scope) else {}
     if was is None and not (started or answers):
@@ -229,6 +231,12 @@ def _scope(
         failed={call: error for call, error in opened.failed.items() if call not in done and call not in started},
         promoted=opened.promoted, progress=opened.progress, numbers=numbers, last_number=last, spent=opened.spent,
     )  # fmt: skip
+
+
+def _numbered(steps: Mapping[Key, StepCompleted], known: Mapping[Key, int], last: int) -> dict[Key, StepCompleted]:
+    """With numbers after the `last`. Those that they had may belong to other calls: a scope that is done again counts
+    from 1."""
+    return {call: replace(step, no=known.get(call) or last + n) for n, (call, step) in enumerate(steps.items(), 1)}
 
 
 def _plan(now: AgentMoment, was: AgentMoment) -> Plan:
