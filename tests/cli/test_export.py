@@ -61,6 +61,22 @@ def unpacked(file: Path, to: Path) -> Path:
     return found
 
 
+def test_a_secret_is_in_a_name(make: Make, cli: Cli, tmp_path: Path) -> None:
+    folder = make(
+        TALKING.replace('"one"', f'"log in with {SECRET}"').replace(
+            "    long =", "    await run.ask('?', wait_for=0)\n    long ="
+        )
+    )
+    assert cli("run", folder).exit_code == 4
+    assert [*folder.glob(f"checkpoints/*{SECRET}/todo.md")]
+    definition = folder / "workspace.yaml"
+    definition.write_text(definition.read_text() + "redact: {patterns: ['correct-[a-z-]+']}\n")
+    satchel.open(folder).export(tmp_path / "a.zip")
+    with zipfile.ZipFile(tmp_path / "a.zip") as archive:
+        assert not [name for name in archive.namelist() if SECRET in name or SECRET.encode() in archive.read(name)]
+        assert "files with a secret in their names: " in archive.read("demo-1a2b/export.json").decode()
+
+
 def test_an_export_of_a_fork_has_no_history(make: Make, cli: Cli, tmp_path: Path) -> None:
     """Its first records are those of the first run, and a file in journal/ says so."""
     folder = make(TALKING)

@@ -94,6 +94,10 @@ class _Packing:
         """Files that follow the journal are read before it, and blobs, which it refers to, after it. So nothing in the
         zip is newer than its journal, and nothing that the journal refers to is missing."""
         entries = [entry for entry in inventory.walk(self._store) if _goes_out(entry.path)]
+        clean = [entry for entry in entries if not self._is_secret(entry.path)]
+        if hidden := len(entries) - len(clean):
+            self._left_out.append(f"files with a secret in their names: {hidden}")
+        entries = clean
         self._left_out += [f"{fault.path}: {fault.why}" for fault in inventory.unlisted(self._store)]
         self._total = sum(entry.size for entry in entries)
         views: dict[str, bytes] = {}
@@ -113,6 +117,13 @@ class _Packing:
         self._views(views, moment)
         self._history(points, segments)
         return self._note(moment)
+
+    def _is_secret(self, path: str) -> bool:
+        """Whether its name has a secret. Numbers and hashes that Satchel gives are none, whatever a rule matches."""
+        name = (
+            "" if path.startswith((_BLOBS, f"{journal.FOLDER}/")) else path.removeprefix(_POINTS).lstrip("0123456789")
+        )
+        return self._redactor.text(name) != name
 
     def _read(self, entry: Entry) -> bytes | None:
         """None if it has disappeared meanwhile."""
@@ -243,8 +254,8 @@ class _Packing:
             at=moment.last_at if moment else "", satchel=version(), files=len(self._archive.namelist()),
             redacted=sorted(self._redacted), left_out=self._left_out,
         )  # fmt: skip
-        self._write(export_file.PATH, export_file.encode(done))
-        self._write(export_file.ABOUT, export_file.about(done))
+        for path, data in ((export_file.PATH, export_file.encode(done)), (export_file.ABOUT, export_file.about(done))):
+            self._write(path, self._redactor.file(path, data))
         return done
 
 
