@@ -31,7 +31,7 @@ _CONTRADICTED = "it is recorded as done, but verify says that it has not happene
 
 _FORGOTTEN = "the journal was lost, so it is unknown whether this was done before"
 
-_OTHER_KEY = "the run that this one was forked from may have done it, under another key"
+_OTHER_KEY = "it may have been done under another key, before a fork or a return"
 
 _TURNS = 20
 _ARGUMENTS_KEPT = 4096

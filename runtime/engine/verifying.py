@@ -31,9 +31,10 @@ def has_own_key(call: Call) -> bool:
 
 
 def may_have_other_key(function: Verify, call: Call) -> bool:
-    """Whether `function` may be given the wrong key of a finished effect. Its record does not say which run did it."""
+    """Whether `function` may be given the wrong key of a finished effect. Its record does not say which run did it, nor
+    whether a return has brought back the one that a person wanted to repeat."""
     takes_key = key_parameter(declared.hints_of(function), inspect.signature(function).parameters)
-    return bool(takes_key) and call.scope.context.moment.forked is not None
+    return bool(takes_key) and (call.scope.context.moment.forked is not None or call.key in call.scope.recorded.again)
 
 
 def _own_key(call: Call) -> str:

@@ -137,7 +137,8 @@ def test_an_effect_of_a_lost_journal_is_done_under_the_key_of_the_fork(make: Mak
     assert fork.resume(main).status == "completed" and calls == ["one"]
 
 
-def test_a_fork_verifies_with_another_key_what_the_source_did(make: Make) -> None:
+@pytest.mark.parametrize("how", ["fork", "returns"])
+def test_a_done_effect_is_verified_with_another_key(make: Make, how: str) -> None:
     """It would tell a person that the effect has not happened."""
     world: dict[str, str] = {}
     dies = True
@@ -166,10 +167,16 @@ def test_a_fork_verifies_with_another_key_what_the_source_did(make: Make) -> Non
     handle = satchel.open(make())
     with pytest.raises(Stopped):
         handle.run(main)
-    dies, fork = False, forked(handle)
-    fork.pause()
-    ended = fork.resume(main)
-    assert ended.status == "completed" and not fork.questions() and len(world) == 1
+    end = look(handle.store).moment.seq
+    if how == "fork":
+        handle = forked(handle)
+    else:
+        handle.rewind(to="^1", forget=True)
+        handle.rewind(to=end)
+    dies = False
+    handle.pause()
+    ended = handle.resume(main)
+    assert ended.status == "completed" and not handle.questions() and len(world) == 1
 
 
 def test_a_second_return_forgets_the_effects_of_an_open_task(make: Make) -> None:
