@@ -225,7 +225,8 @@ def _checkpoints(written: dict[str, Any]) -> Checkpoints:
 def _rule(written: Any, key: str) -> Rule:
     each = written if isinstance(written, list) else [written]
     ages = (math.inf if age == "all" else _seconds(age, "keep", key) for age in each if isinstance(age, str))
-    return Rule(max((number for number in each if isinstance(number, int)), default=0), max(ages, default=0.0))
+    numbers = (int(number) for number in each if not isinstance(number, str))  # 1e4 is a whole number, too
+    return Rule(max(numbers, default=0), max(ages, default=0.0))
 
 
 def _window(number: int, written: dict[str, Any]) -> Window:

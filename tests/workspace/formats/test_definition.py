@@ -118,6 +118,7 @@ def test_checkpoints_that_nobody_can_write_are_accepted(written: str) -> None:
         ("", Keep(Rule(10_000), Rule(5), Rule(100), Rule(1000))),
         ("{checkpoints: 3}", Keep(checkpoints=Rule(3))),
         ("{history: 30d}", Keep(history=Rule(0, 2592000.0))),
+        ("{history: 1e4, inbox: [100.0, 1s]}", Keep(history=Rule(10_000), inbox=Rule(100, 1.0))),
         ("{history: all}", Keep(history=Rule(0, math.inf))),
         ("{recovered: [2, 7d]}", Keep(recovered=Rule(2, 604800.0))),
         ("{inbox: [24h, 2]}", Keep(inbox=Rule(2, 86400.0))),
