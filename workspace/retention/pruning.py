@@ -39,6 +39,7 @@ def carry_out(store: Store, found: Plan) -> None:
     if found.old:
         journal.roll_kept(store, found.old)
     store.remove_many([entry.path for entry in found.files])
+    store.settle(journal.CHECKPOINTS)  # one that a power failure brings back would refer to blobs that are gone
     for old in (found.old, found.left):
         if old:
             journal.remove_old(store, old)
