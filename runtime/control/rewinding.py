@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...workspace.base import UsageError, myself
-from ...workspace.history import moment_at, records_of, seq_of
+from ...workspace.history import check_kept, moment_at, records_of, seq_of
 from ...workspace.inspect import Remark, Report, look
 from ...workspace.journal.records import Edited, Key, StepCompleted
 from ...workspace.lifecycle import Return, Workspace, opened, rewind
@@ -58,6 +58,7 @@ def go_back(
 
     def begin(workspace: Workspace) -> None:
         _check(place, workspace.moment, seq)
+        check_kept(store, seq)  # another process may have pruned since `then` was read
         done.append(rewind.plan(workspace.moment, then, by, file=file, forgets=forget, reused=reused))
         workspace.journal.add(done[0].record)
 

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ..base import Damaged, SatchelError, UsageError
-from ..journal.records import Line, Opened
+from ..journal import checkpoint_position, first_kept
+from ..journal.records import Line, Opened, Pruned
 from ..state import Moment, checkpoint
 from ..store import Store
-from .reading import Records, gone, kept_from, read, steadily
+from .reading import Records, gone, kept_from, read, records_of, steadily
 
 
 def moment_at(store: Store, seq: int) -> Moment:
@@ -43,6 +44,15 @@ def _moment_at(store: Store, seq: int) -> Moment:
     moment = found or Moment(run_id=_run_id(records))
     moment.apply(line for line in records.lines if line.seq <= seq)
     return moment
+
+
+def check_kept(store: Store, seq: int) -> None:
+    """Gone if the journal has given up the state at record `seq`. Its files may still be there, but the process that
+    removes them may do so at any time, even if it has lost the workspace meanwhile."""
+    pruned = (line.record for line in records_of(store).lines if isinstance(line.record, Pruned))
+    kept = max([first_kept(store) - 1, *(checkpoint_position(record.base) or 0 for record in pruned)])
+    if seq < kept:
+        raise gone(seq, kept)
 
 
 class Story(NamedTuple):

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from .. import journal
 from ..base import DEFINITION, OF_A_RUN, UsageError
 from ..formats import definition, yamltext
+from ..history import check_kept
 from ..inspect import Manifest, Report, moved_file, transfer_file
 from ..journal.records import Lineage, Output, now
 from ..lifecycle import opened
@@ -74,6 +75,7 @@ def fork(
                 to.remove(entry.path)
         moment, left_out = _moment(source, to, then, latest, mine.run_id, forgets, reused)
         files = _fill(source, to, then, moment, tell)
+        check_kept(source, then.seq)  # else blobs may have been removed before they could be copied
         to.create(DEFINITION, text.encode())
     to.remove(transfer_file.PATH)
     with opened(to, "fork", Report(), take_over=True) as workspace:

@@ -25,10 +25,11 @@ from satchel.workspace.journal import append_log, merging
 from satchel.workspace.journal.records import Line, Message, PartialPromoted, Pruned, StepCompleted
 from satchel.workspace.lifecycle import checkpoint_due
 from satchel.workspace.lifecycle.opening import opened
-from satchel.workspace.retention import planning
+from satchel.workspace.retention import carry_out, planning
 from satchel.workspace.retention.old_files import old_files
 from satchel.workspace.state import Moment, blobs, checkpoint, retained
 from satchel.workspace.store import DiskStore
+from satchel.workspace.store.disk.syscalls import Syscalls
 
 LARGE = 70_000
 
@@ -271,6 +272,28 @@ def test_a_rule_of_time_or_all_is_not_followed(tmp_path: Path) -> None:
     assert handle.prune().files["journal"]
 
 
+def test_a_return_to_what_a_frozen_process_is_about_to_remove(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its record is durable, and nothing is removed yet. Blobs of that moment would go after the return."""
+    store, handle = ran(tmp_path / "run", ["a large", *plan_of(40)]), satchel.open(tmp_path / "run")
+    ruled(store, "{history: 20, checkpoints: 1}")
+
+    def frozen(*_: Any) -> None:
+        raise StorageFailed("frozen")
+
+    with monkeypatch.context() as patch, pytest.raises(StorageFailed, match="frozen"):
+        patch.setattr("satchel.runtime.control.pruning.carry_out", frozen)
+        handle.prune()
+    assert journal.first_kept(store) == 1 and moment_at(store, 40).seq == 40
+    before = look(store).moment.seq
+    with pytest.raises(journal.Gone, match="record 40 is gone"):
+        handle.rewind(to=40)
+    assert look(store).moment.seq == before
+    with pytest.raises(journal.Gone, match="record 40 is gone"):
+        handle.fork(tmp_path / "fork", at=40)
+    assert not (tmp_path / "fork/workspace.yaml").exists()
+    assert handle.prune().kept_from > 40 and handle.check().ok
+
+
 def test_an_interrupted_removal_is_not_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk fails after `kept-SEQ` was created. The run completes, and the next prune removes the rest."""
     remove = DiskStore.remove
@@ -292,6 +315,30 @@ def test_an_interrupted_removal_is_not_finished(tmp_path: Path, monkeypatch: pyt
     ruled(store, "{history: 1, checkpoints: 1}")
     satchel.open(tmp_path / "run").prune()
     assert len(journal.kept_files(store)) == 1 and satchel.open(tmp_path / "run").check().ok
+
+
+def test_a_blob_goes_before_the_checkpoints_that_refer_to_it_are_gone_for_good(tmp_path: Path) -> None:
+    """A power failure could bring back such a checkpoint, but not the blob."""
+    store = ran(tmp_path / "run", ["a large", *plan_of(40)])
+    calls: list[str] = []
+
+    class Told(Syscalls):
+        def unlink(self, path: str) -> None:
+            calls.append(f"unlink {os.path.relpath(os.path.dirname(path), store.url)}")
+            super().unlink(path)
+
+        def sync_folder(self, path: str) -> None:
+            calls.append(f"sync {os.path.relpath(path, store.url)}")
+            super().sync_folder(path)
+
+    seen = look(store)
+    found = planning.plan(
+        store, planning.Facts.of(seen.moment), Keep(history=Rule(20), checkpoints=Rule(1)), None, 10**12, all=True
+    )
+    assert found is not None and found.blobs
+    carry_out(DiskStore(store.url, Told()), found)
+    last = max(at for at, call in enumerate(calls) if call == "unlink checkpoints")
+    assert "sync checkpoints" in calls[last : calls.index(f"unlink {blobs.FOLDER}")]
 
 
 # Files of finished work
