@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from cli.conftest import Make
+from properties import ROUNDS
 
 import satchel
 from satchel import Item, Run, agent, effect, step
@@ -140,7 +141,9 @@ def edit(handle: Handle, number: int, value: int) -> None:
     raise AssertionError(f"no file of call {number}")
 
 
-@pytest.mark.parametrize("many", [6, *(pytest.param(250, id=f"{part}", marks=pytest.mark.slow) for part in "abcd")])
+@pytest.mark.parametrize(
+    "many", [6, *(pytest.param(125, id=f"{part}", marks=pytest.mark.slow) for part in range(2 * ROUNDS))]
+)
 def test_an_edited_result_runs_more_or_less_than_what_depends_on_it(make: Make, many: int) -> None:
     seed = random.randrange(1 << 30)
     for number in range(many):

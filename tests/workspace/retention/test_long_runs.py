@@ -48,8 +48,9 @@ async def main(run: Run[dict[str, Any]]) -> None:
 
 
 def of_the_past(store: Store) -> tuple[int, int, int]:
-    """Files and bytes of journal and checkpoints, and bytes of the newest checkpoint."""
-    found = [*store.list(journal.FOLDER), *store.list(journal.CHECKPOINTS)]
+    """Files and bytes of journal and checkpoints with their folders, and bytes of the newest checkpoint."""
+    folders = (journal.FOLDER, journal.CHECKPOINTS, *store.folders(journal.CHECKPOINTS))
+    found = [entry for folder in folders for entry in store.list(folder)]
     newest = checkpoint.paths(store)[-1]
     return len(found), sum(entry.size for entry in found), next(each.size for each in found if each.path == newest)
 
