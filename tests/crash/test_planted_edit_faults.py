@@ -143,12 +143,12 @@ _QUICK = (_rejected_copy_not_durable_before_the_file_is_restored, _rebuilt_check
 
 
 _LONG = (_restored_file_not_synced_before_its_rename,)
-"""The explorer takes minutes for these, so only `make soak` looks for them."""
+"""The explorer takes eight minutes for it, so only `make soak` looks for it."""
 
 
-def marks(is_quick: bool, is_long: bool) -> list[pytest.MarkDecorator]:
-    soak = pytest.mark.skipif(is_long and ROUNDS == 1, reason="takes minutes; `make soak` does it")
-    return [] if is_quick else [pytest.mark.slow, soak]
+def _marks(plant: Callable[[], Fault]) -> list[pytest.MarkDecorator]:
+    soak = pytest.mark.skipif(plant in _LONG and ROUNDS == 1, reason="takes minutes; `make soak` does it")
+    return [] if plant in _QUICK else [pytest.mark.slow, soak]
 
 
 def test_every_fault_can_be_planted() -> None:
@@ -162,7 +162,7 @@ def test_every_fault_can_be_planted() -> None:
     ("plant", "workload", "told"),
     [
         pytest.param(*planted, id=f"{planted[0].__name__[1:]}-{planted[1]}",
-                     marks=marks(planted[0] in _QUICK, planted[0] in _LONG))
+                     marks=_marks(planted[0]))
         for planted in _PLANTED
     ],
 )  # fmt: skip

@@ -28,7 +28,6 @@ from .explorer import Explorer, Found
 from .memory import Memory
 from .steady import steady
 from .test_explorer import SEED
-from .test_planted_edit_faults import marks
 from .workloads import WORKLOADS
 
 Fault = AbstractContextManager[Any]
@@ -273,10 +272,6 @@ _QUICK = (_no_sync_of_the_journal, _checkpoint_ahead_of_the_journal, _files_ahea
 """The explorer finds these in no time. They show that it finds anything; the others are slow tests."""
 
 
-_LONG = (_blobs_removed_that_a_checkpoint_refers_to, _group_lost_in_part_is_taken_for_damage)
-"""The explorer takes minutes for these, so only `make soak` looks for them."""
-
-
 def test_every_fault_can_be_planted() -> None:
     """The slow tests look for it: here its workload only runs."""
     for plant, workload, _ in _PLANTED:
@@ -287,7 +282,7 @@ def test_every_fault_can_be_planted() -> None:
 @pytest.mark.parametrize(
     ("plant", "workload", "told"),
     [
-        pytest.param(*planted, id=planted[0].__name__[1:], marks=marks(planted[0] in _QUICK, planted[0] in _LONG))
+        pytest.param(*planted, id=planted[0].__name__[1:], marks=[pytest.mark.slow] * (planted[0] not in _QUICK))
         for planted in _PLANTED
     ],
 )
