@@ -134,8 +134,7 @@ def _following(place: Place, rows: _Rows) -> Iterator[Row]:
             sizes = now
             before = rows.last.before if rows.last else Before()
             for line in journal.read(place.store, after=rows.seq, before=before).lines:
-                data = records.encode(line)
-                yield rows.row(data[: data.rindex(b'"crc":"')] + b'"crc":"%b"}' % line.crc.encode(), line)
+                yield rows.row(records.full(line), line)
         if not rows.is_over:
             at_once(place.look_again(max(_LOOK, _SHARE * (time.monotonic() - began))))
 

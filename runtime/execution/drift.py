@@ -44,7 +44,7 @@ def config(
         "code": code.modules,
         "packages": code.packages,
         "settings_sha256": _sha(definition.settings),
-        "prompts": {name: dependencies.short(data) for name, data in prompt_files(store)},
+        "prompts": {name: prompts.version_of(data) for name, data in prompt_files(store)},
         "models": _models(agent, definition.settings),
         "state_version": agent.version,
         "on_cancel": agent.on_cancel is not None,

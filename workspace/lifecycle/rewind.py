@@ -72,11 +72,8 @@ def _told(now: AgentMoment, after: AgentMoment, seq: int) -> Iterator[str]:
     if len(says) > _TOLD:
         yield f"{now.folder}{TODO}: and {len(says) - _TOLD} more"
     if (now.data, now.has_data) != (after.data, after.has_data):
-        yield (
-            f"{now.folder}{STATE}: the data is that of record {seq:,}"
-            if after.has_data
-            else (f"{now.folder}{STATE}: the data is that of a new agent")
-        )
+        whose = f"record {seq:,}" if after.has_data else "a new agent"
+        yield f"{now.folder}{STATE}: the data is that of {whose}"
 
 
 def _of_plan(now: AgentMoment, after: AgentMoment) -> Iterator[str]:

@@ -36,5 +36,5 @@ def _beyond(store: Store, entries: list[Entry], rule: Rule) -> list[Entry]:
     """The files that the rule does not keep."""
     if rule.keeps_all or len(entries) <= rule.number:
         return []
-    newest_first = sorted(((checkpoint.age_of(store, entry.path), entry) for entry in entries), reverse=False)
+    newest_first = sorted((checkpoint.age_of(store, entry.path), entry) for entry in entries)
     return [entry for age, entry in newest_first[rule.number :] if age > rule.age]

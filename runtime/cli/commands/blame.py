@@ -12,6 +12,7 @@ from click.shell_completion import CompletionItem
 
 from ....workspace.base import SatchelError, urls
 from ....workspace.history import Origin
+from ....workspace.state import folder_of_agent
 from ...control import Blame, Blamed
 from ..options.place import complete_folders, find, is_workspace, json_option
 from ..options.position import split
@@ -40,7 +41,7 @@ def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -
         agents = place.show().agents
     except (SatchelError, OSError):
         return complete_folders(ctx, parameter, incomplete)
-    folders = ["".join(f"agents/{name}/" for name in each.path.split("/") if name) for each in agents]
+    folders = [folder_of_agent(each.path) for each in agents]
     files = [CompletionItem(folder + file) for folder in folders for file in ("state.json", "todo.md")]
     found = [item for item in files if str(item.value).startswith(incomplete)]
     return found + ([] if named else complete_folders(ctx, parameter, incomplete))

@@ -86,18 +86,14 @@ def _lines(place: Handle, standing: Standing, width: int) -> Iterator[str]:
             yield _row("usage", f"{starts}, {counted(moment.usage.steps, 'step')}, {_items(moment)}")
         yield from _budget(standing)
         for number, text in enumerate(scheduled.as_words(standing)):
-            first, *more = fold(text, width, _TITLE)
-            yield _row("" if number else "schedule", first)
-            yield from (_row("", line) for line in more)
+            yield from _row_of("" if number else "schedule", text, width)
         if standing.at:
             yield _row("last", f"record {moment.seq}, {since(standing.at)}")
         if standing.history and (standing.history.kept_from > 1 or standing.history.bytes >= _WORTH_TELLING):
             files, bytes_, begins = standing.history
             yield _row("history", f"{size(bytes_)} in {counted(files, 'file')}, kept from record {begins:,} on")
     for complaint in standing.complaints:
-        first, *more = fold(complaint, width, _TITLE)
-        yield _row("note", first)
-        yield from (_row("", line) for line in more)
+        yield from _row_of("note", complaint, width)
     yield from _pause(standing, width)
     yield from _edits(place, standing, width)
     for number, line in enumerate(remarks(standing.report, width - _TITLE if width else 0)):
@@ -149,19 +145,12 @@ def _agent_json(moment: Moment, agent: AgentMoment) -> dict[str, Any]:
 def _edits(place: Handle, standing: Standing, width: int) -> Iterator[str]:
     """People's edits of the files since, and their results."""
     for text in _foreseen(standing):
-        first, *more = fold(text, width, _TITLE)
-        yield _row("edited", first)
-        yield from (_row("", line) for line in more)
+        yield from _row_of("edited", text, width)
     for path in standing.refused:
-        first, *more = fold(
-            f"{visible(path)} says why an edit was not accepted; delete it when you have read it", width, _TITLE
-        )
-        yield _row("refused", first)
-        yield from (_row("", line) for line in more)
+        why = f"{visible(path)} says why an edit was not accepted; delete it when you have read it"
+        yield from _row_of("refused", why, width)
     if standing.begun:
-        first, *more = fold(str(standing.begun), width, _TITLE)
-        yield _row("conflict", first)
-        yield from (_row("", line) for line in more)
+        yield from _row_of("conflict", str(standing.begun), width)
     for question in standing.noticed.questions if standing.noticed else ():
         for line in fold(f"{question.path}: {question.places[0]}", width, _TITLE):
             yield _row("conflict", line)
