@@ -2,12 +2,13 @@
 
 opening     `open`: a handle on the workspace at a folder or URL
 handle      the methods of a handle; `looking` has those that only read. They call the modules below
-standing    the status of a run; `listing`, of all runs below a folder
+standing    the status of a run; `listing`, of all runs below a folder; `overview` keeps that current for screens
 blaming     which record set a value
 checking    whether a workspace is sound; `survey` checks every file, and yields a `finding` for each error
 making      a new workspace from a `template`; `serving` keeps all below a folder running
 running     runs the agent in this process, `starting` in another one
-history     the log, and the recorded result; `showing`, the run at any record; `comparing`, what differs, and steps
+history     the log, which `telling` puts in words, and the recorded result; `showing`, the run at any record;
+            `comparing`, what differs, and steps
 exporting   a zip file for other people
 events      what happens, as typed events: `streaming` runs and tells, `following` reads what any process has recorded
 requests    pause and cancel; `emergency`, the stop that kills
@@ -39,6 +40,7 @@ with on_first_use(__name__):
     from .making import Made, new
     from .merging import Merging
     from .opening import PATIENCE, open, open_all
+    from .overview import Overview, Seen, SeenRun
     from .place import Place
     from .pruning import Pruned
     from .questions import OpenQuestion
@@ -53,5 +55,6 @@ with on_first_use(__name__):
     from .standing import Scheduled, Standing
     from .starting import Supervised
     from .streaming import stream
+    from .telling import Told, tell
     from .template import Template, samples, typed_settings
     from .words import counted, cut, duration, one_line, since

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
@@ -35,22 +35,28 @@ def ls(
     )
     found: list[Standing] = []
     with ExitStack() as stack:
-        looks: Iterator[Standing] = map(_look, there)
+        looks: Iterator[Standing] = map(look_at, there)
         if store is not None and store.abilities.remote:  # requests run at the same time
-            looks = stack.enter_context(ThreadPoolExecutor(AT_ONCE, "satchel-ls")).map(_look, there)
+            looks = stack.enter_context(ThreadPoolExecutor(AT_ONCE, "satchel-ls")).map(look_at, there)
         for standing in looks:
             found.append(standing)
             if progress:
                 progress(len(found), len(there))
+    compare_ids(found)
+    return found
+
+
+def compare_ids(found: Sequence[Standing]) -> None:
+    """Note at each run which others have its run_id."""
     known = ((each.folder, each.definition.run_id) for each in found if each.definition)
     same = duplicates.groups(known)
     for each in found:
         folders = same.get(each.definition.run_id, []) if each.definition else []
         each.same_run_id = [folder for folder in folders if folder != each.folder]
-    return found
 
 
-def _look(found: Store | str) -> Standing:
+def look_at(found: Store | str) -> Standing:
+    """The brief status of a workspace that a search has found. If it can't be read, `problem` says why."""
     folder = found if isinstance(found, str) else found.url
     try:
         standing = status(Place(open_store(found) if isinstance(found, str) else found, folder), brief=True)

@@ -9,8 +9,8 @@ import pytest
 from linked import parsed
 from msgspec import Raw
 
-from satchel.runtime.cli.render.telling import WORDS, tell
 from satchel.runtime.control import RECORD_TYPES
+from satchel.runtime.control.telling import WORDS, tell
 from satchel.workspace.journal.records import (
     AnyRecord,
     Closed,

@@ -9,10 +9,9 @@ import click
 import msgspec
 
 from ....workspace.base import visible
-from ...control import RECORD_TYPES, Row
+from ...control import RECORD_TYPES, Row, tell
 from ..options.place import find, workspace_argument
 from ..render.output import columns
-from ..render.telling import tell
 from ..render.words import cut, visible_json
 
 _TOGETHER = 200  # lines

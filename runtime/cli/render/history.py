@@ -13,8 +13,7 @@ from msgspec.structs import asdict
 from ....workspace.base import lines
 from ....workspace.history import Call, CallChange, DataChange, Worked
 from ....workspace.journal.records import Line
-from ...control import Difference
-from .telling import tell
+from ...control import Difference, tell
 from .words import cut, one_line, visible
 
 INDENT = "  "

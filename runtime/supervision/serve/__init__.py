@@ -13,4 +13,5 @@ from ....workspace.base.lazy import on_first_use
 
 with on_first_use(__name__):
     from . import cores
+    from .roots import FolderRoot, Root, RootSignature, UrlRoot
     from .server import ServeEvent, Server, serve

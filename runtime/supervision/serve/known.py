@@ -17,7 +17,7 @@ from ....workspace.people.edits import not_settled
 from ....workspace.store import Store
 from ..child.supervisor import STORAGE, Supervisor
 from .judging import NEVER, Verdict, is_of_serve, questions
-from .roots import Signature
+from .roots import RootSignature
 from .schedule import Schedule
 
 
@@ -32,13 +32,13 @@ class Known(Struct, eq=False):
     told: dict[str, str] = field(default_factory=dict)  # its errors, by the code that has found them
     seen: datetime | None = None  # when it was last looked at
     tried: datetime | None = None  # when its last child has ended
-    signature: Signature | None = None  # of what `verdict` was made of
+    signature: RootSignature | None = None  # of what `verdict` was made of
     verdict: Verdict = NEVER
     due_since: float = 0.0  # by time.time; 0: it is not due
     not_before: float = 0.0  # by time.monotonic
     in_vain: int = 0  # starts in a row after which it was due again as before
     taken: int = 0  # tasks that it had ever taken when its last child had ended
-    settled: Signature | None = None  # not started again while it is as its last child has left it
+    settled: RootSignature | None = None  # not started again while it is as its last child has left it
     may_be_held: bool = False  # it would be due, but it is not known yet whether its lease is left over
     supervisor: Supervisor | None = None
     is_starting: bool = False  # `thread` makes its supervisor

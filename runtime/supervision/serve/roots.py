@@ -23,7 +23,7 @@ _A_PAGE = 4.0
 
 _LOOKED_AT = ("", APPROVALS, INBOX, "journal")
 
-Signature = tuple[tuple[str | int | None, ...], ...]
+RootSignature = tuple[tuple[str | int | None, ...], ...]
 """What a person or a program may have changed: equal as long as nothing has changed."""
 
 
@@ -44,7 +44,7 @@ class Root(Protocol):
     def store(self, folder: str) -> Store:
         """The store of one of them. UsageError if it has just been removed."""
 
-    def signature(self, folder: str) -> Signature: ...
+    def signature(self, folder: str) -> RootSignature: ...
 
     def is_renewed(self, folder: str) -> bool | None:
         """Whether its lease is renewed, where there is no lock to test. None: not known yet."""
@@ -56,18 +56,20 @@ class FolderRoot:
     every: float = 1.0
     aside = False
 
-    def __init__(self, root: str):
-        self._root = root
+    def __init__(self, root: str, *, with_moved: bool = False):
+        """`with_moved`: also places that a run has left."""
+        self._root, self._with_moved = root, with_moved
 
     def folders(self) -> Iterator[tuple[str, str]]:
-        return ((os.path.realpath(folder), folder) for folder in below(self._root))
+        found = below(self._root, with_moved=self._with_moved)
+        return ((os.path.realpath(folder), folder) for folder in found)
 
     def refresh(self, folders: Sequence[str]) -> None: ...
 
     def store(self, folder: str) -> Store:
         return open_store(folder)
 
-    def signature(self, folder: str) -> Signature:
+    def signature(self, folder: str) -> RootSignature:
         found = []
         place = os.path.realpath(folder)
         for part in _parts(lambda part: _folders(place, part)):
@@ -92,11 +94,12 @@ class UrlRoot:
 
     aside = True
 
-    def __init__(self, store: Store):
-        self._root = store
+    def __init__(self, store: Store, *, with_moved: bool = False):
+        """`with_moved`: also places that a run has left."""
+        self._root, self._with_moved = store, with_moved
         self._found: dict[str, Store] = {}
         self._leases: dict[str, _Watched] = {}
-        self._at_hand: dict[str, Signature] = {}
+        self._at_hand: dict[str, RootSignature] = {}
 
     @property
     def every(self) -> float:
@@ -104,7 +107,7 @@ class UrlRoot:
 
     def folders(self) -> Iterator[tuple[str, str]]:
         self._root.refresh()
-        self._found = {store.url: store for store in below_store(self._root)}
+        self._found = {store.url: store for store in below_store(self._root, with_moved=self._with_moved)}
         signatures = {url: self.signature(url) for url in self._found}
         changed = {url: self._found[url] for url, each in signatures.items() if each != self._at_hand.get(url)}
         at_rest = {url: store for url, store in changed.items() if store.version(lease.PATH) is None}
@@ -129,7 +132,7 @@ class UrlRoot:
     def store(self, folder: str) -> Store:
         return self._found[folder]
 
-    def signature(self, folder: str) -> Signature:
+    def signature(self, folder: str) -> RootSignature:
         """Empty once it is gone."""
         store = self._found.get(folder)
         parts = _parts(store.folders) if store else ()

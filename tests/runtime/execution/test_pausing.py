@@ -20,7 +20,7 @@ import pytest
 import warm
 
 from satchel import Item, Partial, Resource, Run, agent, run, run_async, step
-from satchel.runtime.cli.render.telling import tell
+from satchel.runtime.control import tell
 from satchel.workspace import journal
 from satchel.workspace.base.errors import InvalidFile, Refused, StorageFailed
 from satchel.workspace.formats import yamltext

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ....workspace.journal.records import (
+from ...workspace.journal.records import (
     AgentBegun,
     AgentEnded,
     AnyRecord,

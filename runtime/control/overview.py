@@ -1,0 +1,182 @@
+"""All runs below a folder or URL with their status, kept current for screens that stay open."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+
+from ...workspace.base import SatchelError, StorageFailed, arguments, time_text
+from ...workspace.inspect import lease
+from ...workspace.store import AT_ONCE
+from ..supervision.serve import FolderRoot, Root, RootSignature, UrlRoot
+from .listing import compare_ids, look_at
+from .opening import root_of
+from .standing import Standing
+
+_SHARE = 4
+"""A look is followed by a rest that is at least so many times as long."""
+
+_ACTIVE = 15.0
+"""Seconds between two looks into an active run in a bucket: each fetches all records since the last one."""
+
+_URGENT = re.compile(r"(.*/)?(approvals|inbox)/|/?(pause|workspace)\.yaml\Z")
+"""Paths that tell of people. The others change all the time while a run is active."""
+
+
+class SeenRun(Struct, frozen=True):
+    """One run of an overview. `name` is its path below the root with `/`, and empty if the root is the run itself.
+    `standing` is brief, as `ls` shows it."""
+
+    name: str
+    standing: Standing
+
+    @property
+    def url(self) -> str:
+        """What `satchel.open` takes."""
+        return self.standing.folder
+
+
+class Seen(Struct, frozen=True):
+    """All runs at one look. `number` is another one if anything has changed since an earlier look. `at` is the time of
+    the look (UTC, ISO 8601). If the last look has failed, `problem` says why, and the rest is that of the look
+    before."""
+
+    runs: list[SeenRun]
+    number: int
+    at: str
+    problem: SatchelError | None = None
+
+
+class Overview:
+    """The runs below `root`, a folder or URL, as `ls` lists them, for a server or a screen that stays open.
+
+    `look` returns what is known, and looks again if that is older than `every` seconds: a second on a disk, 4 seconds
+    for each request of a listing in a bucket. It reads only runs that have changed. So the cost does not depend on the
+    number of callers, and without a call nothing is read. Safe to call from several threads; they share one look.
+    UsageError if `root` is no folder, StorageFailed if a bucket does not answer. Not guaranteed: that all runs are of
+    the same moment, and that an active run in a bucket is newer than 15 s, apart from its questions and its end.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None):
+        typed = arguments.place("root", root)
+        store = root_of(typed, storage_options)
+        self.url = os.path.realpath(typed) if store is None else store.url
+        self.is_remote = store is not None and store.abilities.remote
+        self._root: Root = FolderRoot(self.url, with_moved=True) if store is None else UrlRoot(store, with_moved=True)
+        self._runs: dict[str, _Run] = {}
+        self._seen: Seen | None = None
+        self._due = 0.0  # by time.monotonic
+        self._lock = threading.Lock()  # protects all of these: one look at a time
+
+    @property
+    def every(self) -> float:
+        """Seconds for which a look is current."""
+        return self._root.every
+
+    @property
+    def seen(self) -> Seen | None:
+        """The last look, without looking again. None before the first one."""
+        return self._seen
+
+    def look(self, *, now: bool = False, progress: Callable[[int, int], None] | None = None) -> Seen:
+        """The runs by name, at most `every` seconds old; with `now` as they are now. `progress` is called with the
+        number of changed runs that were read, and their total."""
+        with self._lock:
+            if self._seen is None or now or time.monotonic() >= self._due:
+                began = time.monotonic()
+                try:
+                    self._seen = self._look(progress)
+                except (SatchelError, OSError) as error:
+                    if self._seen is None:
+                        raise
+                    self._seen = Seen(self._seen.runs, self._seen.number, self._seen.at, _as_ours(error))
+                took = time.monotonic() - began
+                self._due = time.monotonic() + max(self._root.every, _SHARE * took)
+            return self._seen
+
+    def _look(self, progress: Callable[[int, int], None] | None) -> Seen:
+        at = time_text(datetime.now(UTC))
+        places = dict(self._root.folders())
+        runs = {place: self._runs.get(place) or _Run(folder) for place, folder in places.items()}
+        changed = [(place, run) for place, run in runs.items() if self._has_changed(place, run)]
+        looks = ThreadPoolExecutor(AT_ONCE, "satchel-overview") if self.is_remote and changed else None
+        try:
+            standings = (looks.map if looks else map)(lambda each: self._standing(*each), changed)
+            for number, (_, run) in enumerate(changed):
+                run.standing, run.read = next(standings), time.monotonic()
+                if progress:
+                    progress(number + 1, len(changed))
+        finally:
+            if looks:
+                looks.shutdown(cancel_futures=True)
+        before = self._seen.number if self._seen else 0
+        number = before + bool(changed or runs.keys() != self._runs.keys() or before == 0 or self._seen.problem)
+        self._runs = runs
+        found = [SeenRun(self._name(place), run.standing) for place, run in runs.items() if run.standing]
+        compare_ids([run.standing for run in found])
+        return Seen(sorted(found, key=lambda run: run.name), number, at)
+
+    def _has_changed(self, place: str, run: _Run) -> bool:
+        """Whether to read it now. Then its signs are those of this look."""
+        signs = self._signs(place)
+        if run.standing is not None:
+            if self.is_remote and signs.urgent == run.signs.urgent and run.is_active:
+                has_changed = time.monotonic() >= run.read + _ACTIVE
+            else:
+                has_changed = signs != run.signs
+            if not has_changed:
+                return False
+        run.signs = signs
+        return True
+
+    def _signs(self, place: str) -> _Signs:
+        found = self._root.signature(place)
+        store = self._root.store(place)
+        if self.is_remote:  # whether the lease is there; its heartbeats change it all the time
+            urgent = (store.version(lease.PATH) is not None, *(each for each in found if _is_urgent(str(each[0]))))
+            return _Signs(urgent, found)
+        return _Signs((lease.holder(store),), found)  # the end of a process that was killed changes no file
+
+    def _standing(self, place: str, run: _Run) -> Standing:
+        return look_at(self._root.store(place) if self.is_remote else run.folder)
+
+    def _name(self, place: str) -> str:
+        if self.is_remote:
+            return place.removeprefix(self.url).strip("/")
+        return "" if place == self.url else os.path.relpath(place, self.url)
+
+
+class _Signs(NamedTuple):
+    """Equal as long as nothing has changed. `urgent` is what of it is worth a look at once."""
+
+    urgent: tuple[object, ...]
+    all: RootSignature
+
+
+class _Run(Struct):
+    """What is known of a run."""
+
+    folder: str
+    standing: Standing | None = None
+    signs: _Signs = _Signs((), ())  # when it was read
+    read: float = 0.0  # when, by time.monotonic
+
+    @property
+    def is_active(self) -> bool:
+        return self.standing is not None and self.standing.holder is not None
+
+
+def _is_urgent(path: str) -> bool:
+    return _URGENT.match(path) is not None
+
+
+def _as_ours(error: SatchelError | OSError) -> SatchelError:
+    return error if isinstance(error, SatchelError) else StorageFailed("can't be listed", why=str(error))
