@@ -60,7 +60,7 @@ def go_back(
         _check(place, workspace.moment, seq)
         check_kept(store, seq)  # another process may have pruned since `then` was read
         done.append(rewind.plan(workspace.moment, then, by, file=file, forgets=forget, reused=reused))
-        workspace.journal.add(done[0].record)
+        done[0].add(store, workspace.journal)
 
     with opened(store, "rewind", report, take_over=True, add_more=begin) as workspace:
         workspace.close()

@@ -102,9 +102,9 @@ def _outcome(opened: Workspace, ended: Ended) -> Outcome:
 
 
 def _go_back(opened: Workspace, point: Point) -> None:
-    back = rewind.plan(opened.moment, point.moment, myself(), file=point.path).record
-    opened.journal.add(back)
-    for say in back.says:
+    back = rewind.plan(opened.moment, point.moment, myself(), file=point.path)
+    back.add(opened.store, opened.journal)
+    for say in back.record.says:
         opened.report.add("edited", say)
     opened.journal.flush()
     opened.report.add("done", f"went back to {point.path}; effects and answers since then are kept")

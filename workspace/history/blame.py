@@ -197,13 +197,15 @@ class Scopes:
                 self._prompts[path, key] = {**scope.started, **scope.done}
 
     def add(self, line: Line) -> Mapping[str, AgentMoment]:
-        """Returns the agents as they are after a return to an earlier record; of another record none."""
+        """Returns the agents that a return to an earlier record has changed; of another record none."""
         record = line.record
         if isinstance(record, Rewound):
             agents = going_back.unpacked(record.agents, self._agents)
-            self._prompts.clear()
-            for hands in self._hands.values():
-                hands[:] = [hand for hand in hands if hand.did != "edited"]
+            for place in [place for place in self._prompts if place[0] in agents]:
+                del self._prompts[place]
+            for (path, _), hands in self._hands.items():
+                if path in agents:
+                    hands[:] = [hand for hand in hands if hand.did != "edited"]
             self._know(agents)
             return agents
         if isinstance(record, OfCall):

@@ -76,10 +76,10 @@ def _readable(store: Store, due: int, crc: str) -> list[Line]:
     """The records from `due` on, up to the first that is damaged or missing. `crc`: of the one before, if known."""
     lines: list[Line] = []
     for path in map(journal.segment_path, journal.segments(store)):
-        with suppress(InvalidFile, NewerFormat):
+        with suppress(InvalidFile, NewerFormat, Damaged):
             for line in parse_each(store.read(path, limit=_READ_LIMIT).data.split(b"\n")[:-1]):
                 if line is not None and line.seq == due and (not crc or line.prev == crc):
-                    lines.append(line)
+                    lines.append(journal.filled(store, line))
                     due, crc = line.seq + 1, line.crc
     return lines
 

@@ -7,6 +7,7 @@
     chain.py       reads the needed segments, and compares them where they meet
     joints.py      quickly checks where all segments meet
     histories.py   names the files that belong together, if copies of a run were put into one folder
+    blobs.py       reads content that is too large for a record
     redaction.py   takes secrets out of records
     writer.py      `Journal` collects records and writes all waiting ones as one group
     append_log.py  writes groups where files can grow: to the end of the segment
@@ -25,6 +26,7 @@ in its last group.
 from ..base.lazy import on_first_use
 
 with on_first_use(__name__):
+    from .blobs import BLOB_NAME, BLOBS, blob, filled
     from .fencing import check_newest, fence
     from .histories import woven
     from .joints import check_joints

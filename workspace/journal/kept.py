@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from msgspec import Raw
 from msgspec.structs import replace
 
 from ..base import Damaged
 from ..store import Store
 from .naming import FOLDER, kept_files
 from .records import (
+    NOTHING,
     ApprovalAnswered,
     ApprovalAsked,
     Doubt,
@@ -69,7 +69,7 @@ def _lean(line: Line) -> Line:
     """Without the whole state that a return to an earlier record has."""
     if not isinstance(line.record, Rewound):
         return line
-    return replace(line, record=replace(line.record, agents=Raw(b'{"":{}}')))
+    return replace(line, record=replace(line.record, agents=NOTHING, blob=""))
 
 
 def _is_kept(line: Line) -> bool:

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from ..base import Damaged
 from ..store import Store
+from .blobs import filled
 from .chain import Chain
 from .naming import FOLDER, first_kept, segment_path, segments, sizes
 from .pruning import gone
@@ -92,7 +93,8 @@ def _read(store: Store, after: int, before: Before) -> Tail:
         return Tail([], 1)
     chain = Chain(store, after, before)
     last = chain.read(firsts)
-    return Tail(chain.lines, chain.due, chain.crc, last.path, last.good, last.torn, chain.spoilt)
+    lines = [filled(store, line) for line in chain.lines]
+    return Tail(lines, chain.due, chain.crc, last.path, last.good, last.torn, chain.spoilt)
 
 
 def mend(store: Store, tail: Tail) -> None:

@@ -13,6 +13,7 @@ from msgspec import Struct
 from ..base import AgentError, DoesNotFit, SatchelError, StorageFailed
 from ..store import Store
 from .append_log import AppendedSegments
+from .blobs import filled
 from .naming import FOLDER
 from .records import Paused, PauseRequested, Resumed
 from .records.line import NO_CRC, AnyRecord, Line, now, written
@@ -93,6 +94,7 @@ class Journal:
         """Called with each group once it is durable."""
         self.on_taken: Callable[[], None] | None = None
         """Called when all that was added is durable, or on its way."""
+        self._store = store
         self._segments: Segments = segments or AppendedSegments(store)
         self._writer = ThreadPoolExecutor(1, "satchel-journal") if store.abilities.remote else None
         self._next_seq, self._prev, self._apply = next_seq, prev, apply
@@ -151,7 +153,7 @@ class Journal:
                 remedy="keep large data in outputs/ (run.output) and only its name in the state",
             )
         try:
-            self._apply(line)
+            self._apply(filled(self._store, line))
             self._next_seq, self._prev, self._last = seq + 1, line.crc, line
             self.recent.append(line)
             self._waiting.append(line)

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from msgspec import Struct
+from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from ..base import InvalidFile, NewerFormat, UsageError
+from ..journal import Journal
 from ..journal.records import Rewound
-from ..state import ROOT, AgentMoment, LaterEffect, Moment, Scope, checkpoint, going_back
+from ..state import ROOT, AgentMoment, LaterEffect, Moment, Scope, blobs, checkpoint, going_back
 from ..store import Store
 from ..views import STATE, TODO
 
@@ -29,10 +31,17 @@ class Point(NamedTuple):
 
 
 class Return(Struct, frozen=True):
-    """What a return does: its record, and the effects that were done or began since that moment."""
+    """What a return does: its record, without the `agents` that it changes, and the effects that were done or began
+    since that moment."""
 
     record: Rewound
+    agents: Raw
     effects: tuple[LaterEffect, ...]
+
+    def add(self, store: Store, writer: Journal) -> None:
+        """Let it be the next record."""
+        kept = blobs.keep(store, bytes(self.agents), writer.generation)
+        writer.add(replace(self.record, agents=kept.result, blob=kept.blob))
 
 
 def last_good(store: Store, moment: Moment) -> Point | None:
@@ -61,8 +70,8 @@ def plan(
         )  # fmt: skip
     agents = going_back.joined(now.agents, then.agents, forgets=forgets, reused=reused)
     says = tuple(say for path, agent in agents.items() for say in _told(now.agents[path], agent, then.seq))
-    record = Rewound(to=then.seq, by=by, file=file, forgets=forgets, agents=going_back.pack(agents), says=says)
-    return Return(record, (*going_back.effects_since(now.agents, then.agents),))
+    record = Rewound(to=then.seq, by=by, file=file, forgets=forgets, says=says)
+    return Return(record, going_back.pack(agents, now.agents), (*going_back.effects_since(now.agents, then.agents),))
 
 
 def _told(now: AgentMoment, after: AgentMoment, seq: int) -> Iterator[str]:

@@ -111,7 +111,7 @@ def _moment_at(store: Store, run_id: str, seq: int, kept: dict[int, Line]) -> Mo
     why = ""
     while moment.seq < seq and (line := kept.get(moment.seq + 1)) is not None:
         try:
-            moment.apply([line])
+            moment.apply([journal.filled(store, line)])
         except Damaged as error:
             why = f"{error.what}: {error.why}"
             break

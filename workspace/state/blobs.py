@@ -13,14 +13,12 @@ from collections.abc import Callable, Collection
 from msgspec import Raw
 
 from .. import journal
-from ..base import Damaged
 from ..journal.records import StepCompleted
 from ..store import Store
 from .scope_state import Kept
 
-FOLDER = ".satchel/blobs"
+FOLDER = journal.BLOBS
 INLINE_BYTES = 64 << 10
-_NAME = re.compile(r"[0-9a-f]{64}-[0-9]{1,12}")
 _READ_LIMIT = 1 << 30
 
 
@@ -37,18 +35,7 @@ def keep(store: Store, result: bytes, mark: int) -> Kept:
 
 def fetch(store: Store, kept: Kept | StepCompleted) -> bytes:
     """The JSON of a result. Damaged if its blob is missing or does not have the hash in its name."""
-    if not kept.blob:
-        return bytes(kept.result) or b"null"
-    path = f"{FOLDER}/{kept.blob}"
-    if not _NAME.fullmatch(kept.blob):
-        raise Damaged(f"the journal refers to {kept.blob!r}, which is not the name of a blob", path=FOLDER)
-    try:
-        data = store.read(path, limit=_READ_LIMIT).data
-    except FileNotFoundError:
-        raise Damaged("a result is missing", path=path, remedy="restore .satchel/blobs/ from a backup") from None
-    if hashlib.sha256(data).hexdigest() != kept.blob[:64]:
-        raise Damaged("a result is not what was recorded", path=path, remedy="restore the file from a backup")
-    return data
+    return journal.blob(store, kept.blob) if kept.blob else bytes(kept.result) or b"null"
 
 
 def unused(store: Store, before: int, gone: Collection[str], more: Callable[[], bytes]) -> list[str]:
@@ -69,8 +56,8 @@ def unused(store: Store, before: int, gone: Collection[str], more: Callable[[], 
 
 def _name_of(path: str) -> str:
     name = path.rpartition("/")[2]
-    return name if _NAME.fullmatch(name) else ""
+    return name if journal.BLOB_NAME.fullmatch(name) else ""
 
 
 def _named_in(data: bytes) -> set[str]:
-    return {found.decode() for found in re.findall(_NAME.pattern.encode(), data)}
+    return {found.decode() for found in re.findall(journal.BLOB_NAME.pattern.encode(), data)}

@@ -8,6 +8,7 @@ asked about. Pure.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -15,7 +16,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from ..base import decoder
-from ..journal.records import Key, StepCompleted, check_json
+from ..journal.records import NOTHING, Key, StepCompleted, check_json
 from ..todo import Plan, Row
 from .agent_state import ROOT, AgentMoment
 from .packing import Own, Shape, shape_of
@@ -88,10 +89,16 @@ def joined(
     return {path: _joined(agent, then.get(path), forgets, reused or {}) for path, agent in now.items()}
 
 
-def pack(agents: Mapping[str, AgentMoment]) -> Raw:
-    """For a record."""
+def pack(agents: Mapping[str, AgentMoment], now: Mapping[str, AgentMoment] = MappingProxyType({})) -> Raw:
+    """For a record: those that are not as they are `now`."""
+    packed = {path: _packed(agent) for path, agent in agents.items()}
+    changed = {path: raw for path, raw in packed.items() if path not in now or raw != _packed(now[path])}
+    return Raw(msgspec.json.encode(changed))
+
+
+def _packed(agent: AgentMoment) -> Raw:
     assert _AGENT.pack is not None
-    return Raw(msgspec.json.encode({path: _AGENT.pack(agent) for path, agent in agents.items()}))
+    return Raw(msgspec.json.encode(_AGENT.pack(agent)))
 
 
 def apply(raw: Raw, agents: dict[str, AgentMoment]) -> None:
@@ -103,16 +110,18 @@ def apply(raw: Raw, agents: dict[str, AgentMoment]) -> None:
                 setattr(agents[path], name, getattr(was, name))
 
 
-def unpacked(raw: Raw, expected: Collection[str]) -> dict[str, AgentMoment]:
-    """The agents of a record, which must be the `expected` ones. ValueError if the record is broken."""
+def unpacked(raw: Raw, known: Collection[str]) -> dict[str, AgentMoment]:
+    """The agents of a record, which are some of the `known` ones. ValueError if the record is broken."""
+    if raw == NOTHING:
+        return {}
     check_json(raw)
     assert _AGENT.unpack is not None
     try:
         found = {path: _AGENT.unpack(agent) for path, agent in _agents.decode(raw).items()}
     except (msgspec.MsgspecError, RecursionError) as error:
         raise ValueError(str(error)) from error
-    if found.keys() != set(expected):
-        raise ValueError("it does not have the agents of the run")
+    if not found.keys() <= set(known):
+        raise ValueError("it has agents that the run does not have")
     for path, agent in found.items():
         check_agent(path, agent)
     return found

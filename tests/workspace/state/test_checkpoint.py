@@ -174,7 +174,8 @@ class History:
         forgets = self.choose.random() < 0.3
         if self.moment.root.adopted and not then.root.has_plan:
             return  # refused
-        self.group(rewind.plan(self.moment, then, "ann", forgets=forgets).record)
+        found = rewind.plan(self.moment, then, "ann", forgets=forgets)
+        self.group(msgspec.structs.replace(found.record, agents=found.agents))
 
     def spawn(self) -> None:
         """A new agent below this one, or one that is there again."""

@@ -43,13 +43,15 @@ class Edited(Record, frozen=True, kw_only=True, tag="edited"):
 class Rewound(Record, frozen=True, kw_only=True, tag="rewound"):
     """The run returned to record `to`, which a person may have named by its checkpoint `file`.
 
-    `agents` are the agents of the run from here on, in the form of a checkpoint: as they were, with the effects and
-    answers since then. `forgets`: without the effects.
+    `agents` are those that are others from here on, in the form of a checkpoint: as they were, with the effects and
+    answers since then. If they are large, they are in the file `blob`, and who reads the journal gets both. `forgets`:
+    without the effects.
     """
 
     to: int
     by: str
-    agents: Raw
+    agents: Raw = NOTHING
+    blob: str = ""
     file: str = ""
     forgets: bool = False
     says: tuple[str, ...] = ()  # what will be done again

@@ -11,9 +11,10 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from ...base import NewerFormat, decoder
-from .base import check_json, check_time
+from .base import NOTHING, check_json, check_time
 from .calls import PartialPromoted, StepCompleted, StepFailed, StepProgress, StepRetry, StepStarted
 from .edits import Edited, Rewound
 from .pauses import Forced, Paused, PauseLate, PauseRequested, Resumed
@@ -298,6 +299,8 @@ def whole(data: bytes, line: Line) -> bytes:
 def full(line: Line) -> bytes:
     """The bytes of a line that was read, with all keys, as `whole` makes them from those in the journal. What a newer
     Satchel has added to a record of a known type is missing."""
+    if isinstance(line.record, Rewound) and line.record.blob:
+        line = replace(line, record=replace(line.record, agents=NOTHING))
     data = encode(line)[:-1]
     return whole(data[:-_DIGITS_FROM] + line.crc.encode() + data[-2:], line)
 

@@ -1,0 +1,43 @@
+"""Content that is too large for a record: a file named by its hash, which the record refers to. state/blobs.py writes
+it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from msgspec import Raw
+from msgspec.structs import replace
+
+from ..base import Damaged
+from ..store import Store
+from .naming import FOLDER
+from .records.edits import Rewound
+from .records.line import Line
+
+BLOBS = ".satchel/blobs"
+BLOB_NAME = re.compile(r"[0-9a-f]{64}-[0-9]{1,12}")
+
+_READ_LIMIT = 1 << 30
+
+
+def blob(store: Store, name: str) -> bytes:
+    """Damaged if it is missing or does not have the hash in its name."""
+    path = f"{BLOBS}/{name}"
+    if not BLOB_NAME.fullmatch(name):
+        raise Damaged(f"the journal refers to {name!r}, which is not the name of a blob", path=FOLDER)
+    try:
+        data = store.read(path, limit=_READ_LIMIT).data
+    except FileNotFoundError:
+        raise Damaged("a result is missing", path=path, remedy="restore .satchel/blobs/ from a backup") from None
+    if hashlib.sha256(data).hexdigest() != name[:64]:
+        raise Damaged("a result is not what was recorded", path=path, remedy="restore the file from a backup")
+    return data
+
+
+def filled(store: Store, line: Line) -> Line:
+    """With the content of its blob, if the state can't be made without it. Results are read when they are needed."""
+    record = line.record
+    if not isinstance(record, Rewound) or not record.blob:
+        return line
+    return replace(line, record=replace(record, agents=Raw(blob(store, record.blob))))
