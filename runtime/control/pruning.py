@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ...workspace import journal
 from ...workspace.base import LeaseHeld
 from ...workspace.inspect import Report, lease, look_beside
 from ...workspace.journal import Own
 from ...workspace.lifecycle import opened
-from ...workspace.retention import Facts, Plan, by_rule, carry_out, plan
+from ...workspace.retention import Facts, Plan, by_rule, carry_out, plan, replaced
 from . import takeover
 from .place import Place
 from .waiting import Steps
@@ -36,9 +38,7 @@ def prune(place: Place, by: str, *, dry_run: bool, take_over: bool, adopt: bool)
     """A dry run changes nothing, and may be made of a running run. Otherwise LeaseHeld if a process has it."""
     store = place.store
     if dry_run:
-        seen = look_beside(store)
-        found = plan(store, Facts.of(seen.moment), seen.definition.keep, None, _ALL, all=True)
-        return _told(place, seen.moment.run_id, [found] if found else [], dry_run=True)
+        return _planned(place)
     if (held := lease.holder(store)) is not None and not take_over:
         raise LeaseHeld(
             "another process is running this workspace", path=store.url, why=takeover.described(store, held),
@@ -46,13 +46,15 @@ def prune(place: Place, by: str, *, dry_run: bool, take_over: bool, adopt: bool)
         )  # fmt: skip
     if not take_over:
         yield from takeover.wait(place)
-    if look_beside(store).moment.is_new:
-        return _told(place, look_beside(store).moment.run_id, [], dry_run=False)
+    planned = _planned(place)
+    if not planned.paths:
+        return replace(planned, dry_run=False)
+    seq = look_beside(store).moment.seq
     done: list[Plan] = []
     with opened(store, "prune", Report(), take_over=True, adopt=adopt) as workspace:
         writer, fence = workspace.journal, workspace.owned.fence
         own = Own(fence.seq, writer.growing) if fence is not None else None
-        keep, facts = workspace.definition.keep, Facts.of(workspace.moment)
+        keep, facts = workspace.definition.keep, replace(Facts.of(workspace.moment), seq=seq)
         while found := plan(store, facts, keep, own, writer.collectable, all=True):
             writer.add(by_rule(found, by))
             writer.flush()
@@ -60,15 +62,24 @@ def prune(place: Place, by: str, *, dry_run: bool, take_over: bool, adopt: bool)
             done.append(found)
             if not found.old:
                 break
+        workspace.pruner.rest()
+        done.append(Plan(files=replaced(store, keep, Plan(), workspace.moment)))
         workspace.close()
     return _told(place, workspace.moment.run_id, done, dry_run=False)
 
 
+def _planned(place: Place) -> Pruned:
+    """What would go now."""
+    store, seen = place.store, look_beside(place.store)
+    keep, moment = seen.definition.keep, seen.moment
+    found = None if moment.is_new else plan(store, Facts.of(moment), keep, None, _ALL, all=True)
+    done = [found, Plan(files=replaced(store, keep, found, moment))] if found else []
+    return _told(place, moment.run_id, done, dry_run=True)
+
+
 def _told(place: Place, run_id: str, done: Sequence[Plan], *, dry_run: bool) -> Pruned:
-    files: dict[str, int] = {}
-    for each in done:
-        for folder, number in each.counts.items():
-            files[folder] = files.get(folder, 0) + number
+    files = sum((Counter(each.counts) for each in done), Counter[str]())
     kept_from = max([journal.first_kept(place.store), *(each.up_to + 1 for each in done)])
     paths = [path for each in done for path in each.paths]
-    return Pruned(place.url, run_id, dry_run, kept_from, files, sum(each.bytes for each in done), paths)
+    size = sum(each.bytes for each in done)
+    return Pruned(place.url, run_id, dry_run, kept_from, dict(sorted(files.items())), size, paths)

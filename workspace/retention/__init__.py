@@ -13,6 +13,6 @@ Effects, questions, answers and edits stay for ever (journal/kept.py), and whate
 from ..base.lazy import on_first_use
 
 with on_first_use(__name__):
-    from .planning import Facts, Plan, plan
+    from .planning import Facts, Plan, plan, replaced
     from .pruning import Pruner, by_rule, carry_out
     from .size import Size, size_of

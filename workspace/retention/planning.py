@@ -77,17 +77,31 @@ def plan(store: Store, facts: Facts, keep: Keep, own: Own | None, unused: int, *
     worth it. `own`: see `journal.old_segments`. `unused`: blobs with a lower mark may go."""
     old, base = _of_journal(store, facts.seq, keep, own, all=all)
     files = old_files(store, keep, facts.recovered, facts.needed, all=all)
-    if old is not None:
-        older = {path for path in checkpoint.paths(store) if path < base}
-        files = [*(entry for entry in store.list(journal.CHECKPOINTS) if entry.path in older), *files]
+    gone = {path for path in checkpoint.paths(store) if path < base}
+    if all:  # else the next checkpoint removes them
+        gone.update(checkpoint.superfluous(store, keep, gone=gone, first=old.up_to + 1 if old else 0))
+    files = [*_entries(store, gone), *files]
     left = journal.left_behind(store) if all or old else None
     found = Plan(base if old else "", old, left, files)
     if all or old is not None:
         sizes = {entry.path: entry.size for entry in store.list(blobs.FOLDER)}
-        gone = {*found.paths, *(each.segment.path for each in old.segments)} if old else {*found.paths}
-        names = blobs.unused(store, unused, gone, lambda: journal.kept_of(old) if old else b"")
+        read = {*found.paths, *(each.segment.path for each in old.segments)} if old else {*found.paths}
+        names = blobs.unused(store, unused, read, lambda: journal.kept_of(old) if old else b"")
         found = Plan(found.base, old, left, files, [Entry(name, sizes[name]) for name in names])
     return found if found.paths or old else None
+
+
+def replaced(store: Store, keep: Keep, found: Plan, moment: Moment) -> list[Entry]:
+    """The checkpoints that go when the plan was carried out and the run is closed: it then writes another one."""
+    if moment.pause is not None and moment.pause.paused_at:
+        return []  # the pause has written it
+    gone, coming = {entry.path for entry in found.files}, checkpoint.path_of(moment, "stop", moment.seq + 1)
+    first = found.up_to + 1 if found.old else 0
+    return _entries(store, checkpoint.superfluous(store, keep, gone=gone, coming=[coming], first=first))
+
+
+def _entries(store: Store, paths: Collection[str]) -> list[Entry]:
+    return [entry for entry in store.list(journal.CHECKPOINTS) if entry.path in paths]
 
 
 def _of_journal(
@@ -102,18 +116,20 @@ def _of_journal(
             checkpoint.load(store, path)
         except (FileNotFoundError, ValueError, InvalidFile, NewerFormat):
             continue  # the journal can't begin with a damaged one
-        return journal.old_segments(store, checkpoint.position_of(path), own, _MOST_AT_ONCE if all else _MOST), path
+        most = _MOST_AT_ONCE if all else _MOST
+        return journal.old_segments(store, min(checkpoint.position_of(path), seq - 1), own, most), path
     return None, ""
 
 
 def _beginnings(store: Store, seq: int, keep: Keep) -> list[str]:
     """The checkpoints after which as much comes as is kept, newest first. None is newer than one that is kept for
     another reason."""
-    rule, ruled = keep.history, checkpoint.ruled(store, keep)
+    known = checkpoint.paths(store)
+    rule, ruled = keep.history, checkpoint.ruled(store, keep, known)
     if rule.keeps_all or not ruled:
         return []
     return [
-        path for path in reversed(checkpoint.paths(store))
+        path for path in reversed(known)
         if path <= ruled[0] and checkpoint.is_good(path) and seq - checkpoint.position_of(path) >= rule.number
         and (not rule.age or checkpoint.age_of(store, path) >= rule.age)
     ]  # fmt: skip

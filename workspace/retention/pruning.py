@@ -54,9 +54,14 @@ class Pruner:
         self._store, self._behind = store, behind
         self._found: Plan | None = None
         self._recorded: tuple[int, Plan] | None = None  # the seq of its record
+        self._rests = False
+
+    def rest(self) -> None:
+        """Look for nothing more: a person has just said what may go."""
+        self._rests = True
 
     def look(self, moment: Moment, keep: Keep, own: Own | None, unused: int) -> None:
-        if self._found or self._recorded:
+        if self._found or self._recorded or self._rests:
             return
         facts = Facts.of(moment)
 

@@ -23,7 +23,7 @@ from ..formats import Keep
 from ..journal import CHECKPOINTS
 from ..journal.records import Count, check_json, check_time
 from ..store import Store, Version
-from . import detached_results, retained
+from . import detached_results
 from .agent_state import ROOT, AgentMoment
 from .detached_results import Fetched, Front, Results
 from .going_back import PLANS, check_agent
@@ -34,6 +34,7 @@ from .retained import is_good as is_good
 from .retained import paths as paths
 from .retained import position_of as position_of
 from .retained import ruled as ruled
+from .retained import superfluous as superfluous
 from .run_state import Moment
 from .scope_state import Scope
 
@@ -330,6 +331,6 @@ def write(
     data = encode(moment, messages, listed, is_apart=_is_apart(store))
     path = path_of(moment, name)
     store.replace(path, data)
-    for each in retained.superfluous(store, keep or Keep()):
+    for each in superfluous(store, keep or Keep()):
         store.remove(each)
     return Written(path, len(data), hashlib.sha256(data).hexdigest())

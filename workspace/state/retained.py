@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 
 from ..formats import Keep
@@ -28,17 +28,22 @@ def position_of(path: str) -> int:
     return found
 
 
-def superfluous(store: Store, keep: Keep) -> list[str]:
+def superfluous(
+    store: Store, keep: Keep, *, gone: Collection[str] = (), coming: Collection[str] = (), first: int = 0
+) -> list[str]:  # fmt: skip
     """Those that nothing keeps. The newest always stays. So does the newest before a forced stop, because a person may
-    want to return to it, and some with which the journal can begin when older records go."""
-    known = paths(store)
-    needed = {*ruled(store, keep), *_beginnings(store, known, keep)}
+    want to return to it, and some with which the journal can begin when older records go.
+
+    As it will be when these are `gone`, others are `coming`, and `first` is the first record that is kept."""
+    known = [*(path for path in paths(store) if path not in gone), *coming]
+    needed = {*ruled(store, keep, known), *_beginnings(store, known, keep, first or first_kept(store))}
     return [path for path in known if path not in needed]
 
 
-def ruled(store: Store, keep: Keep) -> list[str]:
-    """Those that `keep.checkpoints` keeps, with the newest, and the newest before a forced stop; oldest first."""
-    known, rule = paths(store), keep.checkpoints
+def ruled(store: Store, keep: Keep, known: Sequence[str]) -> list[str]:
+    """Those of the `known` that `keep.checkpoints` keeps, with the newest, and the newest before a forced stop; oldest
+    first."""
+    rule = keep.checkpoints
     good = [path for path in known if is_good(path)]
     first = max(0, len(known) - max(1, rule.number))
     while rule.age and first and age_of(store, known[first - 1]) <= rule.age:
@@ -51,9 +56,10 @@ def is_good(path: str) -> bool:
     return not path.endswith(AFTER_FORCE)
 
 
-def _beginnings(store: Store, known: list[str], keep: Keep) -> Iterator[str]:
-    """The one with which the journal begins, and later ones, a quarter of the kept history apart."""
-    rule, first = keep.history, first_kept(store)
+def _beginnings(store: Store, known: Sequence[str], keep: Keep, first: int) -> Iterator[str]:
+    """The one with which the journal begins, and later ones, a quarter of the kept history apart. `first`: the first
+    record that is kept."""
+    rule = keep.history
     apart = max(rule.number // _PARTS, _APART)
     due, age = (first - 1 if first > 1 else apart), math.inf
     for path in known:

@@ -1,0 +1,62 @@
+"""`satchel prune --dry-run` names what `satchel prune` removes, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+import satchel
+from satchel.runtime.control import Handle
+from satchel.workspace.state import checkpoint
+
+from .test_pruning import _little_is_much, main, plan_of, ran, ruled
+
+__all__ = ["_little_is_much"]
+
+
+def files_of(folder: Path) -> set[str]:
+    """The files that retention is about. Those of a checkpoint's folder go with it."""
+    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    below = ("journal/", "checkpoints/", "inbox/done/", ".satchel/blobs/", "recovered/")
+    return {path for path in found if path.startswith(below) and path.count("/") < 2 + path.startswith((".", "inbox"))}
+
+
+def lived(folder: Path, rng: random.Random) -> Handle:
+    """A run that has completed, and was opened again some times."""
+    plan = [text + " large" * rng.choice([0, 0, 1]) for text in plan_of(rng.randint(1, 30))]
+    handle = satchel.open(ran(folder, plan).url)
+    for number in range(rng.randint(0, 6)):
+        if rng.random() < 0.5:
+            handle.recover()
+        else:
+            handle.send(f"task {number}")
+            handle.run(main)
+    known = checkpoint.paths(handle.store)
+    for path in known[: rng.randint(0, len(known))]:
+        os.utime(folder / path, (0, 0))
+    return handle
+
+
+def rules(rng: random.Random) -> str:
+    history, inbox = rng.choice(["all", "1", "30", "1h", "[20, 1h]"]), rng.choice([1, 2, 9])
+    return f"{{history: {history}, checkpoints: {rng.choice(['all', '1', '2', '5', '[2, 1h]'])}, inbox: {inbox}}}"
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_dry_run_names_other_files_than_those_that_go(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    handle = lived(tmp_path / "run", rng)
+    said = rules(rng)
+    ruled(handle.store, said)
+    planned = handle.prune(dry_run=True)
+    before = files_of(tmp_path / "run")
+    done = handle.prune()
+    left = files_of(tmp_path / "run")
+    assert (sorted(done.paths), done.files, done.bytes) == (sorted(planned.paths), planned.files, planned.bytes), said
+    assert done.kept_from == planned.kept_from
+    gone = before - left
+    assert {path for path in gone if "journal/" not in path} == {path for path in done.paths if "journal/" not in path}
+    assert {*done.paths} <= gone and handle.check().ok, (seed, said)
