@@ -17,6 +17,7 @@ going_back  the methods that go back: `rewinding` returns to an earlier record, 
 recovering  repairs; `pruning` removes old history; `merging` resolves conflicts of files and the run
 questions   the open questions; `answering` answers them
 sending     tasks and messages
+hand_edits  the methods that edit files; `editing` checks and saves them
 place       the workspace as it was named; all modules use `waiting`, `takeover`, `storage` and `words`
 """
 
@@ -30,6 +31,7 @@ with on_first_use(__name__):
     from .blaming import Blame, Blamed
     from .checking import Checked, Tried
     from .comparing import Difference
+    from .editing import Draft, Editing
     from .emergency import stop_all
     from .finding import Finding, of_error
     from .forking import effects_since

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...workspace.base import arguments, myself
 from .going_back import GoBack
+from .hand_edits import EditByHand
 from .waiting import Steps, at_once, finish, finish_async
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from .starting import Supervised
 
 
-class Handle(GoBack):
+class Handle(GoBack, EditByHand):
     """A workspace, from outside. Works whether or not a process runs it.
 
     Made by `satchel.open`. Holds no lock and no connection, so you need not close it. Each method reads the files

@@ -6,6 +6,6 @@ from ...base.lazy import on_first_use
 
 with on_first_use(__name__):
     from . import apply, displaced, rejected
-    from .detect import notice, untaken
+    from .detect import editable, judge, notice, untaken
     from .findings import CheckData, Edit, Noticed, Question, Refusal, Side
-    from .rejected import not_settled, reject
+    from .rejected import is_known, not_settled, reject

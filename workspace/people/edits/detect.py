@@ -11,7 +11,7 @@ from ...base import DEFINITION, InvalidFile, Refused, read_json, read_markdown
 from ...formats import Definition
 from ...journal.records import Edited
 from ...secrets import redactor_of
-from ...state import ROOT, History, Listed, Moment
+from ...state import ROOT, AgentMoment, History, Listed, Moment
 from ...store import Content, Store, read_if_there
 from ...todo import Plan, Task, between
 from ...views import PATIENCE, STATE, TODO, owner, projection
@@ -61,6 +61,33 @@ def notice(
     # Parents first: if a crash cuts the group short, a sub-agent's new work must still be reachable.
     place = {path: number for number, path in enumerate(moment.agents)}
     looking.noticed.edits.sort(key=lambda edit: place[edit.record.agent])
+    return looking.noticed
+
+
+def editable(moment: Moment) -> dict[str, AgentMoment]:
+    """The plans and states of all agents by their paths, whether the files exist or not."""
+    return {agent.folder + name: agent for agent in moment.agents.values() for name in (TODO, STATE)}
+
+
+def judge(
+    store: Store, moment: Moment, defined: Definition, path: str, data: bytes, *, is_rebuilt: bool = False
+) -> Noticed:  # fmt: skip
+    """What a look would find if a person saved `data` as this one of the `editable` files. Changes nothing."""
+    looking = Looking(
+        store, moment, History(store, moment), Noticed(), {}, None, is_rebuilt, redactor=redactor_of(defined)
+    )
+    looking.noticed.kept = rejected.not_settled(store, moment)
+    agent = editable(moment)[path]
+    try:
+        if path.endswith(STATE):
+            state.judge(looking, agent, data)
+        else:
+            todo.judge(looking, agent, data, read_markdown(data, owner(moment, agent)))
+    except (InvalidFile, Refused) as error:
+        looking.refuse(path, error, data)
+    if (secret := looking.secret(path, data)) is not None:
+        looking.refuse(path, secret)
+    _reach(looking)
     return looking.noticed
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from .... import schemas
 from ....schemas import short
-from ...base import SCHEMAS, InvalidFile, Refused, UsageError, stamp
+from ...base import SCHEMAS, InvalidFile, Refused, Stamped, UsageError, stamp
 from ...formats import jsontext
 from ...journal.records import Edited, Patch
 from ...state import ABSENT, AgentMoment, Moment, json_patch, merge
@@ -39,6 +39,20 @@ def look(looking: Looking, agent: AgentMoment) -> None:
         data, version = found
         stamped = stamp.read_json(data)
     noticed.versions[path] = version
+    _judge(looking, agent, data, stamped, is_ours=is_ours)
+
+
+def judge(looking: Looking, agent: AgentMoment, data: bytes) -> None:
+    """The finding about a content of the file that is not saved yet."""
+    if looking.moment.is_new:
+        raise no_journal(agent.folder + projection.STATE, None)
+    stamped = stamp.read_json(data)
+    is_ours = stamped.untouched and is_of_run(data, looking.moment.run_id)
+    _judge(looking, agent, data, stamped, is_ours=is_ours)
+
+
+def _judge(looking: Looking, agent: AgentMoment, data: bytes, stamped: Stamped, *, is_ours: bool) -> None:
+    path, moment = agent.folder + projection.STATE, looking.moment
     if (later := ahead(path, stamped, moment)) is not None:
         looking.refuse(path, later)
     elif is_ours:

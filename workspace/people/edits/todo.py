@@ -49,6 +49,12 @@ def look(looking: Looking, agent: AgentMoment) -> None:
         data, version = found
         stamped = stamp.read_markdown(data, owner)
     noticed.versions[path] = version
+    judge(looking, agent, data, stamped)
+
+
+def judge(looking: Looking, agent: AgentMoment, data: bytes, stamped: Stamped) -> None:
+    """The finding about one content of the file, in it or about to be saved."""
+    path, moment = agent.folder + projection.TODO, looking.moment
     try:
         if not agent.has_plan:
             _before_the_agent(looking, agent, path, stamped)

@@ -1,0 +1,105 @@
+"""Edit todo.md and state.json as a person does in an editor, with the checks before the file is saved."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from ...workspace.base import Conflicting, Refused, UsageError, arguments, decode
+from ...workspace.inspect import Look, lease, look_beside
+from ...workspace.people.edits import editable, is_known, judge
+from ...workspace.store import Content, FileChanged, read_if_there
+from .place import Place
+from .waiting import Steps
+from .words import in_force
+
+_TIMES = 5
+
+
+class Draft(Struct, frozen=True):
+    """A todo.md or state.json, for a person to edit. `version` names this content for `Handle.edit`. Both texts are
+    empty if there is no such file."""
+
+    file: str
+    text: str
+    version: str
+
+
+class Editing(Struct, frozen=True):
+    """The outcome of an edit.
+
+    `says`: what it changes, one line each; empty if it changes nothing, and then the file was not written. `notes`:
+    what else to know about it. `waits_for`: the process that takes it at its next safe point, in words; empty: the next
+    start takes it.
+    """
+
+    file: str
+    says: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    waits_for: str = ""
+
+
+def draft(place: Place, file: str) -> Draft:
+    """See `Handle.draft`."""
+    _check_name(look_beside(place.store), file)
+    there = read_if_there(place.store, file)
+    return Draft(file, decode(there.data, file), there.version) if there else Draft(file, "", "")
+
+
+def edit(place: Place, file: str, text: str, version: str, *, conflict: bool) -> Steps[Editing]:
+    """See `Handle.edit`."""
+    data = arguments.text("text", text).encode()
+    for _ in range(_TIMES):
+        seen = look_beside(place.store)
+        _check_name(seen, file)
+        if seen.moment.status == "cancelled":
+            raise UsageError("was cancelled and takes no edits", path=place.url, why="a cancellation is final")
+        if not data.strip():
+            raise Refused(
+                "can't be empty", path=file, why="an empty file is restored", remedy="to end the run, cancel it"
+            )
+        there = read_if_there(place.store, file)
+        found = judge(place.store, seen.moment, seen.definition, file, data, is_rebuilt=seen.is_rebuilt)
+        if there and there.version != version and there.data != data and not is_known(seen.moment, file, there.data):
+            raise Conflicting(
+                "another person has saved it since you read it", path=file, why="and the run has not taken it yet",
+                remedy="read the file again, and add what is missing there",
+            )  # fmt: skip
+        for refusal in found.refusals:
+            raise refusal.error
+        for question in () if conflict else found.questions:
+            raise Conflicting(
+                "your text conflicts with the run", path=file, why="; ".join(question.places),
+                remedy="read the file again, and make your change there",
+            )  # fmt: skip
+        says = [line for each in found.edits for line in each.record.says]
+        says += [place for question in found.questions for place in question.places]
+        says += ["this is the plan of the run" for _ in found.plans]
+        if says and not _save(place, file, data, there):
+            yield from place.look_again(0.1)
+            continue
+        if seen.mistake:
+            place.tell(f"note: {in_force(seen.mistake)}")
+        holder = lease.holder(place.store) if says else None
+        notes = tuple(each.text for each in found.findings if not each.is_lag)
+        return Editing(file, tuple(says), notes, holder.process if holder else "")
+    raise UsageError("keeps changing", path=file, remedy="try again in a moment")
+
+
+def _check_name(seen: Look, file: str) -> None:
+    if arguments.text("file", file) not in editable(seen.moment):
+        raise UsageError(
+            "is no plan and no state of the run", path=file,
+            remedy="name todo.md or state.json, of a sub-agent with its folder: agents/NAME/todo.md",
+        )  # fmt: skip
+
+
+def _save(place: Place, file: str, data: bytes, there: Content | None) -> bool:
+    """Write it, unless the file has changed since it was read."""
+    try:
+        if there is None:
+            place.store.create(file, data)
+        elif there.data != data:
+            place.store.replace(file, data, if_version=there.version)
+    except (FileChanged, FileExistsError):
+        return False
+    return True
