@@ -333,16 +333,20 @@ class Handle(GoBack, EditByHand):
 
     # Tasks and answers
 
-    def send(self, *contents: Any, message: bool = False) -> list[Sent]:
+    def send(self, *contents: Any, message: bool = False, key: str = "") -> list[Sent]:
         """Put tasks into the run's inbox, each durably: a text is a task, a path (`pathlib.Path`) is a file to send,
         everything else is JSON data. `message`: each is a message to the agent, not a task.
+
+        `key` is for a sender that tries again: one content that is sent several times with the same key is one task,
+        also when it is done. KeyReused if the content is another one. A key is remembered as long as the task's file is
+        in `inbox/` or its folders (`keep: inbox:`).
 
         Nothing is sent if one of them can't be a task (InvalidFile, UsageError), or if the run was cancelled. Returns
         what was sent, in order. Not guaranteed: that an agent takes it.
         """
         from . import sending
 
-        return sending.send(self, contents, as_message=message)
+        return sending.send(self, contents, as_message=message, key=arguments.text("key", key))
 
     def answer(
         self, decision: Any, question: str = "", *, result: Any = None, by: str | None = None, note: str = "",

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
-from ...workspace.base import UsageError, arguments, decode
+from ...workspace.base import KeyReused, UsageError, arguments, decode
 from ...workspace.formats import yamltext
 from ...workspace.inspect import look_beside
-from ...workspace.people.inbox import inbox
+from ...workspace.people.inbox import inbox, keyed
 from ...workspace.secrets import redactor_of
 from .place import Place
 from .words import in_force
 
 _DATA = (".yaml", ".yml", ".json")
+UNNAMED = "the text"
+"""What an InvalidFile calls a content that has no file."""
 
 
 class Sent(Struct, frozen=True):
@@ -32,10 +34,13 @@ class _Parcel(NamedTuple):
     words: str  # for the file's name
 
 
-def send(place: Place, contents: Iterable[Any], *, as_message: bool) -> list[Sent]:
+def send(place: Place, contents: Sequence[Any], *, as_message: bool, key: str = "") -> list[Sent]:
     """Checks all of them before it sends the first."""
+    if key and len(contents) != 1:
+        raise UsageError("a key is for one task", why=f"there are {len(contents)}", remedy="send each with its own key")
     seen = look_beside(place.store)
-    if seen.moment.status == "cancelled":
+    earlier = keyed.find(place.store, key) if key else None
+    if seen.moment.status == "cancelled" and earlier is None:
         raise UsageError(
             "was cancelled and accepts no tasks", path=place.store.url,
             remedy="send the tasks to another run; `satchel new` makes one",
@@ -44,8 +49,15 @@ def send(place: Place, contents: Iterable[Any], *, as_message: bool) -> list[Sen
     parcels = [_packed(redactor.value(content), as_message) for content in contents]
     parcels = [parcel._replace(data=redactor.data(parcel.data)) for parcel in parcels]
     for parcel in parcels:
-        inbox.parse(f"{parcel.words or 'the text'}.{parcel.extension}", parcel.data)
-    files = [inbox.send(place.store, *parcel) for parcel in parcels]
+        inbox.parse(f"{parcel.words or UNNAMED}.{parcel.extension}", parcel.data)
+    if earlier is None:
+        files = [inbox.send(place.store, *parcel, key=key) for parcel in parcels]
+    elif earlier.mark == keyed.mark(key, parcels[0].data):
+        files = [earlier.path]
+    else:
+        raise KeyReused(
+            "the key was used for another task", path=earlier.path, remedy="send a new task with a key of its own"
+        )
     if seen.mistake:
         place.tell(f"note: {in_force(seen.mistake)}")
     return [Sent(file, "message" if as_message else "task") for file in files]

@@ -10,7 +10,7 @@ import pytest
 from cli.conftest import Make
 
 import satchel
-from satchel.workspace.base.errors import InvalidFile, UsageError
+from satchel.workspace.base.errors import InvalidFile, KeyReused, UsageError
 
 TAKING = """
 from satchel import agent
@@ -62,3 +62,63 @@ def test_nothing_is_refused_or_half_is_sent(make: Make, content: Any, said: str)
 def test_data_is_sent_as_a_message(make: Make) -> None:
     with pytest.raises(UsageError, match="a message must be a text"):
         satchel.open(make(TAKING)).send({"a": 1}, message=True)
+
+
+def test_a_key_that_comes_again_makes_a_second_task(make: Make) -> None:
+    folder = make(TAKING)
+    handle = satchel.open(folder)
+    (first,) = handle.send("count the stars", key="order 17")
+    assert handle.send("count the stars", key="order 17") == [first]
+    (other,) = handle.send("count the stars", key="order 18")
+    with pytest.raises(KeyReused, match="was used for another task"):
+        handle.send("count the moons", key="order 17")
+    with pytest.raises(UsageError, match="a key is for one task"):
+        handle.send("one", "two", key="order 19")
+    assert sorted(each.name for each in (folder / "inbox").iterdir()) == sorted(
+        Path(each.file).name for each in (first, other)
+    )
+    assert handle.run().status == "completed"
+    for key in ("order 17", "order 18"):
+        assert handle.send("count the stars", key=key)[0].file in (first.file, other.file)
+    assert not [*(folder / "inbox").glob("*.md")]
+    assert len([*(folder / "inbox" / "done").iterdir()]) == 2
+    assert handle.run().status == "completed"
+    assert len(json.loads((folder / "state.json").read_text())["data"]["seen"]) == 2
+
+
+def test_two_processes_send_one_key_at_the_same_moment(make: Make) -> None:
+    """Neither has seen the file of the other."""
+    folder = make(TAKING)
+    handle = satchel.open(folder)
+    (first,) = handle.send("count the stars", key="order 17")
+
+    def again(name: str) -> Path:
+        path = folder / first.file
+        copy = path.with_name(path.name.replace(path.name[:8], name))
+        copy.write_text("count the stars\n")
+        return copy
+
+    double, edited = again("20990101"), again("20990102")
+    edited.write_text("count the moons, too\n")
+    assert handle.status().waiting == 2
+    assert handle.run().status == "completed"
+    assert [task for task, _ in json.loads((folder / "state.json").read_text())["data"]["seen"]] == [
+        "count the stars\n", "count the moons, too\n",
+    ]  # fmt: skip
+    double = again("20990103")
+    assert handle.run().status == "completed"
+    assert len(json.loads((folder / "state.json").read_text())["data"]["seen"]) == 2
+    (folder / "inbox" / "done" / edited.name).unlink()
+    (folder / "inbox" / "done" / Path(first.file).name).rename(folder / first.file)  # a person wants it again
+    assert handle.run().status == "completed" and not double.exists()
+    assert len(json.loads((folder / "state.json").read_text())["data"]["seen"]) == 3
+
+
+def test_a_key_is_forgotten_when_the_run_is_cancelled(make: Make) -> None:
+    folder = make(TAKING)
+    handle = satchel.open(folder)
+    (first,) = handle.send({"customer": 7}, key="a")
+    assert handle.cancel().status == "cancelled"
+    assert handle.send({"customer": 7}, key="a") == [first]
+    with pytest.raises(UsageError, match="was cancelled"):
+        handle.send({"customer": 7}, key="b")

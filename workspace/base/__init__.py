@@ -13,6 +13,7 @@ with on_first_use(__name__):
         Damaged,
         DoesNotFit,
         InvalidFile,
+        KeyReused,
         LeaseHeld,
         NewerFormat,
         NotDone,

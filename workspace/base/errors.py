@@ -2,6 +2,7 @@
 
 SatchelError
 ├── UsageError         a call or a command that is not valid
+│   └── KeyReused      an idempotency key that was used for another content
 ├── InvalidFile        a file that does not fit its format; lists every problem
 ├── NewerFormat        a newer Satchel has written it; not touched
 ├── Refused            a person's change of a readable file can't be accepted
@@ -52,6 +53,10 @@ def _rebuild(kind: type[SatchelError], facts: dict[str, Any], args: tuple[Any, .
 
 class UsageError(SatchelError):
     """A call or a command that is not valid: a wrong name, a missing argument, a contradiction."""
+
+
+class KeyReused(UsageError):
+    """An idempotency key was used before, for another content. Nothing was sent."""
 
 
 class InvalidFile(SatchelError):

@@ -201,7 +201,7 @@ def _settle_tasks(workspace: Workspace) -> None:
         writer.add(done)
     writer.flush()
     archive.put_away(store, moment)
-    inbox.put_away_fired(store, moment)
+    inbox.put_away_repeated(store, moment)
     if workspace.reaches_out:
         forward.finish(store, moment, writer, workspace.definition, workspace.report)
 

@@ -28,6 +28,7 @@ Examples:
   satchel send my-digest "Summarise the letter of 3 May as well"
   satchel send my-digest order-17.yaml order-18.yaml
   pbpaste | satchel send my-digest -
+  satchel send my-digest --key "order 17" order-17.yaml
   satchel send my-digest --message "Ada is on holiday; ask Grace instead"
 """
 
@@ -41,16 +42,17 @@ def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -
 @click.command("send", epilog=_EXAMPLES)
 @click.argument("words", nargs=-1, metavar="[WS] TEXT|FILE|-...", shell_complete=_complete)
 @click.option("--message", "as_message", is_flag=True, help="Send a message to the agent, not a task.")
+@click.option("--key", default="", metavar="KEY", help="Send it once, however often the command is repeated.")
 @json_option
 @storage_option
-def command(words: tuple[str, ...], as_message: bool, as_json: bool) -> None:
+def command(words: tuple[str, ...], as_message: bool, key: str, as_json: bool) -> None:
     """Put tasks into the inbox of a run: a text, files (.md and .txt are texts; .yaml, .yml and .json are data), or
     standard input (-).
 
     This works whether or not a process runs the workspace. Prints the paths.
     """
     place, contents = _split(words)
-    sent = place.send(*map(_content, contents), message=as_message)
+    sent = place.send(*map(_content, contents), message=as_message, key=key)
     if as_json:
         print_json([{"file": each.file, "kind": each.kind} for each in sent])
     else:

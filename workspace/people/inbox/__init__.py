@@ -5,6 +5,6 @@
 from ...base.lazy import on_first_use
 
 with on_first_use(__name__):
-    from . import archive, firing, forward, inbox
+    from . import archive, firing, forward, inbox, keyed
     from .archive import FOLDER
     from .inbox import Arrivals, Found, Offered

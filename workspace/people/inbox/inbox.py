@@ -27,7 +27,7 @@ from ...views import BRIEF, Settling, Stage, stable_read
 from ..edits.findings import Refusal
 from ..edits.origin import sha
 from ..edits.rejected import reject
-from . import firing
+from . import firing, keyed
 from .archive import FOLDER, READ_LIMIT, bring_back, changed, discard, put_away, sha_of
 from .firing import Firing
 
@@ -42,7 +42,7 @@ Kind = Literal["task", "message", "schedule"]
 _TEXT = (".md",)
 _DATA = (".yaml", ".yml")
 _REJECTED = re.compile(r"\.rejected(-[0-9]+)?\.[^./]+\Z")
-_SENT = re.compile(r"inbox/([0-9]{8}T[0-9]{6})\.[0-9]{6}Z-[0-9a-f]{6}[-.]")
+_SENT = re.compile(r"inbox/([0-9]{8}T[0-9]{6})\.[0-9]{6}Z-([0-9a-f]{6}|[0-9a-f]{32}-[0-9a-f]{16})[-.]")
 
 
 class Said(NamedTuple):
@@ -82,10 +82,12 @@ def waiting(store: Store, moment: Moment) -> list[str]:
     """The files that no agent has taken yet."""
     taken = known(moment)
     names = {file for file, _ in taken}
-    return [
+    found = [
         path for path in files(store)
         if (path not in names or (path, sha_of(store, path)) not in taken) and not _was_fired(moment, path)
     ]  # fmt: skip
+    doubles = keyed.doubles(store, moment, found)
+    return [path for path in found if path not in doubles]
 
 
 def _was_fired(moment: Moment, path: str) -> bool:
@@ -319,12 +321,15 @@ def released(moment: Moment, scope: str, kept: Sequence[str]) -> list[TaskTaken]
     ]  # fmt: skip
 
 
-def put_away_fired(store: Store, moment: Moment) -> None:
-    """Move the files of schedule times that were taken before, and made again, into `inbox/done/`. When none is
-    running."""
+def put_away_repeated(store: Store, moment: Moment) -> None:
+    """Move the files of schedule times that were taken before, and made again, into `inbox/done/`, and remove what was
+    sent twice under its key. When none is running."""
     at_work = {task.file for task in moment.tasks.values()}
-    for path in files(store):
-        if path not in at_work and _was_fired(moment, path):
+    paths = [path for path in files(store) if path not in at_work]
+    for path in keyed.doubles(store, moment, paths):
+        store.remove(path)
+    for path in paths:
+        if _was_fired(moment, path):
             with suppress(FileNotFoundError):
                 store.rename(path, f"{FOLDER}/done/{path.rpartition('/')[2]}")
 
@@ -351,14 +356,16 @@ def settle_fired(store: Store, moment: Moment, journal: Journal, offered: Offere
 # Sending
 
 
-def send(store: Store, data: bytes, extension: Literal["md", "yaml"], words: str = "") -> str:
+def send(store: Store, data: bytes, extension: Literal["md", "yaml"], words: str = "", key: str = "") -> str:
     """Write a file into the inbox, durably, whether or not a process runs the workspace. Returns its path. InvalidFile
-    if it could not be taken. Files sort by the time they were sent, and names are unique."""
+    if it could not be taken. Files sort by the time they were sent, and names are unique. With a `key`, the file
+    remembers it; the caller has looked for an earlier one."""
     parse(f"{words or 'the task'}.{extension}", data)
     while True:
         at = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")
-        said = f"-{slug(words)}" if slug(words) else ""
-        path = f"{FOLDER}/{at}Z-{os.urandom(3).hex()}{said}.{extension}"
+        said = f"-{slug(words)}" if slug(words) and not key else ""
+        mark = str(keyed.mark(key, data)) if key else os.urandom(3).hex()
+        path = f"{FOLDER}/{at}Z-{mark}{said}.{extension}"
         with suppress(FileExistsError):
             store.create(path, data)
             return path
