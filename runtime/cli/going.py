@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import sys
 
 from ...workspace.base import SatchelError
+from ..control import Ended  # with all that a run needs, before `gc.freeze`
 from ..supervision.child import EXIT_CODES
 from .group import code_of
 from .options.place import find
@@ -22,8 +24,10 @@ def go(command: Command, wish: Wish) -> int:
         with contextlib.redirect_stdout(sys.stderr) if for_programs else contextlib.nullcontext():
             # What an agent prints is not JSON.
             place = find(wish.workspace, is_child=wish.is_supervised)
+            if wish.is_supervised:
+                gc.freeze()  # from now on the collector looks at what the agent makes, and at nothing else
             with watching(quiet=wish.quiet) as watch:
-                ended = (place.resume if command == "resume" else place.run)(watch=watch, **wish.how(command))
+                ended: Ended = (place.resume if command == "resume" else place.run)(watch=watch, **wish.how(command))
     except SatchelError as error:
         is_started_again = wish.is_supervised and isinstance(error.__cause__, SystemExit)
         if for_programs and not is_started_again:

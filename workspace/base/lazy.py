@@ -32,7 +32,8 @@ def on_first_use(face: str) -> Iterator[None]:
     ) -> ModuleType:
         if not level or not fromlist or globals is None or globals["__name__"] != face:
             return builtin(name, globals, locals, fromlist, level)
-        homes.update({each: f"{face}.{name or each}" for each in fromlist})
+        package = face.rsplit(".", level - 1)[0]
+        homes.update({each: f"{package}.{name or each}" for each in fromlist})
         stand_in = ModuleType(name)
         vars(stand_in).update(dict.fromkeys(fromlist))
         return stand_in

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -10,12 +10,14 @@ from .... import schemas
 from ....schemas import Problem, short
 from ...base import InvalidFile
 from ...formats import yamltext
-from ...formats.yamltext import Document
 from ...journal.records import NOTHING
 from ...state import same
 from . import render
 from .question import Question
 from .validate import fit
+
+if TYPE_CHECKING:
+    from ...formats.yamltext import Document
 
 _NOT_THIS = "Move this file away; the run then writes the question again"
 
