@@ -23,7 +23,9 @@ TABLES = {
         "base", "formats", "secrets", "store", "todo", "journal", "state", "views", "inspect", "history", "people",
         "retention", "lifecycle", "transfer",
     ),
-    "runtime": ("steps", "limits", "agent", "engine", "run", "execution", "supervision", "control", "testing", "cli"),
+    "runtime": (
+        "steps", "limits", "agent", "engine", "run", "execution", "supervision", "control", "testing", "page", "cli",
+    ),
 }  # fmt: skip
 """The layers, each with its rooms. A module may import from what comes before it."""
 

@@ -40,6 +40,7 @@ COMMANDS = {
     "fork": "Start a new run from an earlier moment of a run.",
     "export": "Write a run into a zip file, for other people to read.",
     "ls": "List the workspaces under a folder.",
+    "page": "Show all runs under a folder on a web page.",
     "schema": "Show what a file may contain, as JSON Schema.",
     "completion": "Print the completion script for your shell.",
 }

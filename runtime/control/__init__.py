@@ -2,7 +2,8 @@
 
 opening     `open`: a handle on the workspace at a folder or URL
 handle      the methods of a handle; `looking` has those that only read. They call the modules below
-standing    the status of a run; `listing`, of all runs below a folder; `overview` keeps that current for screens
+standing    the status of a run; `listing`, of all runs below a folder; `overview` keeps that current for screens;
+            `wording` puts a status in words
 blaming     which record set a value
 checking    whether a workspace is sound; `survey` checks every file, and yields a `finding` for each error
 making      a new workspace from a `template`; `serving` keeps all below a folder running
@@ -59,4 +60,5 @@ with on_first_use(__name__):
     from .streaming import stream
     from .telling import Told, tell
     from .template import Template, samples, typed_settings
-    from .words import counted, cut, duration, one_line, since
+    from .wording import detail, failure_line, pause_reason, wanted
+    from .words import counted, cut, duration, one_line, since, size

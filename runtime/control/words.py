@@ -38,6 +38,18 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
+def size(count: int) -> str:
+    """Bytes, as people say them."""
+    if count < 1000:
+        return counted(count, "byte")
+    amount = float(count)
+    units = iter(("kB", "MB", "GB", "TB"))
+    while (amount := amount / 1000) >= 999.5:
+        next(units)
+    unit = next(units)
+    return f"{amount:.0f} {unit}" if amount >= 10 else f"{amount:.1f} {unit}"
+
+
 def duration(seconds: float) -> str:
     """`0.4 s`, `12 s`, `3 min 5 s`, `2 h 10 min`, `3 days`."""
     if seconds < 10:

@@ -7,7 +7,7 @@ import sys
 import click
 
 from ....workspace.inspect import duplicates
-from ...control import Standing, ls
+from ...control import Standing, ls, wanted
 from .. import facts
 from ..options.place import complete_folders, json_option
 from ..options.storage import given, storage_option
@@ -17,9 +17,6 @@ from ..render.words import counted, one_line, visible
 _WORTH_A_BAR = 30
 _NARROW = 90  # columns below which run and time are left out
 _ESSENTIAL = (0, 2, 3, 4, 6)
-_WANTED = {
-    "new": "run", "interrupted": "resume", "paused": "resume", "failed": "resume", "damaged": "check",
-}  # fmt: skip
 
 _EXAMPLES = """\b
 Examples:
@@ -71,26 +68,10 @@ def _row(standing: Standing) -> tuple[str, ...]:
         f"{progress.settled}/{progress.leaves}" if progress else "-",
         str(standing.waiting or "-"),
         standing.at[:19].replace("T", " ") or "-",
-        _wanted(standing),
+        wanted(standing),
     )
 
 
 def _run_id(standing: Standing) -> str:
     known = standing.definition or standing.moved
     return known.run_id if known else "?"
-
-
-def _wanted(standing: Standing) -> str:
-    if standing.moved:
-        return f"see {one_line(standing.moved.to)}"
-    if standing.moment and (questions := [*standing.moment.doubts, *standing.moment.approvals]):
-        return "an answer: " + ", ".join(questions)
-    if standing.wants_merge:
-        return "merge"
-    if standing.mistake:
-        return "fix workspace.yaml"
-    if standing.state == "paused" and standing.moment and standing.moment.is_new:
-        return "run"  # there is nothing to resume yet
-    if standing.has_tasks:
-        return "resume"
-    return _WANTED.get(standing.state, "resume" if standing.state == "waiting" else "")

@@ -14,12 +14,11 @@ from ....workspace.people import saving
 from ....workspace.state import AgentMoment, Moment
 from ....workspace.todo import Task
 from ....workspace.views import status_of
-from ...control import Handle, Standing
+from ...control import Handle, Standing, detail, pause_reason
 from .. import facts
 from ..group import code_of
 from ..options.place import find, json_option, workspace_argument
 from ..render import asked, scheduled
-from ..render.ending import failure_line
 from ..render.output import columns, fold, print_json, remarks
 from ..render.words import counted, one_line, since, size, visible
 
@@ -67,7 +66,7 @@ def _lines(place: Handle, standing: Standing, width: int) -> Iterator[str]:
         yield f"{'run':<{_TITLE}}{run_id}  in {visible(standing.url)}"
         yield _row("agent", standing.definition.agent)
     state = click.style(standing.state, fg=_COLOURS.get(standing.state, "yellow"), bold=True)
-    first, *more = fold(f"{standing.state}{_detail(standing)}", width, _TITLE)
+    first, *more = fold(f"{standing.state}{detail(standing)}", width, _TITLE)
     yield f"{'state':<{_TITLE}}" + visible(first).replace(standing.state, state, 1)
     yield from (_row("", line) for line in more)
     if (moment := standing.moment) is not None:
@@ -171,7 +170,7 @@ def _pause(standing: Standing, width: int) -> Iterator[str]:
     lines = []
     if moment is not None and moment.pause is not None:
         forced = "; it was forced and interrupted running work" if moment.pause.forced else ""
-        lines.append(f"{_reason(standing, said(moment.pause))}{forced}")
+        lines.append(f"{pause_reason(standing, said(moment.pause))}{forced}")
     elif standing.wish is not None:
         at_once = "; an emergency stop" if standing.wish.mode == "emergency" else ""
         lines.append(f"{said(standing.wish)}{at_once}")
@@ -188,50 +187,8 @@ def _pause(standing: Standing, width: int) -> Iterator[str]:
             yield _row("" if number else "saving", line)
 
 
-def _doing(standing: Standing) -> str:
-    """The process that has the workspace, or had it last."""
-    process = standing.holder or standing.last
-    return process.process if process else "a process"
-
-
 def _row(title: str, text: str) -> str:
     return f"{title:<{_TITLE}}{visible(text)}".rstrip()
-
-
-def _reason(standing: Standing, text: str) -> str:
-    """Why it is paused. A conflict that a person has resolved since is over."""
-    is_settled = text.startswith("conflict: ") and not standing.wants_merge
-    return (
-        text.replace("`satchel merge` resolves it", "it is resolved; `satchel resume` continues")
-        if is_settled
-        else text
-    )
-
-
-def _detail(standing: Standing) -> str:
-    """The state in words."""
-    moment = standing.moment
-    match standing.state:
-        case "running" | "draining":
-            assert standing.holder
-            heard = f", last heartbeat {since(standing.heard)}" if standing.heard else ""
-            return f": {one_line(_doing(standing), 80)}, since {since(standing.holder.since)}{heard}"
-        case "interrupted" if moment and moment.clean:
-            return ": repaired after a crash, not running"
-        case "interrupted":
-            return f": {one_line(_doing(standing), 80)} ended without closing the run; what was recorded is safe"
-        case "waiting" if moment:
-            return f" for a person: {counted(len(moment.doubts) + len(moment.approvals), 'open question')}"
-        case "failed" if moment and moment.error:
-            return f": {failure_line(moment.error)}"
-        case "new":
-            return ": never started"
-        case "sleeping" if moment:
-            return f" until {since(moment.until)} ({one_line(moment.reason, _TEXT)})"
-        case "paused" if moment and moment.reason == "signal":
-            return " by a signal"
-        case _:
-            return f": {one_line(_reason(standing, moment.reason), _TEXT)}" if moment and moment.reason else ""
 
 
 def _work(standing: Standing) -> Iterator[str]:

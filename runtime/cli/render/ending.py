@@ -10,8 +10,8 @@ import click
 import msgspec
 
 from ....workspace.base import SIGNAL
-from ....workspace.journal.records import Failure
 from ....workspace.lifecycle import said
+from ...control import failure_line
 from ...steps import encode
 from . import asked
 from .output import columns, fold, remarks
@@ -138,10 +138,6 @@ def _tell_failure(ended: Ended, with_traceback: bool) -> None:
         _aside(f"  {visible(line)}")
     if not with_traceback:
         _aside("  (--traceback shows the full traceback)")
-
-
-def failure_line(failure: Failure) -> str:
-    return one_line(f"{failure.kind}: {failure.message}" if failure.message else failure.kind, 500)
 
 
 def _status(status: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ....workspace.base import UNSAFE, visible
-from ...control import counted, cut, duration, one_line, since
+from ...control import counted, cut, duration, one_line, since, size
 
 __all__ = [
     "counted",
@@ -23,18 +23,6 @@ __all__ = [
 def visible_json(text: str) -> str:
     """The same of JSON, which still says the same: these characters only come inside its strings, as do escapes."""
     return UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text.replace("\r", " "))  # a line end between values
-
-
-def size(count: int) -> str:
-    """Bytes, as people say them."""
-    if count < 1000:
-        return counted(count, "byte")
-    amount = float(count)
-    units = iter(("kB", "MB", "GB", "TB"))
-    while (amount := amount / 1000) >= 999.5:
-        next(units)
-    unit = next(units)
-    return f"{amount:.0f} {unit}" if amount >= 10 else f"{amount:.1f} {unit}"
 
 
 def listed(parts: Sequence[str]) -> str:

@@ -1,0 +1,53 @@
+"""`satchel page`: a web page of all runs below a folder."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import click
+
+from ....workspace.base import Refused
+from ..options.place import complete_folders
+from ..options.storage import given, storage_option
+from ..render.words import visible
+
+_NEEDS = ("starlette", "jinja2", "uvicorn")
+
+_EXAMPLES = """\b
+Examples:
+  satchel page ~/runs
+  satchel page ~/runs --open
+  satchel page s3://bucket/runs --port 8080
+  satchel page ~/runs --socket /run/user/1000/satchel.sock
+
+\b
+Ctrl-C ends it. The runs continue.
+"""
+
+
+@click.command("page", epilog=_EXAMPLES)
+@click.argument("root", default=".", shell_complete=complete_folders)
+@click.option("--port", type=click.IntRange(0, 65535), default=8420, show_default=True, help="0 takes a free port.")
+@click.option("--socket", default="", metavar="PATH", help="Listen on a unix socket, which only you can open.")
+@click.option("--open", "opens", is_flag=True, help="Show the page in the browser.")
+@storage_option
+def command(root: str, port: int, socket: str, opens: bool) -> None:
+    """Show all runs under ROOT, a folder or URL, on a web page of this machine.
+
+    The page reads what `status` and `log` read: it takes no lock and runs no code of an agent. Several may show the
+    same runs. Killing it loses nothing.
+    """
+    missing = [name for name in _NEEDS if importlib.util.find_spec(name) is None]
+    if missing:
+        raise Refused(
+            f"`satchel page` needs {', '.join(missing)}", remedy="install it with `pip install 'satchel[page]'`"
+        )
+    from ...page import Access, serve_page
+
+    serve_page(
+        root,
+        Access(port, socket),
+        tell=lambda url: click.echo(f"the page of {visible(root)} is at {visible(url)}", err=True),
+        opens=opens,
+        storage_options=given(),
+    )

@@ -1,0 +1,78 @@
+"""The state of a run in words, and what it wants from a person."""
+
+from __future__ import annotations
+
+from ...workspace.journal.records import Failure
+from .standing import Standing
+from .words import counted, one_line, since
+
+_TEXT = 100  # characters
+_WANTED = {
+    "new": "run", "interrupted": "resume", "paused": "resume", "failed": "resume", "damaged": "check",
+}  # fmt: skip
+
+
+def wanted(standing: Standing) -> str:
+    """What a person has to do so that the run continues: `an answer: a1, a2`, or the name of a command. Empty: nothing.
+    Safe to print."""
+    if standing.moved:
+        return f"see {one_line(standing.moved.to)}"
+    if standing.moment and (questions := [*standing.moment.doubts, *standing.moment.approvals]):
+        return "an answer: " + ", ".join(questions)
+    if standing.wants_merge:
+        return "merge"
+    if standing.mistake:
+        return "fix workspace.yaml"
+    if standing.state == "paused" and standing.moment and standing.moment.is_new:
+        return "run"  # there is nothing to resume yet
+    if standing.has_tasks:
+        return "resume"
+    return _WANTED.get(standing.state, "resume" if standing.state == "waiting" else "")
+
+
+def detail(standing: Standing) -> str:
+    """What follows the state in a sentence: `: process 7 on ada, since ...`, ` for a person: 2 open questions`. Safe to
+    print."""
+    moment = standing.moment
+    match standing.state:
+        case "running" | "draining":
+            assert standing.holder
+            heard = f", last heartbeat {since(standing.heard)}" if standing.heard else ""
+            return f": {one_line(_process(standing), 80)}, since {since(standing.holder.since)}{heard}"
+        case "interrupted" if moment and moment.clean:
+            return ": repaired after a crash, not running"
+        case "interrupted":
+            return f": {one_line(_process(standing), 80)} ended without closing the run; what was recorded is safe"
+        case "waiting" if moment:
+            return f" for a person: {counted(len(moment.doubts) + len(moment.approvals), 'open question')}"
+        case "failed" if moment and moment.error:
+            return f": {failure_line(moment.error)}"
+        case "new":
+            return ": never started"
+        case "sleeping" if moment:
+            return f" until {since(moment.until)} ({one_line(moment.reason, _TEXT)})"
+        case "paused" if moment and moment.reason == "signal":
+            return " by a signal"
+        case _:
+            return f": {one_line(pause_reason(standing, moment.reason), _TEXT)}" if moment and moment.reason else ""
+
+
+def pause_reason(standing: Standing, text: str) -> str:
+    """Why it is paused. A conflict that a person has resolved since is over."""
+    is_settled = text.startswith("conflict: ") and not standing.wants_merge
+    return (
+        text.replace("`satchel merge` resolves it", "it is resolved; `satchel resume` continues")
+        if is_settled
+        else text
+    )
+
+
+def failure_line(failure: Failure) -> str:
+    """An error of the agent in one line."""
+    return one_line(f"{failure.kind}: {failure.message}" if failure.message else failure.kind, 500)
+
+
+def _process(standing: Standing) -> str:
+    """The process that has the workspace, or had it last."""
+    process = standing.holder or standing.last
+    return process.process if process else "a process"

@@ -1,0 +1,26 @@
+"""The web page for people who run agents: `satchel page`. It reads by `control/`, and keeps nothing that counts.
+
+app.py       puts the app together from the routes of the modules below
+site.py      what all requests share: the runs below the root, and how a template is rendered
+reading.py   the pages that read: all runs, one run
+words.py     facts as words of a page: times, sizes, states
+server.py    listens, and serves the app with uvicorn
+templates/   Jinja2, each value escaped; layout.html is around every page. act/*.html are parts that act, which run.html
+             includes: each has forms that work without JavaScript
+static/      the style, the script, and htmx with its extension for server-sent events (htmx.LICENSE)
+
+Each module with routes has a function `routes(site)`, which app.py calls. A template gets `site`, `access` and, on the
+pages of one run, `name` and `standing`. `run_url(name, "events")` is a path below a run: `/run/NAME/-/events`.
+
+A run is found by its name in the listing of the root. No path of a request is joined to a path of the disk. The policy
+of the pages allows neither inline scripts nor inline styles, so templates have none.
+"""
+
+# mypy: implicit-reexport
+
+from ...workspace.base.lazy import on_first_use
+
+with on_first_use(__name__):
+    from .app import make_app
+    from .server import Access, serve_page
+    from .site import Site

@@ -1,0 +1,32 @@
+// What htmx does not do: times that stay true, and a word about a server that is gone.
+
+(() => {
+  const units = [["d", 86400, 2], ["h", 3600, 1], ["min", 60, 1]];
+
+  function ago(then) {
+    const seconds = (Date.now() - then) / 1000;
+    const length = Math.abs(seconds);
+    if (length < 2) return "now";
+    const [name, unit] = units.find(([, unit, least]) => length >= unit * least) ?? ["s", 1];
+    const text = `${Math.floor(length / unit)} ${name}`;
+    return seconds > 0 ? `${text} ago` : `in ${text}`;
+  }
+
+  function refresh() {
+    for (const each of document.querySelectorAll("time[data-ago]")) {
+      const text = ago(Date.parse(each.dateTime));
+      if (each.textContent !== text) each.textContent = text;
+    }
+  }
+
+  function offline(isGone) {
+    const said = document.getElementById("offline");
+    if (said && said.hidden === isGone) said.hidden = !isGone;
+  }
+
+  setInterval(refresh, 5000);
+  document.addEventListener("htmx:sse:error", () => offline(true));
+  document.addEventListener("htmx:sse:after:connection", () => offline(false));
+  document.addEventListener("htmx:error", (event) => { if (event.detail?.error instanceof TypeError) offline(true); });
+  document.addEventListener("htmx:after:request", () => offline(false));
+})();

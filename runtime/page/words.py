@@ -1,0 +1,118 @@
+"""Facts as words of a page: times, sizes, states. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlencode
+
+from markupsafe import Markup, escape
+
+from ...workspace.base import visible
+from ..control import duration, size
+
+LONG = 20_000
+"""Characters of one text that a page shows at most."""
+
+_TONES = {
+    "running": "active", "draining": "active", "waiting": "ask", "paused": "hold", "interrupted": "ask",
+    "sleeping": "rest", "failed": "bad", "damaged": "bad", "completed": "good", "new": "rest", "cancelled": "rest",
+    "moved": "rest",
+}  # fmt: skip
+
+
+def tone(state: str) -> str:
+    """The class of a state, for its colour."""
+    return _TONES.get(state, "rest")
+
+
+def ago(at: str) -> Markup:
+    """`3 min ago`, with the whole time as its title. The script keeps it current."""
+    then = _moment(at)
+    if then is None:
+        return escape(visible(at[:40]))
+    return Markup('<time datetime="{}" title="{}" data-ago>{}</time>').format(
+        then.isoformat(), f"{then:%Y-%m-%d %H:%M:%S} UTC", since(then)
+    )
+
+
+def since(then: datetime) -> str:
+    """How long ago a time is, in one unit: `now`, `4 s`, `3 min`, `2 h`, `5 d`."""
+    seconds = (datetime.now(UTC) - then).total_seconds()
+    text = _one_unit(abs(seconds))
+    return "now" if abs(seconds) < 2 else f"{text} ago" if seconds > 0 else f"in {text}"
+
+
+def _one_unit(seconds: float) -> str:
+    for name, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= length * (2 if name == "d" else 1):
+            return f"{int(seconds // length)} {name}"
+    return f"{int(seconds)} s"
+
+
+def clock(at: str) -> Markup:
+    """The time of day (UTC), with the date as its title."""
+    then = _moment(at)
+    if then is None:
+        return escape(visible(at[:40]))
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(
+        then.isoformat(), f"{then:%Y-%m-%d %H:%M:%S} UTC", f"{then:%H:%M:%S}"
+    )
+
+
+def usd(amount: float) -> str:
+    """`$0.042`, `$12.30`."""
+    return f"${amount:.3f}" if 0 < amount < 1 else f"${amount:,.2f}"
+
+
+def one_line(text: object, width: int = 120) -> str:
+    """A text in one line, cut to `width` characters."""
+    line = " ".join(str(text)[: width * 8].split())
+    return line if len(line) <= width else line[: width - 1].rstrip() + "…"
+
+
+def cut(text: str, width: int = LONG) -> str:
+    """The beginning of a text."""
+    return text if len(text) <= width else text[:width]
+
+
+def tail(text: str, width: int) -> str:
+    """The end of a text."""
+    return text if len(text) <= width else "…" + text[-width:]
+
+
+def as_json(value: Any, indent: int | None = 2) -> str:
+    """JSON for people."""
+    return json.dumps(value, indent=indent, ensure_ascii=False)
+
+
+def number(count: float) -> str:
+    """`1,200`."""
+    return f"{count:,}"
+
+
+def seconds(length: float) -> str:
+    """`0.4 s`, `3 min 5 s`."""
+    return duration(length)
+
+
+def query(values: Mapping[str, object]) -> str:
+    """The query of a URL, without what is empty."""
+    return urlencode({name: str(value) for name, value in values.items() if value})
+
+
+def _moment(at: str) -> datetime | None:
+    try:
+        then = datetime.fromisoformat(at)
+        return then.replace(tzinfo=UTC) if then.tzinfo is None else then.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+FILTERS: dict[str, Callable[..., Any]] = {
+    "tone": tone, "ago": ago, "clock": clock, "usd": usd, "one_line": one_line, "cut": cut, "tail": tail,
+    "as_json": as_json, "query": query, "number": number, "seconds": seconds, "size": size,
+}  # fmt: skip
+"""The filters of the templates."""
