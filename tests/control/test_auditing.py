@@ -50,6 +50,23 @@ def did(handle: Handle, type: str) -> set[str]:
     return {who for each, who in audit(handle) if each == type}
 
 
+def test_what_is_done_to_a_completed_run_is_told_as_a_repair(make: Make) -> None:
+    handle = satchel.open(make(STOPPING.replace("raise SystemExit(3)", "pass")))
+    assert handle.run().status == "completed"
+    handle.rewind(to="^2")
+    handle.run()
+    handle.redo("^1")
+    assert handle.run().status == "completed"
+    (Path(handle.url) / "workspace.yaml").write_text(
+        (Path(handle.url) / "workspace.yaml").read_text() + "keep: {checkpoints: 1}\n"
+    )
+    handle.prune()
+    assert handle.run().status == "completed"  # nothing is left to do
+    assert [row.record["why"] for row in handle.log(type="opened")] == [
+        "run", "rewind", "run", "redo", "run", "prune",
+    ]  # fmt: skip
+
+
 def test_a_deed_has_no_record_or_no_name(make: Make) -> None:
     folder = make(GRANTING)
     (folder / "todo.md").write_text("- [ ] Grant?\n- [ ] How much?\n")

@@ -80,7 +80,8 @@ def opened(
         workspace = _taken(store, mine, report, noticed)
         workspace.reaches_out, workspace.home = reaches_out, adopted.home or store.url
         try:
-            why = "recover" if workspace.was_finished else why
+            if workspace.was_finished and why in ("run", "pause", "forced"):
+                why = "recover"  # nothing is left that could run or be paused
             how = _Came(why, adopted.says, cut_off)
             _record_opening(workspace, how, seen, noticed, None if leftovers else add_more)
             _settle_tasks(workspace)
