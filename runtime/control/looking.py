@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from ...workspace.base import arguments
+from ...workspace.base import SatchelError, arguments
 from .place import Place
 from .waiting import finish, finish_async
 
@@ -37,6 +38,8 @@ class Look(Place):
         """
         from . import standing
 
+        with suppress(SatchelError):  # the status says that the storage does not answer
+            self.look_now()
         return standing.status(self, brief=brief)
 
     def check(self, *, progress: Callable[[int, int], None] | None = None) -> Checked:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
+import time
 from collections.abc import Callable
 
 from ...workspace.base import urls, visible
@@ -12,6 +14,8 @@ from .waiting import Steps
 
 REMOTE_LOOK = 1.5
 """Seconds between two looks at a workspace in a bucket, where each look costs requests."""
+
+_FRESH = 10.0
 
 
 class Place:
@@ -27,6 +31,7 @@ class Place:
         self.store, self.typed = store, typed
         self.is_patient, self.was_found = is_patient, was_found
         self.tell = tell or (lambda line: None)
+        self._listed_at = time.monotonic()  # a handle is made with a listing of its files
 
     @property
     def url(self) -> str:
@@ -46,9 +51,17 @@ class Place:
 
     def store_of_a_run(self) -> Store:
         """The store for a run. It repeats requests longer than a store for a person at a terminal."""
+        self._listed_at = -math.inf
         if self.is_patient or not self.store.abilities.remote:
             return self.store
         return open_store(urls.checked(self.typed))
+
+    def look_now(self) -> None:
+        """See the files as they are now. In a bucket that costs a request, so the first look after `open` uses the
+        listing that it has made, if nothing has run since."""
+        if time.monotonic() - self._listed_at > _FRESH:
+            self.store.refresh()
+        self._listed_at = -math.inf
 
     def look_again(self, seconds: float) -> Steps[None]:
         """Wait before the next look at the files; longer if a look costs requests."""

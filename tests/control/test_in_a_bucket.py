@@ -84,6 +84,17 @@ def test_a_run_in_a_bucket_can_not_go_back(handle: control.Handle, tmp_path: Pat
     assert handle.redo("^1").title and handle.resume().status == "completed" and handle.check().ok
 
 
+def test_the_status_after_a_run_is_that_before_it(handle: control.Handle) -> None:
+    other = satchel.open(handle.url)
+    assert handle.status().state == other.status().state == "new"
+    assert handle.run().status == "waiting"
+    assert handle.status().state == other.status().state == "waiting"
+    other.pause(reason="a look")
+    assert handle.status().state == "paused"
+    assert other.resume().status == "waiting"
+    assert other.status().state == handle.status().state == "waiting"
+
+
 def answers(handle: control.Handle) -> object:
     return look(handle.store).moment.root.data
 
