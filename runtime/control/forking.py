@@ -8,9 +8,9 @@ from typing import Any
 
 from ...workspace import transfer
 from ...workspace.base import UsageError, arguments, myself, urls
-from ...workspace.history import LATEST, moment_at, seq_of
+from ...workspace.history import LATEST, Records, moment_at, records_of, seq_of
 from ...workspace.inspect import look_beside
-from ...workspace.state import LaterEffect, going_back
+from ...workspace.state import LaterEffect, Moment, going_back
 from ...workspace.transfer import Forked, Tell
 from . import storage
 from .place import Place
@@ -25,13 +25,12 @@ def fork(
     typed = arguments.place("to", to)
     by = arguments.text("by", by or myself())
     arguments.function("progress", progress)
-    seq = _seq(place, at)
-    then, latest = moment_at(place.store, seq), look_beside(place.store).moment
+    then, latest, records = _moments(place, at)
     storage.use(urls.checked(typed), storage_options)
     if urls.is_remote(typed):
         urls.check_protocol(urls.checked(typed))
     tell = progress or (lambda *_: None)
-    reused = later_steps(place, seq) if reuse else None
+    reused = later_steps(records, then.seq) if reuse else None
     with transfer.destination(typed, place.store) as there:
         return transfer.fork(
             place.store, there, then, latest, by=by, run_id=run_id, forgets=effects, reused=reused, tell=tell
@@ -40,12 +39,15 @@ def fork(
 
 def effects_since(place: Place, at: str | int | None) -> tuple[LaterEffect, ...]:
     """The effects that a fork with `effects` would do again."""
-    then = moment_at(place.store, _seq(place, at))
-    return (*going_back.effects_since(look_beside(place.store).moment.agents, then.agents),)
+    then, latest, _ = _moments(place, at)
+    return (*going_back.effects_since(latest.agents, then.agents),)
 
 
-def _seq(place: Place, at: str | int | None) -> int:
+def _moments(place: Place, at: str | int | None) -> tuple[Moment, Moment, Records]:
+    """The run at the moment that a person has named, the run as it is now, and the records that both were made from."""
     moment = look_beside(place.store).moment
     if moment.is_new:
         raise UsageError("the run has not begun", path=place.url, remedy=f"`{place.command('run')}` begins it")
-    return moment.seq if at is None or at == LATEST else seq_of(place.store, at)
+    records = records_of(place.store)
+    seq = moment.seq if at is None or at == LATEST else seq_of(place.store, at, records)
+    return moment_at(place.store, seq, records), look_beside(place.store).moment, records

@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...workspace.base import UsageError, myself
-from ...workspace.history import check_kept, moment_at, records_of, seq_of
+from ...workspace.history import Records, check_kept, moment_at, records_of, seq_of
 from ...workspace.inspect import Remark, Report, look
 from ...workspace.journal.records import Edited, Key, StepCompleted
 from ...workspace.lifecycle import Return, Workspace, opened, rewind
@@ -42,13 +42,14 @@ def go_back(
 ) -> Steps[Rewinding]:  # fmt: skip
     """See `Handle.rewind`."""
     store = place.store
-    seq = seq_of(store, to)
+    records = records_of(store)
+    seq = seq_of(store, to, records)
     seen = look(store).moment
     _check(place, seen, seq)
-    then = moment_at(store, seq)
+    then = moment_at(store, seq, records)
     file = next((path for path in checkpoint.paths(store) if checkpoint.position_of(path) == seq), "")
     by = by or myself()
-    reused = later_steps(place, seq) if reuse else None
+    reused = later_steps(records, seq) if reuse else None
     if dry_run:
         planned = rewind.plan(seen, then, by, file=file, forgets=forget, reused=reused)
         return _result(place, seen, planned, forget, None)
@@ -58,7 +59,7 @@ def go_back(
 
     def begin(workspace: Workspace) -> None:
         _check(place, workspace.moment, seq)
-        check_kept(store, seq)  # another process may have pruned since `then` was read
+        check_kept(store, seq, records)  # another process may have pruned since `then` was read
         done.append(rewind.plan(workspace.moment, then, by, file=file, forgets=forget, reused=reused))
         done[0].add(store, workspace.journal)
 
@@ -67,10 +68,10 @@ def go_back(
     return _result(place, look(store).moment, done[0], forget, report)
 
 
-def later_steps(place: Place, seq: int) -> going_back.Reused:
+def later_steps(records: Records, seq: int) -> going_back.Reused:
     """The newest result of each step after record `seq`, as people have edited it."""
     found: dict[tuple[str, str], dict[Key, StepCompleted]] = {}
-    for line in records_of(place.store).lines:
+    for line in records.lines:
         record = line.record
         if isinstance(record, StepCompleted) and not record.effect and line.seq > seq:
             found.setdefault((record.agent, record.scope), {})[record.key] = record

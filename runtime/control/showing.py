@@ -57,7 +57,7 @@ def show(place: Place, at: int | str) -> Shown:
     """The run at the position `at`."""
     found = records_of(place.store)
     seq = seq_of(place.store, at, found)
-    moment = moment_at(place.store, seq)
+    moment = moment_at(place.store, seq, found)
     near = {line.seq: line for line in found.lines if abs(line.seq - seq) <= 1}
     row, before, after = (_row(near.get(each)) for each in (seq, seq - 1, seq + 1))
     agents = [_shown(moment, agent) for agent in moment.agents.values()]

@@ -15,7 +15,7 @@ from satchel import Item, Run, agent
 from satchel.runtime.control import Handle
 from satchel.workspace import journal
 from satchel.workspace.inspect import look
-from satchel.workspace.journal import writer
+from satchel.workspace.journal import merging, writer
 from satchel.workspace.journal.records import Rewound
 from satchel.workspace.state import blobs, checkpoint
 from satchel.workspace.store import DiskStore
@@ -96,3 +96,26 @@ def test_agents_that_do_not_change_are_recorded(make: Make) -> None:
     [found] = returns(handle)
     assert msgspec.json.decode(found.agents).keys() == {""}
     assert handle.resume(main).status == "completed" and data(handle).keys() == {"a", "b"} and handle.check().ok
+
+
+def test_a_return_reads_the_journal_again_for_each_question(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merging, "MANY", 10**6)  # else the segments of the openings become one at the stop
+    handle = satchel.open(make())
+    assert handle.run(filling).status == "completed"
+    handle.recover()
+    first, *others = map(journal.segment_path, journal.segments(handle.store))
+    assert others
+    found: list[str] = []
+    read = DiskStore.read
+
+    def reading(self: DiskStore, path: str, **more: Any) -> Any:
+        found.append(path)
+        return read(self, path, **more)
+
+    monkeypatch.setattr(DiskStore, "read", reading)
+    handle.rewind(to="^2", reuse=True, dry_run=True)
+    assert found.count(first) == 1
+    handle.rewind(to="^2", reuse=True)
+    assert found.count(first) == 2
+    handle.fork(f"{handle.url}-2", at="^1", reuse=True)
+    assert found.count(first) == 4, "for the records, and at the end to see whether they are still kept"

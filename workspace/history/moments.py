@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from .. import journal
 from ..base import Damaged, SatchelError, UsageError
 from ..journal import checkpoint_position, first_kept
 from ..journal.records import Line, Opened, Pruned
@@ -13,20 +14,21 @@ from ..store import Store
 from .reading import Records, gone, kept_from, read, records_of, steadily
 
 
-def moment_at(store: Store, seq: int) -> Moment:
+def moment_at(store: Store, seq: int, records: Records | None = None) -> Moment:
     """The whole run right after record `seq`: state, plan and open scopes of every agent of the tree.
 
     It is made from the newest checkpoint at or before the record, and the records since. Changes nothing, and needs no
     lock, so a process may run the workspace meanwhile. Results of finished steps and scopes are only in the records
-    (`records_of`). Damage that comes after the record does not matter.
+    (`records_of`). Damage that comes after the record does not matter. Reads the journal only if `records` does not
+    have what is needed of it.
 
     UsageError if there is no workspace or no such record yet, naming the newest, or if retention has removed what the
     state would be made from, naming the first record that is kept. Damaged if that is broken.
     """
-    return steadily(store, lambda: _moment_at(store, seq))
+    return steadily(store, lambda: _moment_at(store, seq, records))
 
 
-def _moment_at(store: Store, seq: int) -> Moment:
+def _moment_at(store: Store, seq: int, known: Records | None = None) -> Moment:
     if seq < 1:
         raise UsageError(f"there is no record {seq}", remedy="the first is 1")
     kept = kept_from(store)
@@ -37,7 +39,9 @@ def _moment_at(store: Store, seq: int) -> Moment:
         raise gone(seq, kept)
     if found is None and kept > 1:
         raise Damaged(f"the state at record {seq:,} can't be made", why="; ".join(complaints))
-    records = read(store, found.seq, found.before) if found else read(store, 0)
+    records = known.after(found) if known is not None else None
+    if records is None:
+        records = read(store, found.seq, found.before) if found else read(store, 0)
     last = records.last or (found.seq if found else 0)
     if last < seq:
         raise records.problem or not_yet(seq, last)
@@ -46,10 +50,17 @@ def _moment_at(store: Store, seq: int) -> Moment:
     return moment
 
 
-def check_kept(store: Store, seq: int) -> None:
+def check_kept(store: Store, seq: int, records: Records | None = None) -> None:
     """Gone if the journal has given up the state at record `seq`. Its files may still be there, but the process that
-    removes them may do so at any time, even if it has lost the workspace meanwhile."""
-    pruned = (line.record for line in records_of(store).lines if isinstance(line.record, Pruned))
+    removes them may do so at any time, even if it has lost the workspace meanwhile. `records`: what was read of the
+    journal before; only what came after it is read."""
+    lines: list[Line] = []
+    if records is not None and records.lines:
+        newest = records.lines[-1]
+        lines += [*records.lines, *journal.read(store, after=newest.seq, before=newest.before).lines]
+    else:
+        lines += records_of(store).lines
+    pruned = (line.record for line in lines if isinstance(line.record, Pruned))
     kept = max([first_kept(store) - 1, *(checkpoint_position(record.base) or 0 for record in pruned)])
     if seq < kept:
         raise gone(seq, kept)

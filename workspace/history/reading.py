@@ -13,7 +13,7 @@ from ..base import DEFINITION, Damaged, InvalidFile, NewerFormat, SatchelError
 from ..inspect import define, signature
 from ..journal import gone as gone
 from ..journal.records import NO_CRC, Before, Line, parse_each
-from ..state import checkpoint
+from ..state import Moment, checkpoint
 from ..store import Store
 
 T = TypeVar("T")
@@ -36,6 +36,15 @@ class Records(Struct, frozen=True):
     def last(self) -> int:
         """The newest record; 0 if there are none."""
         return self.lines[-1].seq if self.lines else 0
+
+    def after(self, moment: Moment | None) -> Records | None:
+        """Those after a moment, or all of a run that begins with the first; None if some are missing."""
+        at = moment.seq + 1 - self.first if moment is not None else 0
+        if at < 0 or (moment is None and self.first > 1):
+            return None
+        if moment is not None and (at >= len(self.lines) or self.lines[at].prev != moment.crc):
+            return None  # they may be of another history
+        return Records(self.lines[at:], self.problem)
 
 
 def records_of(store: Store) -> Records:
