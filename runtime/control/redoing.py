@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from msgspec import Struct
 
 from ...workspace.base import UsageError, myself
 from ...workspace.inspect import Remark, Report, look
 from ...workspace.journal.records import Edited
 from ...workspace.lifecycle import Workspace, opened
+from ...workspace.people.edits import reach
 from ...workspace.state import AgentMoment, LaterEffect, Moment, going_back
 from ...workspace.todo import Task
 from ...workspace.views import TODO, folder_of
@@ -17,8 +20,9 @@ from .waiting import Steps
 
 
 class Redoing(Struct, frozen=True):
-    """The item `item` of `agent`, `title`, will be done again. `effects`: those that it has done or begun; they stay on
-    record, or are `forgotten` and done again. `report` is that of the opening."""
+    """The item `item` of `agent`, `title`, will be done again. `says`: the items and scopes above a sub-agent that are
+    entered again to reach it. `effects`: those that the item has done or begun; they stay on record, or are `forgotten`
+    and done again. `report` is that of the opening."""
 
     url: str
     run_id: str
@@ -27,48 +31,65 @@ class Redoing(Struct, frozen=True):
     title: str
     effects: tuple[LaterEffect, ...]
     forgotten: bool
+    says: tuple[str, ...] = ()
     report: tuple[Remark, ...] = ()
 
 
 def redo(place: Place, item: str, by: str | None, *, effects: bool, dry_run: bool) -> Steps[Redoing]:
     """See `Handle.redo`."""
     seen = look(place.store).moment
+    planned = _planned(place, seen, item, by, effects)
     if dry_run:
-        return _result(place, seen, item, effects, Report())
-    _find(place, seen, item)
+        return _told(place, seen, planned, Report())
     yield from takeover.wait(place)
     report = Report()
-    found: list[Redoing] = []
+    found: list[_Plan] = []
 
     def begin(workspace: Workspace) -> None:
-        moment = workspace.moment
-        found.append(_result(place, moment, item, effects, report))
-        agent, task = _find(place, moment, item)
-        plan = agent.plan.copy()
-        splices = plan.reopen(plan.at(task.index))
-        says = (f"item {task.id} ({task.text!r}) will be done again",)
-        workspace.journal.add(
-            Edited(
-                agent=agent.path, file=agent.folder + TODO, by=by or myself(), sha="", base=moment.seq,
-                plan=tuple(splices), redone=(task.id or "",), effects=effects, says=says,
-            )
-        )  # fmt: skip
+        found.append(_planned(place, workspace.moment, item, by, effects))
+        for record in found[0].records:
+            workspace.journal.add(record)
 
     with opened(place.store, "redo", report, take_over=True, add_more=begin) as workspace:
         workspace.close()
-    return _result(place, look(place.store).moment, item, effects, report, found[0].effects)
+    return _told(place, workspace.moment, found[0], report)
 
 
-def _result(
-    place: Place, moment: Moment, item: str, forgotten: bool, report: Report,
-    effects: tuple[LaterEffect, ...] | None = None,
-) -> Redoing:  # fmt: skip
+class _Plan(NamedTuple):
+    """What will be done again: the item, and those above it that lead to it."""
+
+    task: Task
+    records: list[Edited]
+    effects: tuple[LaterEffect, ...]
+
+
+def _planned(place: Place, moment: Moment, item: str, by: str | None, effects: bool) -> _Plan:
     agent, task = _find(place, moment, item)
-    if effects is None:
-        known = going_back.effects_since({agent.path: agent}, {})
-        effects = tuple(each for each in known if each.scope == task.id)
+    plan = agent.plan.copy()
+    splices = plan.reopen(plan.at(task.index))
+    record = Edited(
+        agent=agent.path, file=agent.folder + TODO, by=by or myself(), sha="", base=moment.seq,
+        plan=tuple(splices), redone=(task.id or "",), effects=effects,
+        says=(f"item {task.id} ({task.text!r}) will be done again",),
+    )  # fmt: skip
+    above = reach(moment, {agent.path: plan}, [agent.path])
+    for path, why in above.unreached.items():
+        raise UsageError(
+            f"item {task.id} of {agent.path} can't be done again", path=place.url,
+            why=f"nothing spawns the sub-agent {path} again: {why}",
+            remedy=f"return to a moment before it: `{place.command('rewind')} --to {agent.path}/^{task.id}`",
+        )  # fmt: skip
+    known = going_back.effects_since({agent.path: agent}, {})
+    done = tuple(each for each in known if each.scope == task.id)
+    return _Plan(task, [record, *(edit.record for edit in above.edits)], done)
+
+
+def _told(place: Place, moment: Moment, planned: _Plan, report: Report) -> Redoing:
+    own, *above = planned.records
+    says = tuple(say for record in above for say in record.says)
     return Redoing(
-        place.url, moment.run_id, agent.path, task.id or "", task.text, effects, forgotten, (*report.remarks,)
+        place.url, moment.run_id, own.agent, planned.task.id or "", planned.task.text, planned.effects, own.effects,
+        says, (*report.remarks,),
     )  # fmt: skip
 
 

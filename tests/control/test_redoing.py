@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 from cli.conftest import Cli, Make
 
 import satchel
+from satchel import Item, Run, Task, agent, step
 from satchel.workspace.base.errors import UsageError
 from satchel.workspace.inspect.load import look
 
@@ -71,3 +73,80 @@ def test_an_item_is_redone_that_has_not_begun(make: Make, cli: Cli) -> None:
     done = cli("redo", str(folder), "^3", "--effects", "--yes", "--json")
     assert done.exit_code == 0 and json.loads(done.stdout)["forgotten"]
     assert "item 4 ('c') will be done again" in cli("redo", str(folder), "^4").output
+
+
+def nested(calls: Calls, says: list[str]) -> Any:
+    """Items of three agents below one another, in an item, in a named scope and in a task of the inbox."""
+
+    @step
+    async def think(who: str) -> str:
+        calls.append(f"{who} {says[-1]}")
+        return says[-1]
+
+    async def deepest(run: Run[Any], item: Item) -> None:
+        run.state["said"] = await think("leaf")
+
+    @agent
+    async def leaf(run: Run[Any]) -> str:
+        if not run.todo.items:
+            await run.plan(None, ["Think"])
+        await run.todo.each(deepest)
+        return str(run.state["said"])
+
+    async def ask(run: Run[Any]) -> None:
+        run.state["asked"] = await run.spawn(leaf, "leaf")
+
+    @agent
+    async def branch(run: Run[Any]) -> str:
+        await run.scope("ask", ask, run)
+        return str(run.state["asked"])
+
+    async def work(run: Run[Any], item: Item) -> None:
+        await think(item.text)
+        if item.text == "Spawn":
+            run.state["result"] = await run.spawn(branch, "branch")
+
+    async def handle(run: Run[Any], task: Task) -> None:
+        run.state["task"] = await run.spawn(leaf, "of-task")
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        if not run.todo.items:
+            await run.plan("Plan", ["Spawn", "Other"])
+        await run.todo.each(work)
+        await run.inbox.each(handle)
+
+    return main
+
+
+def test_an_item_of_a_sub_agent_is_not_reached_from_a_finished_item(make: Make, cli: Cli) -> None:
+    calls: Calls = []
+    says = ["first"]
+    folder = make()
+    handle = satchel.open(folder)
+    handle.send("task")
+    main = nested(calls, says)
+    assert handle.run(main).status == "completed" and data(handle)["result"] == "first"
+    for name in ("branch/leaf/^1", "branch/leaf/1-think"):
+        calls.clear()
+        says.append(f"again {name}")
+        planned = handle.redo(name, dry_run=True)
+        assert planned.says == (
+            "ask will run again, because branch/leaf was spawned in it",
+            "item 1 ('Spawn') will run again, because branch was spawned in it",
+        )
+        assert handle.redo(name).says == planned.says and is_sound(handle)
+        assert handle.run(main).status == "completed" and is_sound(handle)
+        assert calls == [f"Spawn {says[-1]}", f"leaf {says[-1]}"] and data(handle)["result"] == says[-1]
+    assert "item 1 ('Spawn') will run again" in cli("redo", str(folder), "branch/leaf/^1").output
+
+
+def test_a_redo_of_an_item_that_no_agent_reaches_is_accepted(make: Make) -> None:
+    handle = satchel.open(make())
+    handle.send("task")
+    main = nested([], ["first"])
+    assert handle.run(main).status == "completed" and data(handle)["task"] == "first"
+    before = look(handle.store).moment.seq
+    with pytest.raises(UsageError, match="the task of the inbox that spawned it is done"):
+        handle.redo("of-task/^1")
+    assert look(handle.store).moment.seq == before

@@ -56,6 +56,8 @@ def command(workspace: str, item: str, effects: bool, by: str | None, yes: bool,
     for line in remarks(found.report[1:], width):
         click.echo(line)
     click.echo(visible(f"item {found.item} ({found.title!r}) will be done again"))
+    for say in found.says:
+        click.echo("\n".join(fold(visible(say), width, 2)))
     for line in told(found.effects, forgotten=found.forgotten):
         click.echo("\n".join(fold(line, width, 4)))
     click.echo(f"next: {place.command('resume')}", err=True)

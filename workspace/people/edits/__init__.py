@@ -9,3 +9,4 @@ with on_first_use(__name__):
     from .detect import editable, judge, notice, untaken
     from .findings import CheckData, Edit, Noticed, Question, Refusal, Side
     from .rejected import is_known, not_settled, reject
+    from .upwards import reach

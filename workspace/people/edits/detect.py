@@ -9,14 +9,14 @@ from msgspec.structs import replace
 
 from ...base import DEFINITION, InvalidFile, Refused, read_json, read_markdown
 from ...formats import Definition
-from ...journal.records import Edited
 from ...secrets import redactor_of
-from ...state import ROOT, AgentMoment, History, Listed, Moment
+from ...state import AgentMoment, History, Listed, Moment
 from ...store import Content, Store, read_if_there
-from ...todo import Plan, Task, between
+from ...todo import Plan
 from ...views import PATIENCE, STATE, TODO, owner, projection
 from . import definition, rejected, state, steps, todo
-from .findings import CheckData, Edit, Looking, Noticed, Question, Refusal, Side, StillMoving, version_of
+from .findings import CheckData, Looking, Noticed, Question, Refusal, Side, StillMoving, version_of
+from .upwards import reach
 
 
 def notice(
@@ -189,44 +189,7 @@ def _reach(looking: Looking) -> None:
     plans |= {path: Plan(text) for path, text in noticed.plans.items()}
     waiting = [path for path, plan in plans.items() if plan.progress.settled < plan.progress.leaves]
     waiting += [edit.record.agent for edit in noticed.edits if edit.record.step is not None]
-    reached: set[tuple[str, str]] = set()
-    while waiting:
-        path = waiting.pop()
-        if not path:
-            continue
-        agent = moment.agents[path]
-        above = moment.agents[path.rpartition("/")[0]]
-        key = agent.spawned_in
-        if (above.path, key) in reached:
-            continue
-        reached.add((above.path, key))
-        plan = plans.get(above.path, above.plan)
-        task = plan.task(key) if key != ROOT and not key.startswith("_") else None
-        if key == ROOT:
-            needs, says = above.result is not None, f"{above.path} runs again, because {path} was spawned by it"
-        elif key.startswith("_"):
-            needs, says = key in above.results, f"{key[1:]} will run again, because {path} was spawned in it"
-        elif task is None or _is_newly_left(task, plan, above.plan):
-            needs = False
-            looking.find(agent.folder + TODO, f"adds work to {path}, but its item {key} is not in the plan above")
-        else:
-            needs = not plan.is_to_do(key)
-            says = f"item {key} ({task.text!r}) will run again, because {path} was spawned in it"
-        if needs:
-            after = plan.copy()
-            if task is not None:
-                after.reopen(task)
-            plans[above.path] = after
-            record = Edited(
-                agent=above.path, file=f"{agent.folder}{TODO}", by="the runtime", sha="", redone=(key,),
-                plan=tuple(between(list(plan.lines), list(after.lines))), says=(says,),
-            )  # fmt: skip
-            noticed.edits.append(Edit(record, after))
-        waiting.append(above.path)
-
-
-def _is_newly_left(task: Task, plan: Plan, before: Plan) -> bool:
-    """Whether a person has just dropped an item or a parent of it, or marked it as done."""
-    if task.is_finished and (was := before.task(task.id or "")) is not None and was.mark != task.mark:
-        return True
-    return task.parent is not None and _is_newly_left(plan.at(task.parent), plan, before)
+    found = reach(moment, plans, waiting)
+    noticed.edits += found.edits
+    for path, why in found.unreached.items():
+        looking.find(moment.agents[path].folder + TODO, f"adds work to {path}, but {why}")
