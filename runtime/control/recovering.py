@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 
 from ...workspace.inspect import Remark, Report, look
@@ -14,7 +16,7 @@ from .waiting import Steps
 from .words import counted
 
 _NAMED = 10
-"""How many effects are named."""
+"""How many effects or tasks are named."""
 
 
 class Recovered(Struct, frozen=True):
@@ -49,9 +51,17 @@ def recover(place: Place, cut: Cut | int | None, *, take_over: bool, adopt: bool
 
 def forgotten(cut: Cut) -> str:
     """What a cut forgets, in words; may be empty."""
-    more = [f"{len(cut.effects) - _NAMED} more"] if len(cut.effects) > _NAMED else []
-    effects = ", ".join([*cut.effects[:_NAMED], *more])
-    return f"these effects are forgotten and will be done again: {effects}" if effects else ""
+    says = []
+    if cut.effects:
+        says.append(f"these effects are forgotten and will be done again: {_some(cut.effects)}")
+    if cut.lost:
+        says.append(f"these tasks are forgotten and can't come back, because their files are gone: {_some(cut.lost)}")
+    return "; ".join(says)
+
+
+def _some(names: Sequence[str]) -> str:
+    more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
+    return ", ".join([*names[:_NAMED], *more])
 
 
 def _cut_off(place: Place, cut: Cut, report: Report) -> str:
@@ -59,7 +69,7 @@ def _cut_off(place: Place, cut: Cut, report: Report) -> str:
     kept = truncate.carry_out(place.store, cut)
     report.add("done", f"{cut.says}; the files from before this change are in {kept}/")
     if cut.tasks:
-        report.add("done", f"{counted(len(cut.tasks), 'task')} that the run took later are in inbox/ again")
+        report.add("done", f"{counted(len(cut.tasks), 'task')} that the run took later came back into inbox/")
     if said := forgotten(cut):
         report.add("found", said)
     return kept

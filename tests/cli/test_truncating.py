@@ -133,6 +133,22 @@ def test_a_task_whose_end_is_cut_off_stays_done_and_its_result_is_lost(make: Mak
     assert not [*(folder / "inbox").glob("*.md")]
 
 
+def test_a_pruned_task_is_said_to_come_back(make: Make, cli: Cli) -> None:
+    folder = make(TASKS)
+    (folder / "inbox").mkdir()
+    for name in ("one", "two"):
+        (folder / "inbox" / f"{name}.md").write_text(name)
+    assert cli("run", folder).exit_code == 0
+    seq = next(line.seq for line in lines(folder) if line.record.__struct_config__.tag == "task.taken") - 1
+    (folder / "inbox/done/one.md").unlink()  # as retention does
+    assert satchel.open(folder).plan_cut(seq).lost == ("inbox/one.md",)
+    said = " ".join(cli("recover", folder, "--truncate-at", str(seq), "--yes").output.split())
+    assert "these tasks are forgotten and can't come back, because their files are gone: inbox/one.md" in said
+    assert "1 task that the run took later came back into inbox/" in said
+    assert [path.name for path in (folder / "inbox").glob("*.md")] == ["two.md"]
+    assert cli("resume", folder).exit_code == 0
+
+
 def test_a_broken_byte_in_the_middle_is_the_end_of_a_run(folder: Path, cli: Cli) -> None:
     good = commit_of(folder, "1")
     rows = journal(folder).read_bytes().splitlines(keepends=True)

@@ -33,6 +33,7 @@ class Cut(Struct, frozen=True):
     records: int  # readable records that are cut off
     effects: tuple[str, ...]  # effects that were done, or begun, in the removed part
     tasks: tuple[TaskTaken, ...]  # tasks of the inbox that were taken in the removed part
+    lost: tuple[str, ...]  # the files of others, which are gone
     segments: dict[str, bytes]
     others: tuple[str, ...]  # checkpoints and readable files of a later moment
 
@@ -82,7 +83,9 @@ def plan(store: Store, seq: int) -> Cut:
     names = dict.fromkeys(f"{each.step}{each.call}" for each in effects if isinstance(each, StepStarted) or each.effect)
     taken = (line.record for line in cut.values() if isinstance(line.record, TaskTaken))
     tasks = {task.id: task for task in taken if task.id not in moment.tasks and not task.handed_to}
-    return Cut(seq, len(cut), tuple(names), (*tasks.values(),), segments, others)
+    lost = {id: task.file for id, task in tasks.items() if not archive.has(store, task.file, task.sha256)}
+    back = (task for id, task in tasks.items() if id not in lost)
+    return Cut(seq, len(cut), tuple(names), (*back,), (*lost.values(),), segments, others)
 
 
 def carry_out(store: Store, cut: Cut) -> str:

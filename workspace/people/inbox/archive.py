@@ -79,6 +79,16 @@ def take_back(store: Store, file: str, sha256: str) -> None:
             return
 
 
+def has(store: Store, file: str, sha256: str) -> bool:
+    """Whether the file of a task is still there: in the inbox, or as that of a finished one."""
+    stem = file.rpartition("/")[2].rpartition(".")[0]
+    entries = (entry for folder in (FOLDER, _DONE, f"{_OPEN}/done-{sha256}") for entry in store.list(folder))
+    return any(
+        entry.path.rpartition("/")[2].startswith(f"{stem}.") and sha_of(store, entry.path) == sha256
+        for entry in entries
+    )
+
+
 def discard(store: Store, path: str, sha256: str, version: Version) -> None:
     """Remove a file of the inbox that is kept as rejected. What a program that still has it open writes into it later
     is a task, and so is a file that was saved since."""
