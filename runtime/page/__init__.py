@@ -4,6 +4,7 @@ app.py       puts the app together from the routes of the modules below
 site.py      what all requests share: the runs below the root, and how a template is rendered
 reading.py   the pages that read: all runs, one run
 words.py     facts as words of a page: times, sizes, states
+guard.py     around all of it: which requests are let in
 server.py    listens, and serves the app with uvicorn
 templates/   Jinja2, each value escaped; layout.html is around every page. act/*.html are parts that act, which run.html
              includes: each has forms that work without JavaScript

@@ -12,6 +12,7 @@ from starlette.staticfiles import StaticFiles
 
 from ...workspace.base import LeaseHeld, SatchelError, StorageFailed, UsageError
 from . import reading
+from .guard import Guard, Rules
 from .site import FOLDER, NoSuchRun, Site
 
 if TYPE_CHECKING:
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 
-def make_app(site: Site) -> ASGIApp:
-    """The whole page as an ASGI app."""
+def make_app(site: Site, rules: Rules | None = None) -> ASGIApp:
+    """The whole page as an ASGI app. `rules`: who may use it, else every program of this machine."""
     routes = [Mount("/static", StaticFiles(directory=FOLDER / "static")), *reading.routes(site)]
 
     def error(request: Request, error: Exception) -> HTMLResponse:
@@ -29,7 +30,7 @@ def make_app(site: Site) -> ASGIApp:
         return site.page(request, "error.html", status_of(error), title=_title(error), error=said, detail=detail)
 
     handlers: dict[Any, Any] = dict.fromkeys((SatchelError, HTTPException, Exception), error)
-    return Starlette(routes=routes, exception_handlers=handlers)
+    return Guard(Starlette(routes=routes, exception_handlers=handlers), rules or Rules(), site.render)
 
 
 def status_of(error: Exception) -> int:

@@ -111,8 +111,14 @@ def _moment(at: str) -> datetime | None:
         return None
 
 
+def as_typed(text: str) -> Markup:
+    """A text in a field that a person edits: escaped, but each character as it is."""
+    return escape(text)
+
+
 FILTERS: dict[str, Callable[..., Any]] = {
     "tone": tone, "ago": ago, "clock": clock, "usd": usd, "one_line": one_line, "cut": cut, "tail": tail,
     "as_json": as_json, "query": query, "number": number, "seconds": seconds, "size": size,
+    "as_typed": as_typed,
 }  # fmt: skip
 """The filters of the templates."""

@@ -102,7 +102,7 @@ def test_a_path_leads_out_of_the_root(client: TestClient, root: Path) -> None:
 
 def test_an_error_is_not_told(client: TestClient, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     assert client.get("/nowhere").status_code == 404
-    assert client.post("/").status_code == 405
+    assert client.put("/").status_code == 405
     monkeypatch.setattr(site, "find", lambda name: 1 / 0)
     failed = client.get("/run/fresh")
     assert failed.status_code == 500 and "ZeroDivisionError" in failed.text

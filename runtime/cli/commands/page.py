@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+from typing import TextIO
 
 import click
 
@@ -19,6 +21,7 @@ Examples:
   satchel page ~/runs --open
   satchel page s3://bucket/runs --port 8080
   satchel page ~/runs --socket /run/user/1000/satchel.sock
+  satchel page ~/runs --host 0.0.0.0 --token-file token --name runs.example.org
 
 \b
 Ctrl-C ends it. The runs continue.
@@ -29,9 +32,16 @@ Ctrl-C ends it. The runs continue.
 @click.argument("root", default=".", shell_complete=complete_folders)
 @click.option("--port", type=click.IntRange(0, 65535), default=8420, show_default=True, help="0 takes a free port.")
 @click.option("--socket", default="", metavar="PATH", help="Listen on a unix socket, which only you can open.")
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS",
+              help="Where to listen. Except on this machine alone, it needs a token.")  # fmt: skip
+@click.option("--token-file", type=click.File(), help="A file with the token that opens the page. "
+              "[default: SATCHEL_PAGE_TOKEN, or none]")  # fmt: skip
+@click.option("--name", "names", multiple=True, metavar="HOST", help="Another name that the page is served at.")
 @click.option("--open", "opens", is_flag=True, help="Show the page in the browser.")
 @storage_option
-def command(root: str, port: int, socket: str, opens: bool) -> None:
+def command(
+    root: str, port: int, socket: str, host: str, token_file: TextIO | None, names: tuple[str, ...], opens: bool
+) -> None:  # fmt: skip
     """Show all runs under ROOT, a folder or URL, on a web page of this machine.
 
     The page reads what `status` and `log` read: it takes no lock and runs no code of an agent. Several may show the
@@ -44,9 +54,10 @@ def command(root: str, port: int, socket: str, opens: bool) -> None:
         )
     from ...page import Access, serve_page
 
+    token = token_file.read(10_000) if token_file else os.environ.get("SATCHEL_PAGE_TOKEN", "")
     serve_page(
         root,
-        Access(port, socket),
+        Access(port, socket, host, token.strip(), names),
         tell=lambda url: click.echo(f"the page of {visible(root)} is at {visible(url)}", err=True),
         opens=opens,
         storage_options=given(),
