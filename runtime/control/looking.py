@@ -117,8 +117,9 @@ class Look(Place):
         attempts; in the order in which the items began.
 
         `item`: only this one (`3`, `^3`, `3-title`, `_name`, `AGENT/^3`); `at`: as it was at this record, named as for
-        `show`. Items that had ended before the first kept record (`since` of the result) are missing. For a damaged
-        journal, what could be read, and `problem` says why there is no more. UsageError if the item has not begun.
+        `show`. Of items that had ended before the first kept record (`since` of the result), only effects are known,
+        and their state is "pruned". For a damaged journal, what could be read, and `problem` says why there is no more.
+        UsageError if the item has not begun.
         """
         from . import comparing
 

@@ -149,6 +149,8 @@ def _in_force(found: Worked) -> dict[Place, dict[Key, Call]]:
     """The calls that count: those of each scope's last time, and effects of earlier times."""
     calls: dict[Place, dict[Key, Call]] = {}
     for each in found.work:
+        if each.state == "pruned":
+            continue  # the other side may know more than its effects
         known = calls.setdefault((each.agent, each.scope), {})
         if each.state not in ("undone", "dropped"):
             known.update({call.key: call for call in each.calls})

@@ -6,7 +6,7 @@ it, and notes the calls of each scope at the moment that it ends.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
@@ -35,13 +35,13 @@ from ..journal.records import (
     StepRetry,
     StepStarted,
 )
-from ..state import ROOT, Moment, Scope, blobs
+from ..state import ROOT, Moment, Past, Scope, blobs
 from ..store import Store
 from .moments import Story, moment_at, not_yet, story
 from .positions import names_of
 
 CallState = Literal["completed", "failed", "begun", "in_doubt", "retrying", "asked"]
-WorkState = Literal["open", "committed", "skipped", "dropped", "undone"]
+WorkState = Literal["open", "committed", "skipped", "dropped", "undone", "pruned"]
 
 Place = tuple[str, str]
 """An agent and a scope."""
@@ -98,7 +98,8 @@ class Work(Struct, kw_only=True, omit_defaults=True):
     scopes, are of the scope ""; it has no beginning and no end.
 
     `state`: "skipped" is a commit of a cancelled item; "dropped", a person has removed the item; "undone", a person has
-    asked to do it again, or has gone back to before it. Of the calls of the last two only effects still count.
+    asked to do it again, or has gone back to before it. Of the calls of these two only effects still count. "pruned":
+    it had ended before the first record that is kept, so its effects are all that is known of its calls.
     """
 
     agent: str = ""
@@ -129,7 +130,7 @@ class Worked(Struct, frozen=True):
 
     moment: Moment
     work: list[Work]
-    since: int = 1  # retention has removed the records before this one: what had ended by then is missing
+    since: int = 1  # retention has removed the records before this one, or they are in the run that this is a fork of
     problem: SatchelError | None = None  # why later records can't be read
 
 
@@ -142,8 +143,8 @@ def worked(store: Store, seq: int | None = None, told: Story | None = None) -> W
     if seq is not None and seq > last:
         raise told.problem or not_yet(seq, last)
     if seq is not None and seq < since:
-        return Worked(moment := moment_at(store, seq), _Gathering(moment).finish(), since, told.problem)
-    gathering = _Gathering(moment)
+        return Worked(moment := moment_at(store, seq), _Gathering(moment, since).finish(), since, told.problem)
+    gathering = _Gathering(moment, since)
     for line in told.lines:
         if seq is not None and line.seq > seq:
             break
@@ -162,14 +163,17 @@ class _Change(NamedTuple):
 class _Gathering:
     """Follows the records of a run, and keeps the calls of each scope that ends."""
 
-    def __init__(self, moment: Moment):
-        """`moment` moves on with each record."""
+    def __init__(self, moment: Moment, since: int):
+        """`moment` moves on with each record. `since`: the first record that is kept."""
         self._moment = moment
         self._all: list[Work] = []
         self._newest: dict[Place, Work] = {}
         self._changes: dict[Place, list[_Change]] = {}
         self._outcomes: dict[tuple[str, Key], dict[str, Line]] = {}  # by agent and call, then by scope
         self._troubles: dict[Place, dict[Key, list[Line]]] = {}
+        if since > 1:
+            for work in _pruned(moment):
+                self._take(0, work, "pruned")
 
     def add(self, line: Line) -> None:
         record = line.record
@@ -257,10 +261,10 @@ class _Gathering:
             self._take(0, Work(agent=agent, scope=key, title=scope.title if scope else ""))
         return self._newest[place]
 
-    def _take(self, seq: int, work: Work) -> None:
+    def _take(self, seq: int, work: Work, state: WorkState = "open") -> None:
         self._newest[work.agent, work.scope] = work
         self._all.append(work)
-        self._set(seq, work, "open")
+        self._set(seq, work, state)
 
     def _begin(self, line: Line, record: ScopeBegun) -> None:
         place = record.agent, record.scope
@@ -309,6 +313,20 @@ class _Gathering:
         """After a return to an earlier record, an item may have got another id."""
         known = self._outcomes.get((place[0], key), {})
         return known.get(place[1]) or next(reversed(known.values()), None)
+
+
+def _pruned(moment: Moment) -> Iterator[Work]:
+    """What had ended by this moment, of which there are no records."""
+    for agent in moment.agents.values():
+        titles = {task.id: task.text for task in agent.plan.tasks if task.id and task.is_leaf and task.is_finished}
+        for key in dict.fromkeys((*titles, *agent.results, *agent.past)):
+            if key is None or key in agent.scopes:
+                continue
+            past = agent.past.get(key) or Past(key.removeprefix("_"), 0)
+            effects = sorted((record for record in past.done.values() if record.effect), key=lambda each: each.no)
+            calls = [_call(each, None, (), is_asked_about=False) for each in effects]
+            calls = [replace(call, at=past.when.get(call.key, "")) for call in calls]
+            yield Work(agent=agent.path, scope=key, title=titles.get(key) or past.title, calls=calls)
 
 
 def _call(record: OfCall, outcome: Line | None, troubles: Sequence[Line], *, is_asked_about: bool) -> Call:

@@ -25,6 +25,7 @@ Examples:
 _STATES = {
     "open": ("open", "yellow"), "committed": ("committed", "green"), "skipped": ("skipped", None),
     "dropped": ("dropped by a person", None), "undone": ("undone", "magenta"),
+    "pruned": ("records gone", None),
 }  # fmt: skip
 
 
@@ -48,7 +49,8 @@ def command(words: tuple[str, ...], at: str | None, as_json: bool) -> None:
             click.echo("no step is on record")
     if found.since > 1 and not as_json:
         click.echo(
-            f"note: there are no records before {found.since:,}, so items that had ended by then are missing", err=True
+            f"note: there are no records before {found.since:,}, and of items that had ended by then only effects",
+            err=True,
         )
     if found.problem and not as_json:
         click.echo(visible(f"note: {found.problem}"), err=True)

@@ -150,19 +150,24 @@ def test_own_calls_of_an_agent_and_of_a_sub_agent_are_missing(tmp_path: Path) ->
 
 
 def test_what_retention_has_removed_is_not_told(tmp_path: Path) -> None:
-    records = [*START, BEGUN, step(1, "1"), DONE, ScopeBegun(scope="2", title="two"),
+    records = [*START, BEGUN, step(1, "1"), step(2, '"sent"', "mail", effect=True), DONE,
+               ScopeBegun(scope="2", title="two"),
                StepCompleted(**call("2", 1, "read"), result=Raw(b"3")), Closed()]  # fmt: skip
     store = lay_out(tmp_path, records, segment=4)
-    for seq in (3, 8):
+    for seq in (3, 9):
         checkpoint.write(store, moment_at(store, seq), {})
     store.remove(journal.segment_path(1))
     store.remove(journal.segment_path(5))
     found = worked(store)
-    assert found.since == 8 and [(each.names[0], each.begun) for each in found.work] == [("^2", 0)]
+    assert found.since == 9 and [(each.names[0], each.state, each.begun) for each in found.work] == [
+        ("^1", "pruned", 0), ("^2", "open", 0),
+    ]  # fmt: skip
+    (sent,) = found.work[0].calls
+    assert (found.work[0].title, sent.step, sent.effect, sent.result) == ("one", "mail", True, "sent") and sent.at
     whole = worked(lay_out(tmp_path / "whole", records))
     assert not compared(whole, found).calls and not compared(found, whole).calls
     assert worked(store, 3).work == [] and worked(store, 3).moment.seq == 3, "a checkpoint counts for itself"
-    with pytest.raises(UsageError, match="record 5 is gone: the journal is kept from record 8 on"):
+    with pytest.raises(UsageError, match="record 5 is gone: the journal is kept from record 9 on"):
         worked(store, 5)
 
 
