@@ -34,6 +34,7 @@ COMMANDS = {
     "answer": "Answer a question of a run.",
     "rewind": "Return a run to an earlier record.",
     "redo": "Do an item again from its beginning.",
+    "replay": "Do an item again in a fork, with another prompt or model, and compare.",
     "merge": "Resolve conflicts between edited files and the run.",
     "move": "Move a run to another place.",
     "copy": "Make a second copy of a run.",

@@ -13,8 +13,8 @@ history     the log, which `telling` puts in words, and the recorded result; `sh
 exporting   a zip file for other people
 events      what happens, as typed events: `streaming` runs and tells, `following` reads what any process has recorded
 requests    pause and cancel; `emergency`, the stop that kills
-going_back  the methods that go back: `rewinding` returns to an earlier record, `redoing` does an item again, and
-            `forking` starts a new run
+going_back  the methods that go back: `rewinding` returns to an earlier record, `redoing` does an item again,
+            `forking` starts a new run, and `replaying` does an item again there; `replayed` compares the two
 recovering  repairs; `pruning` removes old history; `merging` resolves conflicts of files and the run
 questions   the open questions; `answering` answers them
 sending     tasks and messages
@@ -49,6 +49,8 @@ with on_first_use(__name__):
     from .questions import OpenQuestion
     from .recovering import Recovered, forgotten
     from .redoing import Redoing
+    from .replayed import CallPair, Replayed
+    from .replaying import changes, typed_changes
     from .requests import Stopping
     from .rewinding import Rewinding
     from .running import Ended

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...workspace import transfer
@@ -20,8 +20,9 @@ from .rewinding import later_steps
 def fork(
     place: Place, to: str | os.PathLike[str], at: str | int | None, *, run_id: str, effects: bool, reuse: bool,
     by: str | None, progress: Tell | None, storage_options: Mapping[str, Any] | None,
+    edit: Callable[[str], str] = str, texts: Mapping[str, bytes] | None = None,
 ) -> Forked:  # fmt: skip
-    """See `Handle.fork`."""
+    """See `Handle.fork`; `edit` and `texts` as in `transfer.fork`."""
     typed = arguments.place("to", to)
     by = arguments.text("by", by or myself())
     arguments.function("progress", progress)
@@ -33,8 +34,9 @@ def fork(
     reused = later_steps(records, then.seq) if reuse else None
     with transfer.destination(typed, place.store) as there:
         return transfer.fork(
-            place.store, there, then, latest, by=by, run_id=run_id, forgets=effects, reused=reused, tell=tell
-        )
+            place.store, there, then, latest, by=by, run_id=run_id, forgets=effects, reused=reused, edit=edit,
+            texts=texts, tell=tell,
+        )  # fmt: skip
 
 
 def effects_since(place: Place, at: str | int | None) -> tuple[LaterEffect, ...]:

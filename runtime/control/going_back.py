@@ -12,7 +12,11 @@ from .waiting import Steps, finish, finish_async
 
 if TYPE_CHECKING:
     from ...workspace.transfer import Forked, Tell
+    from ..agent import Agent
+    from ..engine import Watch
     from .redoing import Redoing
+    from .replayed import Replayed
+    from .replaying import Text
     from .rewinding import Rewinding
 
 
@@ -115,3 +119,46 @@ class GoBack(Look):
             self.fork, to, at=at, run_id=run_id, effects=effects, reuse=reuse, by=by, progress=progress,
             storage_options=storage_options,
         )  # fmt: skip
+
+    def replay(
+        self, item: str, to: str | os.PathLike[str], *, settings: Mapping[str, Any] | None = None,
+        prompts: Mapping[str, Text] | Text | None = None, agent: Agent | None = None, watch: Watch | None = None,
+        run_id: str = "", by: str | None = None, progress: Tell | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> Replayed:  # fmt: skip
+        """Do one item again in a fork at `to`, with other prompts or settings, and compare it with the first time. This
+        run is only read.
+
+        `item`: its id, `^3`, its folder's name, or a named scope, `_setup`; what it has done the last time counts. The
+        fork begins right before it, as of `fork`, and stops when the item is done. `settings`: other values by name, or
+        by names joined by dots. `prompts`: other texts by name, or one for the only prompt that the item has used; a
+        path (`pathlib.Path`) is a file that has it. The item's other prompts are the versions that it has used. Other
+        settings and the code are as they are now, also under `on_drift: refuse`; `report` says what has changed.
+
+        A replay does no effect: an equal call returns its recorded result, and before any other the run stops. What has
+        stopped it is in the result, and so are errors of the agent. The fork is paused then; `resume` continues it.
+        `agent` and `watch` as in `run`, the others as in `fork`. Signals pause it.
+
+        UsageError for an item that has not begun, one of a sub-agent, a task of the inbox, a name that is not known,
+        and if `to` is not empty.
+        """
+        from . import replaying
+
+        wish = replaying.Wish(
+            item, to, settings or {}, prompts, agent, watch, run_id, by, progress, storage_options
+        )  # fmt: skip
+        return replaying.replay(self, wish)
+
+    async def replay_async(
+        self, item: str, to: str | os.PathLike[str], *, settings: Mapping[str, Any] | None = None,
+        prompts: Mapping[str, Text] | Text | None = None, agent: Agent | None = None, watch: Watch | None = None,
+        run_id: str = "", by: str | None = None, progress: Tell | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> Replayed:  # fmt: skip
+        """`replay` in a running event loop; see `fork_async`. If the task is cancelled, the fork is paused."""
+        from . import replaying
+
+        wish = replaying.Wish(
+            item, to, settings or {}, prompts, agent, watch, run_id, by, progress, storage_options
+        )  # fmt: skip
+        return await replaying.replay_async(self, wish)

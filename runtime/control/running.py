@@ -72,7 +72,7 @@ def run(place: Place, wish: Wish, args: tuple[Any, ...] = ()) -> Ended:
     store = place.store_of_a_run()
     seen = _looked_at(place, store, wish)
     began = time.monotonic()
-    with _no_exit(place):
+    with no_exit(place):
         outcome = running.run(store, wish.agent, *args, **wish.options())
     return _ended(place, store, seen, outcome, began)
 
@@ -82,7 +82,7 @@ async def run_async(place: Place, wish: Wish, args: tuple[Any, ...] = ()) -> End
     store = place.store_of_a_run()
     seen = _looked_at(place, store, wish)
     began = time.monotonic()
-    with _no_exit(place):
+    with no_exit(place):
         outcome = await running.run_async(store, wish.agent, *args, **wish.options())
     return _ended(place, store, seen, outcome, began)
 
@@ -98,7 +98,7 @@ def _looked_at(place: Place, store: Store, wish: Wish) -> Look:
 
 
 @contextmanager
-def _no_exit(place: Place) -> Iterator[None]:
+def no_exit(place: Place) -> Iterator[None]:
     """An agent that ends the process is wrong, and must not end the caller's."""
     try:
         yield

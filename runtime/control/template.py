@@ -123,37 +123,45 @@ def with_settings(text: str, chosen: Mapping[str, Any]) -> str:
     """workspace.yaml with other values for its settings."""
     for key, value in chosen.items():
         settings = definition.parse(text).settings
-        text = yamltext.set_value(text, ("settings", *_known(key, settings)), value)
+        where = where_of(key, settings)
+        if where is None:
+            raise _unknown(key, settings)
+        text = yamltext.set_value(text, ("settings", *where), value)
     return text
 
 
 def typed_settings(words: Iterable[str]) -> dict[str, Any]:
     """Settings from the command line: `key=value`."""
-    found: dict[str, Any] = {}
+    return {key: value_of(value) for key, value in pairs(words, "--set folder=~/notes")}
+
+
+def pairs(words: Iterable[str], example: str) -> Iterator[tuple[str, str]]:
+    """Keys and values as they were typed."""
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not key:
-            raise UsageError(f"--set {word!r} is not KEY=VALUE", remedy="for example --set folder=~/notes")
-        found[key] = value_of(value)
-    return found
+            raise UsageError(f"--set {word!r} is not KEY=VALUE", remedy=f"for example {example}")
+        yield key, value
 
 
-def _known(key: str, settings: dict[str, Any]) -> Where:
-    """The path to a setting: its name, or names joined by dots."""
+def where_of(key: str, settings: Mapping[str, Any]) -> Where | None:
+    """The path to a setting: its name, or names joined by dots. None if there is none."""
     if key in settings:
         return (key,)
     path, value = key.split("."), settings
     for part in path:
         if not isinstance(value, dict) or part not in value:
-            break
+            return None
         value = value[part]
-    else:
-        return tuple(path)
+    return tuple(path)
+
+
+def _unknown(key: str, settings: Mapping[str, Any]) -> UsageError:
     if not settings:
-        raise UsageError(f"there is no setting {key!r}", why="this template has no settings")
+        return UsageError(f"there is no setting {key!r}", why="this template has no settings")
     close = nearest(key, settings)
     names = f"Its settings are {', '.join(settings)}"
-    raise UsageError(
+    return UsageError(
         f"there is no setting {key!r} in this template", remedy=f"did you mean {close!r}? {names}" if close else names
     )
 

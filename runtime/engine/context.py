@@ -20,6 +20,7 @@ from . import log
 from .doubts import Doubts
 from .forgotten import Looks
 from .listening import Listening
+from .only import Only
 from .outputs import Outputs
 from .pace import Pace
 from .stopping import Stopped, Stopping, Suspended
@@ -74,14 +75,14 @@ class Context:
 
     def __init__(
         self, workspace: Workspace, stopping: Stopping, doubts: Doubts, announcer: Announcer, watch: Watch | None,
-        tap: Tap | None = None,
+        tap: Tap | None = None, only: Only | None = None,
     ):  # fmt: skip
         self.workspace, self.stopping, self.doubts = workspace, stopping, doubts
         self.store, self.moment = workspace.store, workspace.moment
         self.journal, self.projector = workspace.journal, workspace.projector
         self._told = Told(watch, workspace) if watch else None
         self.watch: Watch | None = self._told
-        self.tap = tap
+        self.tap, self.only = tap, only
         workspace.journal.on_durable = self._durable
         log.started(workspace.moment, workspace.store.url)
         self.announcer = announcer

@@ -48,6 +48,8 @@ async def perform(call: Call) -> Any:
     """Do it once, or find out that it was done."""
     scope = call.scope
     scope.claims.claim(call.key)
+    if (only := scope.context.only) is not None:
+        raise only.before_effect(scope.context.stopping, call.words)
     if call.key in scope.recorded.started:
         settled = await _settle(call, scope.context.doubts.cut_off_by, has_key=verifying.has_own_key(call))
         return settled.result if settled else await _begin(call)

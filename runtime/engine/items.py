@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any, Protocol
 
 from ...workspace.state import scope_of_task
@@ -25,7 +25,7 @@ Make = Callable[[str], ItemFace]
 async def in_order(session: Session, make: Make, work: Callable[..., Any]) -> None:
     """Run every open leaf of the plan. Looks at the plan again after each."""
     follows = False
-    while (task := session.plan.next_leaf()) is not None:
+    while (task := _next(session)) is not None:
         follows = await _run(session, task, make, work, follows=follows)
 
 
@@ -34,7 +34,7 @@ async def in_parallel(session: Session, make: Make, work: Callable[..., Any], mo
 
     async def begin() -> tuple[str, Coroutine[Any, Any, None]] | None:
         assert session.lanes is not None
-        task = session.plan.next_leaf(skip=session.lanes.keys)
+        task = _next(session, session.lanes.keys)
         if task is None:
             return None
         session.check_may_begin(task.text)
@@ -75,6 +75,18 @@ async def run_task(
     session.check_may_begin(title, follows=follows)
     body = Body(scope_of_task(id), title, lambda: work(session.run, task), lambda: ([], dropped), tasks=(id,))
     await session.run_body(body)
+
+
+def _next(session: Session, running: Collection[str] = ()) -> Task | None:
+    """The next open leaf besides the `running` ones. In a replay only the one item counts."""
+    only = session.context.only
+    if only is None or session.path:
+        return session.plan.next_leaf(running)
+    session.check_going_on()  # when it is done, this ends the agent
+    task = session.plan.next_leaf(running, lambda task: only.is_it(task.id, task.text))
+    if task is None and not running:
+        raise only.missed(session.context.stopping, "it is not open in the plan")
+    return task
 
 
 async def _run(session: Session, task: Task, make: Make, work: Callable[..., Any], *, follows: bool) -> bool:

@@ -247,6 +247,9 @@ class Session(AgentContext):
         return await attempt() if self.lanes is None else await self.lanes.until_merged(attempt)
 
     def record_begin(self, key: str, title: str, splices: Sequence[Splice]) -> None:
+        only = self.context.only
+        if only is not None and not self.path and not only.is_it(key, title):
+            raise only.missed(self.context.stopping, f"it began {title!r} before it")
         if key not in self.recorded.scopes or splices:
             self.journal.add(ScopeBegun(agent=self.path, scope=key, title=title, plan=tuple(splices)))
             self.projector.want(self.files.todo)
@@ -368,6 +371,9 @@ class Session(AgentContext):
                 workspace.checkpoint("milestone", name())
             else:
                 workspace.checkpoint_if_due(item=name)
+            only = self.context.only
+            if only is not None and not self.path and only.is_it(scope.key, scope.title):
+                only.done(self.context.stopping)
         except SatchelError as error:
             self.context.stopping.failed = error
             raise Suspended from error

@@ -8,3 +8,4 @@ with on_first_use(__name__):
     from . import running
     from .outcome import NotCompleted, Outcome
     from .running import run, run_async
+    from .start import Start

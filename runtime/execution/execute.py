@@ -84,7 +84,7 @@ def _prepare(opened: Workspace, go: Go) -> None:
 def _entered(start: Start, opened: Workspace, go: Go, root: Agent, announcer: Announcer) -> Entering:
     stopping = Stopping(opened, start.interruption)
     doubts = Doubts(opened, stopping, go.found.rechecks, "a forced stop" if go.is_unclean else "a crash")
-    context = Context(opened, stopping, doubts, announcer, start.watch, start.tap)
+    context = Context(opened, stopping, doubts, announcer, start.watch, start.tap, start.only)
     if go.is_overruling:
         context.limits.overrule()
     return Entering(start, context, root, go.found.code)

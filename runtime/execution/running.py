@@ -49,16 +49,22 @@ def run(
 
     arguments.no_loop("run")
 
-    async def with_signals() -> Outcome[R]:
-        interruption = Interruption()
-        with interruption.watched(), uplink.beating():
-            start = Start(
-                store_of(workspace), agent, watch, interruption, wake, accept_drift, drain_timeout, from_checkpoint,
-                take_over, adopt, args, input,
-            )  # fmt: skip
-            return await _run(start)
+    return with_signals(
+        Start(
+            store_of(workspace), agent, watch, Interruption(), wake, accept_drift, drain_timeout, from_checkpoint,
+            take_over, adopt, args, input,
+        )
+    )  # fmt: skip
 
-    return asyncio.run(with_signals())
+
+def with_signals(start: Start) -> Outcome:
+    """Run it in a loop of its own. Signals pause it."""
+
+    async def watched() -> Outcome:
+        with start.interruption.watched(), uplink.beating():
+            return await until_stop(start)
+
+    return asyncio.run(watched())
 
 
 async def run_async(
@@ -86,7 +92,7 @@ async def tapped(
         store_of(workspace), agent, watch, Interruption(), wake, accept_drift, drain_timeout, from_checkpoint,
         take_over, adopt, args, input, tap,
     )  # fmt: skip
-    return await _run(start)
+    return await until_stop(start)
 
 
 def store_of(workspace: str | os.PathLike[str] | Store) -> Store:
@@ -94,7 +100,8 @@ def store_of(workspace: str | os.PathLike[str] | Store) -> Store:
     return cast(Store, workspace) if is_store else open_store(arguments.place("workspace", workspace))
 
 
-async def _run(start: Start) -> Outcome:
+async def until_stop(start: Start) -> Outcome:
+    """Run it in the current loop, again for what has come when it had completed."""
     outcome = await _run_once(start)
     known: set[str] = set()
     while outcome.entered:

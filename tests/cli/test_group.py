@@ -149,7 +149,8 @@ def test_completion_knows_no_commands_or_folders() -> None:
     for shell in ("bash", "zsh", "fish"):
         assert "_SATCHEL_COMPLETE" in satchel("completion", shell).stdout
     words = {**os.environ, "_SATCHEL_COMPLETE": "bash_complete", "COMP_WORDS": "satchel re", "COMP_CWORD": "1"}
-    assert satchel(env=words).stdout.split() == ["plain,resume", "plain,recover", "plain,rewind", "plain,redo"]
+    found = satchel(env=words).stdout.split()
+    assert found == ["plain,resume", "plain,recover", "plain,rewind", "plain,redo", "plain,replay"]
     words |= {"COMP_WORDS": "satchel status ", "COMP_CWORD": "2"}
     assert satchel(env=words).stdout.startswith("dir,")
 

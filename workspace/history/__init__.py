@@ -6,7 +6,7 @@ from ..base.lazy import on_first_use
 
 with on_first_use(__name__):
     from .blame import Node, Origin, data_origins
-    from .comparing import CallChange, Compared, DataChange, PlanChange, compared, data_changes
+    from .comparing import CallChange, Compared, DataChange, PlanChange, compared, data_changes, same_outcome
     from .moments import Story, check_kept, moment_at, story
     from .plan_blame import Item, plan_origins
     from .positions import LATEST, no_such_item, seq_of

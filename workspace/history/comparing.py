@@ -132,7 +132,7 @@ def _call_changes(old: Worked, new: Worked) -> Iterator[CallChange]:
         before, after = was.get(place, {}), now.get(place, {})
         for key in dict.fromkeys((*before, *after)):
             one, other = before.get(key), after.get(key)
-            if one is not None and other is not None and _is_same(one, other):
+            if one is not None and other is not None and same_outcome(one, other):
                 continue
             kind: Kind = "added" if one is None else "removed" if other is None else "changed"
             yield CallChange(*place, titles[place], kind, one, other)
@@ -166,7 +166,7 @@ def _effects_done(agent: AgentMoment | None, scope: str) -> set[Key]:
     return {key for key, step in known.done.items() if step.effect} if known is not None else set()
 
 
-def _is_same(old: Call, new: Call) -> bool:
+def same_outcome(old: Call, new: Call) -> bool:
     """Whether both have ended in the same way. Times and attempts may differ."""
     if (old.state, old.error, _hash_of(old)) != (new.state, new.error, _hash_of(new)):
         return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -72,6 +72,14 @@ def pinned(config: Mapping[str, Any]) -> dict[str, str] | None:
     """The versions by name, as the configuration of a run has them. None if it is not held to any."""
     found = config.get(PINNED)
     return {str(name): str(version) for name, version in found.items()} if isinstance(found, dict) else None
+
+
+def released(config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """The configuration of a run that is not held to these prompts."""
+    known = pinned(config)
+    if known is None:
+        return dict(config)
+    return {**config, PINNED: {name: version for name, version in known.items() if name not in names}}
 
 
 def held(store: Store, config: Mapping[str, Any]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple, Self
 
@@ -135,12 +135,14 @@ class Plan:
         """The current form of a task that was read earlier. UsageError if it is unclear which one it is."""
         return self._now().task(self._index(task))
 
-    def next_leaf(self, skip: Collection[str] = ()) -> Task | None:
-        """The first leaf that is open or begun, below nothing done or cancelled, whose id is not in `skip`."""
+    def next_leaf(self, skip: Collection[str] = (), wanted: Callable[[Task], bool] | None = None) -> Task | None:
+        """The first leaf that is open or begun, below nothing done or cancelled, whose id is not in `skip`; only one
+        that is `wanted`."""
         reading = self._now()
         skipped = {word.lower() for word in skip}
         leaves = (reading.task(index) for index in reading.tree.unsettled())
-        return next((task for task in leaves if task.id is None or task.id.lower() not in skipped), None)
+        left = (task for task in leaves if task.id is None or task.id.lower() not in skipped)
+        return next(filter(wanted, left), None)  # any, if it is None
 
     def is_to_do(self, id: str) -> bool:
         """Whether the item with this id is among the remaining leaves."""

@@ -11,7 +11,7 @@ import hashlib
 import os
 import secrets
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
 
 from msgspec import Struct
@@ -54,10 +54,12 @@ class Forked(Struct, frozen=True):
 
 def fork(
     source: Store, to: Store, then: Moment, latest: Moment, *, by: str, run_id: str = "", forgets: bool = False,
-    reused: going_back.Reused | None = None, tell: Tell = lambda *_: None,
+    reused: going_back.Reused | None = None, edit: Callable[[str], str] = str, texts: Mapping[str, bytes] | None = None,
+    tell: Tell = lambda *_: None,
 ) -> Forked:  # fmt: skip
     """Start a new run at `to` from the moment `then` of the run in `source`. `latest` is its newest moment; see
-    `going_back.joined` for the others.
+    `going_back.joined` for `forgets` and `reused`. `edit` changes workspace.yaml; `texts` are of other prompts, by
+    name, which the new run uses also if it is held to its prompts.
 
     UsageError if the destination holds anything else, or the new run_id is that of the source.
     """
@@ -65,6 +67,7 @@ def fork(
     text = yamltext.decode(source.read(DEFINITION, limit=definition.LIMIT).data, DEFINITION)
     if run_id == then.run_id:
         raise UsageError(f"{run_id!r} is the run_id of the source", path=to.url, remedy="a fork is another run")
+    text = edit(text)
     definition.parse(yamltext.set_value(text, ("run_id",), run_id or then.run_id))
     with held(to):
         mine = _manifest(source, to, then, run_id, by)
@@ -74,7 +77,10 @@ def fork(
             if inventory.goes_along(entry.path):
                 to.remove(entry.path)
         moment, left_out = _moment(source, to, then, latest, mine.run_id, forgets, reused)
+        moment.config = prompts.released(moment.config, texts or {})
         files = _fill(source, to, then, moment, tell)
+        for name, data in (texts or {}).items():
+            to.replace(prompts.path_of(name), data)
         check_kept(source, then.seq)  # else blobs may have been removed before they could be copied
         to.create(DEFINITION, text.encode())
     to.remove(transfer_file.PATH)

@@ -11,6 +11,7 @@ from msgspec.structs import asdict
 from ....workspace.base import SatchelError
 from ..going import refused
 from ..options.place import complete_folders, find, json_option
+from ..options.position import complete_item
 from ..options.storage import storage_option
 from ..render.effects import as_rows, confirm_again, told
 from ..render.output import columns, fold, print_json, remarks
@@ -25,7 +26,7 @@ Examples:
 
 @click.command("redo", epilog=_EXAMPLES)
 @click.argument("workspace", metavar="WS", shell_complete=complete_folders)
-@click.argument("item", metavar="ITEM")
+@click.argument("item", metavar="ITEM", shell_complete=complete_item)
 @click.option("--effects", is_flag=True, help="Do its effects again, under a new idempotency key. Asks first.")
 @click.option("--by", metavar="NAME", help="Who asks for it. [default: user@host]")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")

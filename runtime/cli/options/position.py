@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 import click
 from click.shell_completion import CompletionItem
 
 from ....workspace.base import SatchelError, urls
 from ....workspace.history import LATEST
 from ....workspace.state import checkpoint
-from ...control import Handle
+from ...control import Handle, changes
 from .place import complete_folders, find, is_workspace
 
 
@@ -31,9 +33,35 @@ def complete_position(ctx: click.Context, parameter: click.Parameter, incomplete
     try:
         place = find(folder)
         points = [path.removeprefix("checkpoints/").removesuffix(".json") for path in checkpoint.paths(place.store)]
-        items = [CompletionItem(work.names[0], help=work.title) for work in place.steps().work if work.scope]
+        items = _items(place)
     except (SatchelError, OSError):
         return complete_folders(ctx, parameter, incomplete)
     every = [*items, *map(CompletionItem, points), CompletionItem(LATEST)]
     found = [item for item in every if str(item.value).startswith(incomplete)]
     return found + ([] if named else complete_folders(ctx, parameter, incomplete))
+
+
+def complete_item(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The items of the workspace that was named."""
+    return _of_named(ctx, _items, incomplete)
+
+
+def complete_change(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The settings and prompts of the workspace that was named, as `--set` takes them."""
+    return _of_named(ctx, lambda place: map(CompletionItem, changes(place)), incomplete)
+
+
+def _of_named(
+    ctx: click.Context, make: Callable[[Handle], Iterable[CompletionItem]], incomplete: str
+) -> list[CompletionItem]:  # fmt: skip
+    named = ctx.params.get("workspace") or next(iter(ctx.args), "")  # not taken yet while an option has no value
+    try:
+        found = make(find(named)) if named and not urls.is_remote(named) else ()
+        return [item for item in found if str(item.value).startswith(incomplete)]
+    except (SatchelError, OSError):
+        return []
+
+
+def _items(place: Handle) -> list[CompletionItem]:
+    works = {work.names[0]: work.title for work in place.steps().work if work.scope}
+    return [CompletionItem(name, help=title) for name, title in works.items()]

@@ -125,13 +125,13 @@ def as_json(found: Difference) -> dict[str, Any]:
     return {
         "old": msgspec.to_builtins(found.old),
         "new": msgspec.to_builtins(found.new),
-        "data": [_data_json(change) for change in found.data],
+        "data": [data_json(change) for change in found.data],
         "plans": msgspec.to_builtins(found.plans),
         "calls": [_change_json(change) for change in found.calls],
     }
 
 
-def _data_json(change: DataChange) -> dict[str, Any]:
+def data_json(change: DataChange) -> dict[str, Any]:
     sides = [name for name, without in (("old", "added"), ("new", "removed")) if change.kind != without]
     said = {"agent": change.agent, "path": change.path, "kind": change.kind}
     return said | {name: getattr(change, name) for name in sides}

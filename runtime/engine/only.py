@@ -1,0 +1,41 @@
+"""For a replay: a run that does one item, or named scope, of its own agent, does no effect, and stops."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from ...workspace.journal.records import PauseRequested
+from .stopping import Stopping, Suspended
+
+
+class Only(Struct, eq=False):
+    """The item, by its id; by its text if `key` is empty. Afterwards `end` says what has stopped the run: the item is
+    done, it has come to an effect that is not on record, or the agent did not come to it."""
+
+    key: str
+    title: str
+    end: Literal["", "done", "effect", "missed"] = ""
+    reason: str = ""
+
+    def is_it(self, key: str | None, title: str) -> bool:
+        return key == self.key if self.key else title == self.title
+
+    def done(self, stopping: Stopping) -> None:
+        self._end(stopping, "done", f"{self.title!r} is replayed")
+
+    def before_effect(self, stopping: Stopping, words: str) -> Suspended:
+        """The exception to raise there: nothing outside changes in a replay."""
+        self._end(stopping, "effect", f"a replay does no effect, and this one would begin: {words}")
+        return Suspended()
+
+    def missed(self, stopping: Stopping, why: str) -> Suspended:
+        """The exception to raise in place of other work."""
+        self._end(stopping, "missed", f"the agent did not come to {self.title!r}: {why}")
+        return Suspended()
+
+    def _end(self, stopping: Stopping, end: Literal["done", "effect", "missed"], reason: str) -> None:
+        if not self.end:
+            self.end, self.reason = end, reason
+        stopping.pause(PauseRequested(reason=self.reason, by="satchel"))
