@@ -24,7 +24,8 @@ TABLES = {
         "retention", "lifecycle", "transfer",
     ),
     "runtime": (
-        "steps", "limits", "agent", "engine", "run", "execution", "supervision", "control", "testing", "page", "cli",
+        "steps", "limits", "agent", "engine", "run", "execution", "supervision", "control", "testing", "page", "listen",
+        "cli",
     ),
 }  # fmt: skip
 """The layers, each with its rooms. A module may import from what comes before it."""

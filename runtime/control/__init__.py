@@ -1,6 +1,6 @@
 """Everything that programs and people do to a run from outside. The command line calls it and prints the results.
 
-opening     `open`: a handle on the workspace at a folder or URL
+opening     `open`: a handle on the workspace at a folder or URL; `below` finds one by its name below a root
 handle      the methods of a handle; `looking` has those that only read. They call the modules below
 standing    the status of a run; `listing`, of all runs below a folder; `overview` keeps that current for screens;
             `wording` puts a status in words
@@ -29,6 +29,7 @@ from ...workspace.base.lazy import on_first_use
 with on_first_use(__name__):
     from . import events
     from .answering import Answering, say_what
+    from .below import Below
     from .blaming import Blame, Blamed
     from .checking import Checked, Tried
     from .comparing import Difference
@@ -54,7 +55,7 @@ with on_first_use(__name__):
     from .requests import Stopping
     from .rewinding import Rewinding
     from .running import Ended
-    from .sending import Sent
+    from .sending import UNNAMED, Sent
     from .serving import serve
     from .showing import Shown
     from .standing import Scheduled, Standing

@@ -8,7 +8,8 @@ from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
-from ...workspace.base import KeyReused, UsageError, arguments, decode
+from ...schemas import Problem
+from ...workspace.base import InvalidFile, KeyReused, UsageError, arguments, decode
 from ...workspace.formats import yamltext
 from ...workspace.inspect import look_beside
 from ...workspace.people.inbox import inbox, keyed
@@ -46,7 +47,11 @@ def send(place: Place, contents: Sequence[Any], *, as_message: bool, key: str = 
             remedy="send the tasks to another run; `satchel new` makes one",
         )  # fmt: skip
     redactor = redactor_of(seen.definition)
-    parcels = [_packed(redactor.value(content), as_message) for content in contents]
+    try:
+        parcels = [_packed(redactor.value(content), as_message) for content in contents]
+    except RecursionError:
+        too_deep = Problem("the value", "hundreds of nested levels", "at most 32", "Use fewer levels")
+        raise InvalidFile(UNNAMED, [too_deep]) from None
     parcels = [parcel._replace(data=redactor.data(parcel.data)) for parcel in parcels]
     for parcel in parcels:
         inbox.parse(f"{parcel.words or UNNAMED}.{parcel.extension}", parcel.data)

@@ -50,6 +50,7 @@ def test_what_is_sent_is_not_what_arrives(make: Make, tmp_path: Path) -> None:
         ({"a": float("nan")}, "not JSON"),
         (b"bytes", "not JSON"),
         ({"kind": "letter"}, "task or message"),
+        (json.loads("[" * 900 + "]" * 900), "nested levels"),
     ],
 )
 def test_nothing_is_refused_or_half_is_sent(make: Make, content: Any, said: str) -> None:

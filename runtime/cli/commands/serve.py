@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
 import click
 
+from ....workspace.base import UsageError
 from ...control import serve
+from ...listen import listening
 from ...supervision.serve import ServeEvent
 from ..options.place import complete_folders
 from ..options.storage import given, storage_option
 from ..render.words import one_line
 from ..starting import drain_timeout_option
 
-_COLOURS = {"started": "cyan", "completed": "green", "failed": "red", "crashed": "red", "damaged": "red",
-            "refused": "red", "waiting": "yellow", "paused": "yellow",
+_COLOURS = {"started": "cyan", "listening": "cyan", "completed": "green", "failed": "red", "crashed": "red",
+            "damaged": "red", "refused": "red", "waiting": "yellow", "paused": "yellow",
             "warned": "yellow", "late": "yellow", "storage": "red"}  # fmt: skip
 
 _EXAMPLES = """\b
@@ -24,6 +26,7 @@ Examples:
   satchel serve ~/runs --at-most 4 --drain-timeout 30s
   satchel serve s3://bucket/runs
   satchel serve ~/runs --once      start all that is due now; for cron
+  satchel serve ~/runs --listen 8080
 
 \b
 Ctrl-C or SIGTERM stops all runs at a safe point, then ends with exit code 0;
@@ -41,16 +44,30 @@ of a run under a URL a file in ~/.local/state/satchel/log.
     help="How many runs run at a time. [default: one for each core, at least 2]",
 )
 @click.option("--once", is_flag=True, help="End when no run is running or due.")
+@click.option(
+    "--listen",
+    metavar="ADDRESS",
+    help="Take tasks by HTTP, POST /inbox/RUN: PORT, HOST:PORT or unix:PATH. The token is in SATCHEL_LISTEN_TOKEN.",
+)
+@click.option("--no-token", is_flag=True, help="With --listen on this machine: every program here may send tasks.")
 @drain_timeout_option
 @click.option("--json", "as_json", is_flag=True, help="Print events as JSON, one a line, for programs.")
 @storage_option
-def command(root: str, at_most: int | None, once: bool, drain_timeout: float | None, as_json: bool) -> None:
+def command(
+    root: str, at_most: int | None, once: bool, listen: str | None, no_token: bool, drain_timeout: float | None,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Start the runs under ROOT that are new or were interrupted. Resume those whose question was answered, whose pause
     has ended, or whose sleep is over.
 
     Runs that are paused, wait for an answer, or failed need a person. Satchel notices new workspaces and changed files
     within about a second, under a URL within five. Each run has a supervisor, as with `satchel run`.
     """
+
+    if listen is None and no_token:
+        raise UsageError("--no-token is for --listen")
+    if listen is not None and once:
+        raise UsageError("--once ends, and --listen waits for requests", remedy="use one of them")
 
     def tell(event: ServeEvent) -> None:
         with suppress(OSError):  # the runs continue, although the disk of its own log is full
@@ -63,4 +80,8 @@ def command(root: str, at_most: int | None, once: bool, drain_timeout: float | N
         kind = click.style(f"{event.kind:<12}", fg=_COLOURS.get(event.kind))
         click.echo(kind + one_line(f"{event.folder}: {event.text}" if event.text else event.folder), err=True)
 
-    serve(root, at_most=at_most, once=once, drain_timeout=drain_timeout, tell=tell, storage_options=given())
+    door = listening(root, listen, needs_token=not no_token, storage_options=given()) if listen else nullcontext("")
+    with door as url:
+        if url:
+            tell(ServeEvent("listening", root, url))
+        serve(root, at_most=at_most, once=once, drain_timeout=drain_timeout, tell=tell, storage_options=given())

@@ -37,7 +37,7 @@ _GLANCE = 0.1  # seconds between two looks at whether a look in a thread is over
 
 Kind = Literal[
     "started", "completed", "failed", "refused", "paused", "waiting", "sleeping", "busy", "cancelled", "crashed",
-    "interrupted", "damaged", "warned", "storage", "late",
+    "interrupted", "damaged", "warned", "storage", "late", "listening",
 ]  # fmt: skip
 _OUTCOMES: dict[int, Kind] = {
     0: "completed", 1: "failed", 2: "refused", 3: "paused", 4: "waiting", 5: "sleeping", 6: "busy", 7: "cancelled",

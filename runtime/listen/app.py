@@ -1,0 +1,165 @@
+"""The requests: `POST /inbox/RUN` puts a task into the inbox of a run, `GET /healthz` says that this process listens.
+
+A 202 means that the task is on the storage. No answer does not mean that it is not: a sender that tries again gives
+each task an `Idempotency-Key`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from weakref import WeakValueDictionary
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from ...workspace.base import InvalidFile, KeyReused, SatchelError, StorageFailed, UsageError, decode
+from ...workspace.people.inbox import inbox
+from ..control import UNNAMED, Below
+from . import token
+
+PATIENCE = 30.0
+"""Seconds in which the body of a request must arrive."""
+
+_RETRY_AFTER = "30"  # seconds
+_LONGEST_KEY = 255  # characters
+_TEXT = ("text/plain", "text/markdown")
+
+
+class Problem(Exception):
+    """An answer that is not 202, in the form of RFC 9457."""
+
+    def __init__(self, status: int, title: str, detail: str = "", **headers: str):
+        super().__init__(title)
+        self.status, self.title, self.detail = status, title, detail
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+def app(below: Below, tokens: list[bytes]) -> Starlette:
+    """Without `tokens` every request is accepted, except from web pages."""
+    door = Door(below, tokens)
+    return Starlette(
+        routes=[
+            Route("/inbox/{run:path}", door.receive, methods=["POST"]),
+            Route("/healthz", _healthy, methods=["GET"]),
+        ],
+        exception_handlers={Problem: _tell, 404: _not_here},
+    )
+
+
+class Door:
+    def __init__(self, below: Below, tokens: list[bytes]):
+        self._below, self._tokens = below, tokens
+        self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+
+    async def receive(self, request: Request) -> Response:
+        self._check_sender(request)
+        key = _key(request)
+        content = _content(request, await _body(request))
+        name: str = request.path_params["run"]
+        if not key:
+            return await run_in_threadpool(self._send, name, content, key)
+        # Of two requests with one key the second has to see the file of the first.
+        lock = self._locks.setdefault((name, key), asyncio.Lock())
+        async with lock:
+            return await run_in_threadpool(self._send, name, content, key)
+
+    def _check_sender(self, request: Request) -> None:
+        if self._tokens and not token.is_valid(request.headers.get("authorization", ""), self._tokens):
+            raise Problem(401, "no valid token", "send `Authorization: Bearer TOKEN`", WWW_Authenticate="Bearer")
+        if not self._tokens and "origin" in request.headers:
+            raise Problem(403, "requests of web pages need a token", "start `satchel serve` without --no-token")
+
+    def _send(self, name: str, content: Any, key: str) -> Response:
+        """In a thread."""
+        try:
+            handle = self._below.find(name)
+            if handle is None:
+                raise Problem(
+                    404, f"there is no run {name!r}", "name its path below the root, as `satchel ls` shows it"
+                )
+            (sent,) = handle.send(content, key=key)
+        except KeyReused as error:
+            raise Problem(422, "the Idempotency-Key was used for another task", str(error)) from None
+        except UsageError as error:
+            raise Problem(409, "the run takes no tasks", str(error)) from None
+        except InvalidFile as error:
+            if (error.path or "").startswith(UNNAMED):
+                raise Problem(400, "this can't be a task", str(error)) from None
+            raise Problem(500, "the run can't be read", str(error)) from None
+        except (StorageFailed, OSError) as error:
+            raise Problem(503, "the storage failed", str(error), Retry_After=_RETRY_AFTER) from None
+        except SatchelError as error:
+            raise Problem(500, "the run can't be read", str(error)) from None
+        return JSONResponse({"run": name, "file": sent.file}, 202)
+
+
+def _key(request: Request) -> str:
+    key = request.headers.get("idempotency-key", "")
+    if len(key) > _LONGEST_KEY:
+        raise Problem(400, f"the Idempotency-Key has more than {_LONGEST_KEY} characters")
+    return key
+
+
+async def _body(request: Request) -> bytes:
+    """Refused before more than the limit is in memory."""
+    length = request.headers.get("content-length", "")
+    if length.isdigit() and int(length) > inbox.LIMIT:
+        raise _too_large()
+    body = bytearray()
+    try:
+        async with asyncio.timeout(PATIENCE):
+            async for part in request.stream():
+                body += part
+                if len(body) > inbox.LIMIT:
+                    raise _too_large()
+    except TimeoutError:
+        raise Problem(408, f"the body did not arrive in {PATIENCE:.0f} s", Connection="close") from None
+    except ClientDisconnect:
+        raise Problem(400, "the body is not complete") from None
+    return bytes(body)
+
+
+def _too_large() -> Problem:
+    """What still comes is dropped as it arrives, because many clients read no answer before they have sent it all."""
+    return Problem(413, f"more than {inbox.LIMIT >> 20} MiB", "put large content elsewhere, and name it")
+
+
+def _content(request: Request, body: bytes) -> Any:
+    """What `Handle.send` takes: a text, or JSON data."""
+    written = request.headers.get("content-type", "")
+    kind = written.partition(";")[0].strip().lower()
+    try:
+        if kind in _TEXT:
+            text = decode(body, "the body")
+            if not text.strip():
+                raise Problem(400, "the body is empty")
+            return text
+        if kind == "application/json" or kind.endswith("+json"):
+            value = msgspec.json.decode(body)
+            if isinstance(value, str) and not value.strip():
+                raise Problem(400, "the body is empty")
+            return value
+    except InvalidFile as error:
+        raise Problem(400, "the body is not UTF-8", str(error)) from None
+    except (ValueError, RecursionError) as error:
+        raise Problem(400, "the body is not JSON", str(error)) from None
+    raise Problem(415, f"a body of the type {kind or 'nothing'!r}", f"send {', '.join(_TEXT)} or application/json")
+
+
+async def _healthy(request: Request) -> Response:
+    return JSONResponse({"status": "ok"})
+
+
+async def _not_here(request: Request, error: Exception) -> Response:
+    return await _tell(request, Problem(404, "nothing is here", "tasks go to POST /inbox/RUN"))
+
+
+async def _tell(request: Request, problem: Exception) -> Response:
+    assert isinstance(problem, Problem)
+    said = {"title": problem.title, "status": problem.status, "detail": problem.detail}
+    return JSONResponse(said, problem.status, problem.headers, media_type="application/problem+json")

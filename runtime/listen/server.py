@@ -1,0 +1,73 @@
+"""A thread that answers requests while `serve` turns in the main thread."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from ...workspace.base import SatchelError, UsageError
+from ..control import Below
+from . import token
+from .address import bound, parse, said
+
+_AT_ONCE = 500
+"""Connections. One more gets 503."""
+
+_GRACE = 10
+"""Seconds that requests get at the end."""
+
+
+@contextmanager
+def listening(
+    root: str, written: str, *, needs_token: bool = True, storage_options: Mapping[str, Any] | None = None
+) -> Iterator[str]:
+    """Take tasks for the runs below `root` while the body runs. Gives the URL. If it fails meanwhile, this process gets
+    SIGTERM, so that the body ends, and the error is raised then.
+
+    UsageError for an address that is wrong or taken, a missing token, and an address that others can reach without one.
+    """
+    address = parse(written)
+    if not needs_token and not address.is_local:
+        raise UsageError("--no-token is for addresses of this machine", path=written, remedy="set a token")
+    tokens = token.tokens() if needs_token else []
+    try:
+        import uvicorn
+
+        from .app import app
+    except ImportError as error:
+        raise UsageError(
+            "--listen needs Starlette and uvicorn", why=str(error), remedy="`pip install 'satchel[listen]'`"
+        ) from error
+    below = Below(root, storage_options)
+    with bound(address) as found:
+        config = uvicorn.Config(
+            app(below, tokens), loop="asyncio", http="h11", ws="none", lifespan="off", log_config=None,
+            access_log=False, proxy_headers=False, server_header=False, limit_concurrency=_AT_ONCE,
+            timeout_graceful_shutdown=_GRACE,
+        )  # fmt: skip
+        server = uvicorn.Server(config)
+        failed: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                server.run([found])
+            except BaseException as error:
+                failed.append(error)
+            if not server.should_exit:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        thread = threading.Thread(target=work, name="satchel-listen", daemon=True)
+        thread.start()
+        try:
+            yield said(address, found)
+        finally:
+            server.should_exit = True
+            thread.join()
+            if address.path:
+                os.unlink(address.path)
+    if failed:
+        raise SatchelError("the listener failed", path=written, why=repr(failed[0])) from failed[0]

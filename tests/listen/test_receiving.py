@@ -1,0 +1,365 @@
+"""`POST /inbox/RUN`: what is accepted, what is refused, and what a sender that tries again gets. Over real sockets."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+import pytest
+from servers import Server
+
+import satchel
+from satchel.runtime.control import sending
+from satchel.workspace.base.errors import StorageFailed, UsageError
+
+pytest.importorskip("uvicorn")
+pytest.importorskip("starlette")
+
+from satchel.runtime.listen import app as requests
+from satchel.runtime.listen import listening
+
+TOKEN = "a-token-for-tests-9c2f"
+TEXT = {"content-type": "text/plain"}
+JSON = {"content-type": "application/json"}
+TAKING = """
+from satchel import agent
+
+async def work(run, task):
+    run.state.setdefault("seen", []).append(task.text or task.data)
+
+@agent
+async def main(run):
+    await run.inbox.each(work)
+"""
+
+
+class Reply(NamedTuple):
+    status: int
+    said: dict[str, Any]
+    headers: dict[str, str]
+
+
+class Client:
+    def __init__(self, url: str):
+        self.url = url
+
+    def connection(self) -> http.client.HTTPConnection:
+        if not self.url.startswith("unix:"):
+            return http.client.HTTPConnection(self.url.removeprefix("http://"), timeout=30)
+        found = http.client.HTTPConnection("localhost", timeout=30)
+        found.sock = socket.socket(socket.AF_UNIX)
+        found.sock.connect(self.url.removeprefix("unix:"))
+        return found
+
+    def post(self, run: str, body: Any = "a task", headers: Any = TEXT, *, token: str = TOKEN, **more: str) -> Reply:
+        data = body if isinstance(body, bytes) else body.encode() if isinstance(body, str) else json.dumps(body)
+        every = {"authorization": f"Bearer {token}"} if token else {}
+        every |= headers | {name.replace("_", "-"): value for name, value in more.items()}
+        return self.ask("POST", f"/inbox/{run}", data, every)
+
+    def ask(self, method: str, path: str, body: Any = None, headers: Any = None) -> Reply:
+        connection = self.connection()
+        try:
+            connection.request(method, path, body, headers or {})
+            answer = connection.getresponse()
+            said = answer.read()
+            return Reply(answer.status, json.loads(said), {k.lower(): v for k, v in answer.getheaders()})
+        finally:
+            connection.close()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    make(tmp_path / "runs" / "letters")
+    return tmp_path / "runs"
+
+
+def make(folder: Path, run_id: str = "letters-1") -> Path:
+    folder.mkdir(parents=True)
+    (folder / "workspace.yaml").write_text(f"format: 1\nrun_id: {run_id}\nagent: agent.py:main\n")
+    (folder / "agent.py").write_text(TAKING)
+    return folder
+
+
+@pytest.fixture
+def client(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+    monkeypatch.setenv("SATCHEL_LISTEN_TOKEN", TOKEN)
+    with listening(str(root), "0") as url:
+        yield Client(url)
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, Path]]:
+    """For requests that change nothing: a root with one good run, and with places that are none."""
+    root = tmp_path_factory.mktemp("several") / "runs"
+    for place in ("letters", "letters/inner", ".hidden", "../outside", "damaged"):
+        make(root / place)
+    (root / "link").symlink_to(root.parent / "outside")
+    (root / "damaged" / "workspace.yaml").write_text("format: 1\nagent: agent.py:main\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SATCHEL_LISTEN_TOKEN", TOKEN)
+        with listening(str(root), "0") as url:
+            yield Client(url), root
+
+
+def in_inbox(folder: Path) -> list[str]:
+    return sorted(path.read_text() for path in (folder / "inbox").glob("*.*"))
+
+
+def test_a_task_is_not_there_when_it_is_accepted(client: Client, root: Path) -> None:
+    reply = client.post("letters", "Write to Ada")
+    assert reply.status == 202
+    assert (root / "letters" / reply.said["file"]).read_text() == "Write to Ada\n"
+    assert reply.said["run"] == "letters"
+    data = {"to": "Grace", "copies": [1, None, "no"]}
+    assert client.post("letters", data, {"content-type": "application/cloudevents+json; charset=utf-8"}).status == 202
+    assert client.post("letters", {"kind": "message", "text": "hurry"}, JSON).status == 202
+    assert client.ask("GET", "/healthz") == (200, {"status": "ok"}, mock.ANY)
+    assert satchel.open(root / "letters").run().status == "completed"
+    assert json.loads((root / "letters/state.json").read_text())["data"]["seen"] == ["Write to Ada\n", data]
+
+
+def test_a_sender_that_tries_again_makes_a_second_task(client: Client, root: Path) -> None:
+    first = client.post("letters", "Write to Ada", idempotency_key="order 17")
+    assert first.status == 202
+    assert client.post("letters", "Write to Ada", idempotency_key="order 17").said == first.said
+    other = client.post("letters", "Write to Bob", idempotency_key="order 17")
+    assert (other.status, other.said["title"]) == (422, "the Idempotency-Key was used for another task")
+    assert satchel.open(root / "letters").run().status == "completed"
+    assert client.post("letters", "Write to Ada", idempotency_key="order 17").said == first.said
+    assert client.post("letters", "Write to Bob", idempotency_key="order 17").status == 422
+    assert in_inbox(root / "letters") == []
+    assert client.post("letters", "Write to Ada", idempotency_key="order 18").status == 202
+    assert in_inbox(root / "letters") == ["Write to Ada\n"]
+
+
+def test_two_requests_with_one_key_at_once_make_two_tasks(client: Client, root: Path) -> None:
+    """The first is held back before it writes: the second must wait for it."""
+    arrived, may_go_on = threading.Semaphore(0), threading.Event()
+    real = sending.inbox.send
+
+    def slowly(*args: Any, **more: Any) -> str:
+        arrived.release()
+        assert may_go_on.wait(30)
+        return real(*args, **more)
+
+    with mock.patch.object(sending.inbox, "send", slowly), ThreadPoolExecutor(4) as threads:
+        same = [threads.submit(client.post, "letters", "Write to Ada", idempotency_key="a") for _ in range(3)]
+        other = threads.submit(client.post, "letters", "Write to Ada", idempotency_key="b")
+        assert arrived.acquire(timeout=30) and arrived.acquire(timeout=30)  # one of each key
+        may_go_on.set()
+        replies = [each.result(30) for each in same]
+        assert other.result(30).status == 202
+    assert len({each.said["file"] for each in replies}) == 1
+    assert len(in_inbox(root / "letters")) == 2
+
+
+@pytest.mark.parametrize(
+    ("run", "body", "headers", "status", "said"),
+    [
+        ("letters", "", TEXT, 400, "empty"),
+        ("letters", " \n", TEXT, 400, "empty"),
+        ("letters", b"\xff", TEXT, 400, "UTF-8"),
+        ("letters", b"a\0b", TEXT, 400, "NUL"),
+        ("letters", "{", JSON, 400, "not JSON"),
+        ("letters", '"  "', JSON, 400, "empty"),
+        ("letters", "[" * 100_000, JSON, 400, "not JSON"),
+        ("letters", "[" * 900 + "]" * 900, JSON, 400, "nested levels"),
+        ("letters", {"kind": "letter"}, JSON, 400, "task or message"),
+        ("letters", {"a": "x" * 300_000}, JSON, 400, "256 KiB"),
+        ("letters", "x", {"content-type": "application/x-www-form-urlencoded"}, 415, "text/plain"),
+        ("letters", "x", {}, 415, "application/json"),
+        ("letters", "x" * ((1 << 20) + 1), TEXT, 413, "1 MiB"),
+        ("letters", "x", TEXT | {"idempotency-key": "x" * 256}, 400, "255 characters"),
+        ("", "x", TEXT, 404, "satchel ls"),
+        ("postcards", "x", TEXT, 404, "satchel ls"),
+        ("letters/..", "x", TEXT, 404, ""),
+        ("..%2Fletters", "x", TEXT, 404, ""),
+        ("%2e%2e/outside", "x", TEXT, 404, ""),
+        ("/etc", "x", TEXT, 404, ""),
+        (".hidden", "x", TEXT, 404, ""),
+        ("link", "x", TEXT, 404, ""),
+        ("letters/inner", "x", TEXT, 404, ""),
+        ("a%00b", "x", TEXT, 404, ""),
+        ("damaged", "x", TEXT, 500, "run_id"),
+    ],
+)
+def test_a_request_that_is_wrong_is_accepted(
+    several: tuple[Client, Path], run: str, body: Any, headers: dict[str, str], status: int, said: str
+) -> None:
+    client, root = several
+    reply = client.post(run, body, headers)
+    assert reply.status == status and said in json.dumps(reply.said), reply
+    assert reply.headers["content-type"] == "application/problem+json" and reply.said["status"] == status
+    assert not [path for path in root.parent.rglob("inbox") if [*path.iterdir()]]
+
+
+def test_a_large_body_is_read_before_it_is_refused(client: Client) -> None:
+    """Its length says enough; without a length, reading ends at the limit."""
+    for header in ("content-length: 999999999999", "transfer-encoding: chunked"):
+        connection = client.connection()
+        connection.connect()
+        head = f"POST /inbox/letters HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {TOKEN}\r\n{header}\r\n\r\n"
+        connection.sock.sendall(head.encode())
+        if "chunked" in header:
+            connection.sock.sendall(b"100001\r\n" + b"x" * 0x100001)
+        assert connection.sock.recv(100).startswith(b"HTTP/1.1 413")
+        connection.close()
+
+
+def test_a_body_that_never_comes_is_waited_for(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "PATIENCE", 0.05)
+    connection = client.connection()
+    connection.connect()
+    head = f"POST /inbox/letters HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {TOKEN}\r\ncontent-length: 9\r\n\r\n"
+    connection.sock.sendall(head.encode())
+    assert connection.sock.recv(100).startswith(b"HTTP/1.1 408")
+    connection.close()
+
+
+def test_a_request_without_the_token_is_accepted(client: Client, root: Path) -> None:
+    for token in ("", "wrong", TOKEN[:-1], f"{TOKEN}x"):
+        reply = client.post("letters", token=token)
+        assert reply.status == 401 and reply.headers["www-authenticate"] == "Bearer"
+        assert client.post("postcards", token=token).status == 401, "it does not tell which runs there are"
+    assert client.post("letters", headers=TEXT | {"authorization": f"Basic {TOKEN}"}, token="").status == 401
+    assert not (root / "letters" / "inbox").exists()
+
+
+@pytest.mark.parametrize(("path", "method", "status"), [("/", "GET", 404), ("/inbox/letters", "GET", 405)])
+def test_something_else_is_served(client: Client, path: str, method: str, status: int) -> None:
+    connection = client.connection()
+    connection.request(method, path)
+    assert connection.getresponse().status == status
+    connection.close()
+
+
+def test_a_run_that_takes_no_tasks_gets_one(client: Client, root: Path, tmp_path: Path) -> None:
+    make(root / "over", "over-1")
+    satchel.open(root / "over").cancel()
+    reply = client.post("over")
+    assert reply.status == 409 and "was cancelled" in reply.said["detail"]
+    make(root / "away", "away-1")
+    satchel.open(root / "away").move(tmp_path / "there")
+    reply = client.post("away")
+    assert reply.status == 409 and str(tmp_path / "there") in reply.said["detail"]
+
+
+def test_a_full_disk_counts_as_accepted(client: Client, root: Path) -> None:
+    full = StorageFailed("can't write", path="inbox/x.md", why="No space left on device")
+    with mock.patch.object(sending.inbox, "send", side_effect=full):
+        reply = client.post("letters", idempotency_key="a")
+    assert (reply.status, reply.headers["retry-after"]) == (503, "30")
+    assert "No space left" in reply.said["detail"]
+    assert client.post("letters", idempotency_key="a").status == 202
+    assert len(in_inbox(root / "letters")) == 1
+
+
+def test_a_web_page_can_send_tasks_where_no_token_is_needed(root: Path) -> None:
+    with listening(str(root), "127.0.0.1:0", needs_token=False) as url:
+        client = Client(url)
+        assert client.post("letters", token="").status == 202
+        assert client.post("letters", token="", origin="https://example.org").status == 403
+    assert len(in_inbox(root / "letters")) == 1
+
+
+def test_a_root_that_is_a_run_is_not_found(root: Path) -> None:
+    with listening(str(root / "letters"), "0", needs_token=False) as url:
+        assert Client(url).post("letters", token="").status == 202
+        assert Client(url).post("letters/inner", token="").status == 404
+
+
+def test_a_socket_that_a_kill_has_left_is_in_the_way(root: Path, tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    left = socket.socket(socket.AF_UNIX)
+    left.bind(str(path))
+    left.close()
+    with listening(str(root), f"unix:{path}", needs_token=False) as url:
+        assert Client(url).post("letters", token="").status == 202
+        with pytest.raises(UsageError, match="in use"), listening(str(root), f"unix:{path}", needs_token=False):
+            raise AssertionError
+        assert Client(url).post("letters", token="").status == 202
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("written", "needs_token", "token", "said"),
+    [
+        ("somewhere", False, "", "HOST:PORT"),
+        ("70000", False, "", "HOST:PORT"),
+        ("unix:", False, "", "unix:PATH"),
+        ("0.0.0.0:0", False, "", "addresses of this machine"),
+        ("0", True, "", "needs a token"),
+        ("0", True, "short", "fewer than 16"),
+        ("192.0.2.1:1", True, TOKEN, "can't listen on http://192.0.2.1:1"),
+    ],
+)
+def test_it_listens_where_or_how_it_should_not(
+    root: Path, monkeypatch: pytest.MonkeyPatch, written: str, needs_token: bool, token: str, said: str
+) -> None:
+    monkeypatch.setenv("SATCHEL_LISTEN_TOKEN", token)
+    monkeypatch.delenv("SATCHEL_LISTEN_TOKEN_FILE", raising=False)
+    with pytest.raises(UsageError, match=said), listening(str(root), written, needs_token=needs_token):
+        raise AssertionError
+
+
+def test_the_token_of_a_file_is_not_used(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SATCHEL_LISTEN_TOKEN", raising=False)
+    monkeypatch.setenv("SATCHEL_LISTEN_TOKEN_FILE", str(tmp_path / "token"))
+    with pytest.raises(UsageError, match="can't be read"), listening(str(root), "0"):
+        raise AssertionError
+    (tmp_path / "token").write_text(f"the-new-token-of-today\n{TOKEN}\n")
+    with listening(str(root), "0") as url:
+        for token in (TOKEN, "the-new-token-of-today"):
+            assert Client(url).post("letters", token=token).status == 202
+
+
+def test_a_listener_that_fails_leaves_serve_alone(root: Path) -> None:
+    ended = threading.Event()
+    import signal
+
+    before = signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    try:
+        with (
+            mock.patch("uvicorn.Server.run", side_effect=OSError("no more memory")),
+            pytest.raises(satchel.SatchelError, match="the listener failed: OSError"),
+            listening(str(root), "0", needs_token=False),
+        ):
+            assert ended.wait(30)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_a_run_in_a_bucket_gets_no_tasks_or_gets_them_twice(
+    seaweedfs: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in seaweedfs.environment().items():
+        monkeypatch.setenv(name, value)
+    place = seaweedfs.place()
+    folder = make(tmp_path / "here")
+    satchel.open(folder).copy(f"{place}/letters")
+    with listening(place, "0", needs_token=False) as url:
+        client = Client(url)
+        first = client.post("letters", "Write to Ada", token="", idempotency_key="a")
+        assert first.status == 202, first
+        assert client.post("letters", "Write to Ada", token="", idempotency_key="a").said == first.said
+        assert client.post("letters", "Write to Bob", token="", idempotency_key="a").status == 422
+        assert client.post("postcards", token="").status == 404
+        assert client.post("letters/inbox", token="").status == 404
+        assert satchel.open(f"{place}/letters").run(adopt=True).status == "completed"
+        assert client.post("letters", "Write to Ada", token="", idempotency_key="a").said == first.said
+    assert os.path.basename(first.said["file"]) in _names(seaweedfs, place)
+
+
+def _names(server: Server, place: str) -> list[str]:
+    bucket, _, prefix = place.removeprefix("s3://").partition("/")
+    found = server.client.list_objects_v2(Bucket=bucket, Prefix=f"{prefix}/letters/inbox/done/")
+    return [each["Key"].rpartition("/")[2] for each in found["Contents"]]
