@@ -34,6 +34,8 @@ from typing import Any, NamedTuple, NoReturn
 _PR_SET_CHILD_SUBREAPER = 36
 _IMPORTED_LATE = ("jsonschema", "filelock", "rich.live", "rich.progress", "watchdog.observers", "pydantic", "asyncio")
 _FOR_BUCKETS = ("fsspec", "s3fs", "boto3.session")
+_OF_EXTRAS = ("satchel.runtime.mcp.",)
+"""What starts with these is not imported: its packages are slow, and only its own command needs them."""
 _PATH = [*sys.path]
 _lock = threading.Lock()
 _nurseries: dict[str, _Nursery] = {}
@@ -192,7 +194,8 @@ def _all_of(connection: socket.socket) -> bytes:
 def _import_all(kind: str) -> None:
     for name in ("satchel.schemas", "satchel.workspace", "satchel.runtime"):
         for each in pkgutil.walk_packages(importlib.import_module(name).__path__, f"{name}."):
-            importlib.import_module(each.name)
+            if not each.name.startswith(_OF_EXTRAS):
+                importlib.import_module(each.name)
     for name in (*_IMPORTED_LATE, *(_FOR_BUCKETS if kind == "bucket" else ())):
         importlib.import_module(name)
     gc.collect()

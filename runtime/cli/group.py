@@ -21,6 +21,7 @@ COMMANDS = {
     "pause": "Stop runs at their next safe point.",
     "cancel": "End runs for good at their next safe point.",
     "serve": "Keep the workspaces under a folder running.",
+    "mcp": "Serve runs to other agents (Model Context Protocol).",
     "stop": "Kill runs at once: the emergency stop.",
     "status": "Show the state of a run, and what to type next.",
     "log": "Show what happened, one record a line.",

@@ -10,7 +10,7 @@ making      a new workspace from a `template`; `serving` keeps all below a folde
 running     runs the agent in this process, `starting` in another one
 history     the log, which `telling` puts in words, and the recorded result; `showing`, the run at any record;
             `comparing`, what differs, and steps
-exporting   a zip file for other people
+exporting   a zip file for other people; `files`, the readable ones of a run
 events      what happens, as typed events: `streaming` runs and tells, `following` reads what any process has recorded
 requests    pause and cancel; `emergency`, the stop that kills
 going_back  the methods that go back: `rewinding` returns to an earlier record, `redoing` does an item again,
@@ -27,7 +27,7 @@ place       the workspace as it was named; all modules use `waiting`, `takeover`
 from ...workspace.base.lazy import on_first_use
 
 with on_first_use(__name__):
-    from . import events
+    from . import events, files
     from .answering import Answering, say_what
     from .below import Below
     from .blaming import Blame, Blamed
@@ -35,6 +35,7 @@ with on_first_use(__name__):
     from .comparing import Difference
     from .editing import Draft, Editing
     from .emergency import stop_all
+    from .files import RunFile
     from .finding import Finding, of_error
     from .forking import effects_since
     from .handle import Handle

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .checking import Checked, Tried
     from .comparing import Difference
     from .events import Event
+    from .files import RunFile
     from .history import Result, Row
     from .questions import OpenQuestion
     from .showing import Shown
@@ -132,6 +133,21 @@ class Look(Place):
 
         self.store.refresh()
         return prompt_text(self.store, arguments.text("name", name), arguments.text("version", version))
+
+    def files(self) -> list[RunFile]:
+        """The files of the run that people read, by path: plan, state, conversation, questions, inbox, outputs, steps,
+        recovered text, checkpoints, and those of its sub-agents. Not the agent's code, and nothing of `.satchel/` and
+        `journal/`."""
+        from . import files
+
+        return files.files(self)
+
+    def read(self, path: str, *, limit: int = 1 << 20) -> bytes:
+        """The content of one of `files()`, redacted as `redact:` in workspace.yaml says. UsageError for any other path,
+        and for a file of more than `limit` bytes."""
+        from . import files
+
+        return files.read(self, path, arguments.count("limit", limit, least=1) or 1)
 
     def events(self, *, after: int = 0, follow: bool = False) -> AsyncGenerator[Event, None]:
         """What has happened in the run, as typed events (`satchel.events`), oldest first.

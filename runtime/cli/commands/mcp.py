@@ -1,0 +1,44 @@
+"""`satchel mcp`: serve runs to other agents."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from ...mcp import ACTIONS, serve_mcp
+from ..options.place import complete_folders, tell
+from ..options.storage import given, storage_option
+
+TOKEN = "SATCHEL_MCP_TOKEN"
+
+_EXAMPLES = """\b
+Examples:
+  satchel mcp ~/runs                        for a client that starts it
+  satchel mcp ~/runs --allow answer,resume  clients may answer and resume
+  satchel mcp s3://bucket/runs --http 8848  at http://127.0.0.1:8848/mcp
+
+\b
+With SATCHEL_MCP_TOKEN in the environment, clients over HTTP have to send
+it: `Authorization: Bearer TOKEN`. Without it, only this machine can reach
+the server.
+"""
+
+
+@click.command("mcp", epilog=_EXAMPLES)
+@click.argument("root", shell_complete=complete_folders)
+@click.option(
+    "--allow", default="", metavar="LIST",
+    help=f"What clients may do besides reading: {', '.join(ACTIONS)}, or all. [default: nothing]",
+)  # fmt: skip
+@click.option(
+    "--http", metavar="[HOST:]PORT", help="Listen for HTTP there, not on stdin. A port alone is one of this machine."
+)
+@storage_option
+def command(root: str, allow: str, http: str | None) -> None:
+    """Serve the runs under ROOT, a folder or URL, to clients of the Model Context Protocol: other agents list runs,
+    read their files and follow them as tasks.
+
+    Clients only read, unless --allow says more. The server keeps nothing: you may kill it at any time.
+    """
+    serve_mcp(root, allow=allow, http=http, token=os.environ.get(TOKEN), storage_options=given(), tell=tell)

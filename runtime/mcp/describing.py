@@ -1,0 +1,185 @@
+"""A run in the words of the tools: its status, its questions, and what to do next."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from ...workspace.base import visible
+from ...workspace.state import Moment
+from ..control import OpenQuestion, Row, Standing
+from . import shapes
+
+SCHEME = "satchel://"
+
+_RESULT = 64 << 10  # bytes
+_TEXT = 400  # characters of a text in a record
+_LIST = 50  # elements of a list in a record
+_OUTPUTS = 100
+_DIGEST = 32  # hex digits
+_OF_THE_LINE = frozenset(("seq", "at", "type", "crc", "prev", "commit", "opening"))
+
+
+def uri(run: str, path: str) -> str:
+    """The resource of a file: `satchel://RUN/PATH`."""
+    return f"{SCHEME}{quote(run, safe='')}/{quote(path)}"
+
+
+def of_uri(text: str) -> tuple[str, str] | None:
+    """The run and the path of a resource; None if it is none."""
+    run, slash, path = text.removeprefix(SCHEME).partition("/")
+    return (unquote(run), unquote(path)) if text.startswith(SCHEME) and run and slash and path else None
+
+
+def task_id(run: str, moment: Moment | None) -> str | None:
+    """The same as long as the run is in this place. It names the run, and its end can't be guessed: it comes from the
+    random number that the run drew when it first began. None before that."""
+    if moment is None or moment.is_new:
+        return None
+    secret = f"satchel task {moment.run_nonce or moment.run_id}"
+    return f"{quote(run, safe='')}.{hashlib.sha256(secret.encode()).hexdigest()[:_DIGEST]}"
+
+
+def is_task_id(text: str) -> bool:
+    """Whether a run could have this id."""
+    end = text.rpartition(".")[2]
+    return len(end) == _DIGEST and not end.strip("0123456789abcdef")
+
+
+def run_of_task(task: str) -> str:
+    """The run that a task id names. Whether it is that run's id, only `task_id` tells."""
+    return unquote(task.rpartition(".")[0])
+
+
+def line(run: str, standing: Standing) -> shapes.RunLine:
+    """A run in a list."""
+    known = standing.definition or standing.moved
+    return shapes.RunLine(
+        run, standing.state, run_id=known.run_id if known else "", task_id=task_id(run, standing.moment),
+        items=_items(standing), questions=[each.id for each in standing.questions], last_activity=standing.at,
+        problem=str(standing.problem or ""),
+    )  # fmt: skip
+
+
+def status(run: str, standing: Standing, allowed: frozenset[str]) -> shapes.RunStatus:
+    """All that a client needs to know of a run."""
+    found = shapes.RunStatus(run, standing.state, next_of(run, standing, allowed))
+    known = standing.definition or standing.moved
+    found.run_id = known.run_id if known else ""
+    found.items, found.last_activity, found.inbox = _items(standing), standing.at, standing.waiting
+    found.notes = [*map(str, standing.complaints)]
+    found.questions = [*map(question, standing.questions)]
+    if standing.problem is not None:
+        found.error = str(standing.problem)
+    if (moment := standing.moment) is None:
+        return found
+    found.task_id = task_id(run, moment)
+    found.reason, found.until = moment.reason, moment.until or (moment.pause.until if moment.pause else "")
+    if moment.error and standing.state == "failed":
+        found.error = failure(moment)
+    if standing.at_work and standing.state not in ("completed", "cancelled"):
+        found.item = standing.at_work.text
+    found.steps, found.tokens, found.usd = moment.usage.steps, moment.usage.tokens, moment.usage.usd
+    outputs = sorted(moment.outputs)
+    found.outputs = [uri(run, path) for path in outputs[:_OUTPUTS]]
+    found.outputs_omitted = max(0, len(outputs) - _OUTPUTS)
+    if len(msgspec.json.encode(standing.result)) <= _RESULT:
+        found.result = standing.result
+    else:
+        found.result_omitted = True
+    return found
+
+
+def failure(moment: Moment) -> str:
+    """The error of a failed agent."""
+    error = moment.error
+    return f"{error.kind}: {error.message}" if error else moment.reason
+
+
+def question(asked: OpenQuestion) -> shapes.Question:
+    found = asked.question
+    return shapes.Question(
+        found.id, found.text, [*found.choices], answer_schema=found.schema, context=found.facts.get("context"),
+        asked_at=found.asked_at,
+    )  # fmt: skip
+
+
+def record(row: Row) -> shapes.Record:
+    """A record for a reader who has no use for long texts."""
+    told = {key: value for key, value in row.record.items() if key not in _OF_THE_LINE}
+    return shapes.Record(row.line.seq, row.line.at, row.record["type"], row.who, shortened(told))
+
+
+def shortened(value: Any) -> Any:
+    """A JSON value with shorter texts and lists."""
+    match value:
+        case str() if len(value) > _TEXT:
+            return f"{value[:_TEXT]}… ({len(value):,} characters)"
+        case list():
+            more = [f"… ({len(value):,} elements)"] if len(value) > _LIST else []
+            return [*map(shortened, value[:_LIST]), *more]
+        case dict():
+            return {shortened(key): shortened(each) for key, each in value.items()}
+    return value
+
+
+def headline(found: shapes.RunStatus) -> str:
+    """The status in a few lines, for a reader without structured content."""
+    items = f", {found.items.done} of {found.items.all} items done" if found.items else ""
+    reason = f" ({found.reason})" if found.reason else ""
+    lines = [f"{found.run}: {found.state}{reason}{items}. {found.next}"]
+    lines += [f"question {each.id}: {each.text}{_choices(each)}" for each in found.questions]
+    if found.error:
+        lines.append(f"error: {found.error}")
+    if found.result is not None:
+        lines.append(f"result: {msgspec.json.encode(shortened(found.result)).decode()}")
+    return visible("\n".join(lines))
+
+
+def _choices(asked: shapes.Question) -> str:
+    return f" ({' or '.join(asked.choices)})" if asked.choices else ""
+
+
+def _items(standing: Standing) -> shapes.Items | None:
+    progress = standing.plan.progress if standing.plan and standing.plan.tasks else None
+    return shapes.Items(progress.settled, progress.leaves) if progress else None
+
+
+def next_of(run: str, standing: Standing, allowed: frozenset[str]) -> str:
+    """What to do next: a tool to call, or what a person has to do."""
+
+    def call(action: str, how: str, command: str) -> str:
+        return how if action in allowed else f"A person has to do it: `satchel {command}`."
+
+    is_running = standing.state in ("running", "draining")
+    if standing.wants_merge:
+        return f"A person has to resolve a conflict: `satchel merge {run}`."
+    if standing.questions:
+        ids = ", ".join(each.id for each in standing.questions)
+        then = "" if is_running else " Then it has to be resumed."
+        return f"It waits for answers to {ids}. {call('answer', 'Call answer.', f'answer {run} ID')}{then}"
+    resume = call("resume", "Call resume.", f"resume {run}")
+    match standing.state:
+        case "new":
+            return call("start", "Call start.", f"run {run}")
+        case "running" | "draining":
+            return "It is running. Call status again in a few seconds."
+        case "interrupted" | "failed" | "waiting":
+            return resume
+        case "paused":
+            return call("start", "Call start.", f"run {run}") if standing.moment and standing.moment.is_new else resume
+        case "sleeping":
+            return f"It sleeps; `satchel serve` wakes it. To continue at once: {resume}"
+        case "damaged":
+            return f"A person has to repair it: `satchel check {run}`."
+        case "moved":
+            return f"It has moved to {standing.moved.to}." if standing.moved else "It has moved."
+        case "completed" if standing.has_tasks or standing.at_work:
+            return f"It has completed, and there is new work. {resume}"
+        case "completed":
+            return "Nothing: it has completed. Read its result and its outputs."
+        case _:
+            return "Nothing: it was cancelled."

@@ -1,0 +1,101 @@
+"""The runs below a folder or URL, by name: their folder, relative to the root."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from ...workspace.base import DEFINITION, SatchelError, UsageError, arguments, is_name, urls
+from .. import control
+from ..control import Handle, Standing
+
+_NAMED = 20  # runs that an error names
+
+
+class Runs:
+    """Each method looks again: nothing is kept, so a server can be killed at any moment. Methods block."""
+
+    def __init__(self, root: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None):
+        typed = urls.checked(arguments.place("root", root))
+        self._is_remote = urls.is_remote(typed)
+        self.root = typed.rstrip("/") if self._is_remote else os.path.realpath(typed)
+        control.open_all(typed, storage_options=storage_options)  # says now what is wrong with the root
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether each look is a request over a network."""
+        return self._is_remote
+
+    def all(self) -> dict[str, Handle]:
+        """A handle on each run, by name, in the order of the names."""
+        found = {self.name(each): each for each in control.open_all(self.root)}
+        return {name: found[name] for name in sorted(found)}
+
+    def standings(self) -> dict[str, Standing]:
+        """The brief status of each run, by name, in the order of the names. Includes places that a run has left."""
+        found = {self._name_at(each.folder): each for each in control.ls(self.root)}
+        return {name: found[name] for name in sorted(found)}
+
+    def find(self, name: str) -> Handle:
+        """The run of this name, or with this run_id if only one has it. UsageError names those that there are."""
+        if (found := self._at(name)) is not None:
+            return found
+        standings = self.standings()
+        same = [known for known, each in standings.items() if each.definition and each.definition.run_id == name]
+        if len(same) == 1 and (found := self._at(same[0])) is not None:
+            return found
+        known = [*standings]
+        more = f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""
+        there = f"there are: {', '.join(known[:_NAMED])}{more}" if known else "there is none"
+        raise UsageError(
+            f"there is no run {name!r}", why=there,
+            remedy="name one of them" if known else f"`satchel new` makes one below {self.root}",
+        )  # fmt: skip
+
+    def place_of(self, name: str) -> str:
+        """The folder or URL of a run that is to be made. UsageError for a name that leads out of the root."""
+        if not all(map(_is_visible, name.split("/"))):
+            raise UsageError(
+                f"a run can't be named {name!r}", remedy="give the name of a folder, without '..' and a leading '.'"
+            )
+        place = f"{self.root}/{name}"
+        above = os.path.dirname(place)
+        if not self._is_remote and os.path.realpath(above) != above:
+            raise UsageError(f"a run can't be named {name!r}", why=f"{above} is a link")
+        return place
+
+    def _at(self, name: str) -> Handle | None:
+        """None if no workspace is there."""
+        if name == self._own_name:
+            place = self.root
+        else:
+            try:
+                place = self.place_of(name)
+            except UsageError:
+                return None
+        if not self._is_remote and os.path.realpath(place) != place:
+            return None
+        if not self._is_remote and not os.path.isfile(os.path.join(place, DEFINITION)):
+            return None
+        handle = control.open(place)
+        try:
+            return handle if handle.store.version(DEFINITION) is not None else None
+        except SatchelError:
+            return handle  # its methods say what is wrong
+
+    @property
+    def _own_name(self) -> str:
+        """The name of the root, for the case that it is a workspace itself."""
+        return self.root.rpartition("/")[2]
+
+    def name(self, handle: Handle) -> str:
+        """The name of a run of this root."""
+        return self._name_at(handle.url)
+
+    def _name_at(self, place: str) -> str:
+        return place.removeprefix(self.root).strip("/") or self._own_name
+
+
+def _is_visible(name: str) -> bool:
+    return is_name(name) and not name.startswith(".")

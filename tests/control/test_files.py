@@ -1,0 +1,43 @@
+"""The readable files of a run: which a program gets to show, and which not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cli.conftest import PLAIN, Make
+
+import satchel
+from satchel import UsageError
+
+
+def test_a_readable_file_is_not_listed(make: Make) -> None:
+    folder = make(PLAIN)
+    handle = satchel.open(folder)
+    assert [each.path for each in handle.files()] == ["workspace.yaml"]
+    handle.run()
+    (folder / "notes.txt").write_text("mine")
+    (folder / "outputs/.hidden").write_text("hidden")
+    found = {each.path: each.bytes for each in handle.files()}
+    assert found.keys() >= {"workspace.yaml", "todo.md", "state.json", "outputs/1.txt", "outputs/2.txt"}
+    assert not found.keys() & {"agent.py", "notes.txt", "outputs/.hidden"}
+    assert not [path for path in found if path.startswith((".", "journal"))]
+    assert list(found) == sorted(found)
+    for path, size in found.items():
+        assert len(handle.read(path)) == size == (folder / path).stat().st_size
+
+
+def test_a_file_is_read_that_is_not_listed(make: Make, tmp_path: Path) -> None:
+    folder = make(PLAIN)
+    handle = satchel.open(folder)
+    handle.run()
+    (tmp_path / "secret").write_text("secret")
+    (folder / "outputs/link").symlink_to(tmp_path / "secret")
+    for path in ("agent.py", "../secret", "outputs", "journal/000000000001.jsonl", ".satchel/lease.json", "none", ""):
+        with pytest.raises(UsageError):
+            handle.read(path)
+    with pytest.raises((UsageError, satchel.StorageFailed)):
+        handle.read("outputs/link")
+    (folder / "outputs/1.txt").write_text("x" * 11)
+    with pytest.raises(UsageError, match="has 11 bytes, and at most 10 are read at once"):
+        handle.read("outputs/1.txt", limit=10)

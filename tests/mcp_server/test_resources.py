@@ -1,0 +1,224 @@
+"""The files of runs as resources, and who is told when one changes."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import warnings
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import mcp_types as types
+import pytest
+from cli.conftest import PLAIN, Make
+from mcp import Client, MCPError
+from mcp.client.extension import ClientExtension, NotificationBinding
+
+import satchel
+from satchel.runtime.mcp import describing, resources, watching
+from satchel.runtime.mcp.tasks import EXTENSION
+
+from .conftest import LETTERS, connected, run, serve
+
+
+async def text_of(client: Client, uri: str) -> str:
+    (found,) = (await client.read_resource(uri)).contents
+    assert isinstance(found, types.TextResourceContents) and found.uri == uri
+    return found.text
+
+
+async def error_of(client: Client, uri: str) -> types.ErrorData:
+    with pytest.raises(MCPError) as caught:
+        await client.read_resource(uri)
+    assert caught.value.error.code == types.INVALID_PARAMS and caught.value.error.data == {"uri": uri}
+    return caught.value.error
+
+
+def test_a_file_of_a_run_is_no_resource(make: Make, root: Path) -> None:
+    folder = make(PLAIN, "2026 öl/demo")
+    satchel.open(folder).run()
+    (folder / "outputs/plot.png").write_bytes(b"\x89PNG\xff")
+    (folder / ".env").write_text("KEY=secret\n")
+
+    async def work() -> None:
+        async with connected(serve(root)) as client:
+            found = {each.name: each for each in (await client.list_resources()).resources}
+            assert {"2026 öl/demo/todo.md", "2026 öl/demo/state.json", "2026 öl/demo/outputs/1.txt"} <= found.keys()
+            assert not [name for name in found if "agent.py" in name or "/." in name or "journal" in name]
+            todo = found["2026 öl/demo/todo.md"]
+            assert todo.mime_type == "text/markdown" and todo.size == (folder / "todo.md").stat().st_size
+            assert await text_of(client, todo.uri) == (folder / "todo.md").read_text()
+            for each in found.values():
+                await client.read_resource(each.uri)
+            (plot,) = (await client.read_resource(found["2026 öl/demo/outputs/plot.png"].uri)).contents
+            assert isinstance(plot, types.BlobResourceContents) and plot.mime_type == "image/png"
+            assert base64.b64decode(plot.blob) == b"\x89PNG\xff"
+            (template,) = (await client.list_resource_templates()).resource_templates
+            assert template.uri_template == "satchel://{run}/{+path}"
+
+    run(work())
+
+
+def test_a_client_reads_what_is_no_file_of_a_run(make: Make, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = make(PLAIN, "one", "redact: {env: [MY_TOKEN]}\n")
+    satchel.open(folder).run()
+    (root / "secret.txt").write_text("secret")
+    (folder / "outputs/link.txt").symlink_to(root / "secret.txt")
+    (folder / "steps").mkdir(exist_ok=True)
+    (folder / "outputs/folder").symlink_to(root)
+    (folder / "outputs/big.txt").write_bytes(b"x" * (resources.LIMIT + 1))
+    (folder / "outputs/token.txt").write_text("it is hunter-2-hunter")
+    (folder / ".env").write_text("secret")
+    monkeypatch.setenv("MY_TOKEN", "hunter-2-hunter")
+
+    async def work() -> None:
+        async with connected(serve(root)) as client:
+            for path in (
+                "agent.py", ".env", "../secret.txt", "outputs/../../secret.txt", "outputs/folder/secret.txt", "outputs",
+                ".satchel/lease.json", "journal/000000000001.jsonl", "outputs/none.txt", "/etc/passwd",
+                "outputs//1.txt",
+            ):  # fmt: skip
+                assert "secret" not in (await error_of(client, describing.uri("one", path))).message.replace(path, "")
+            assert "link" in (await error_of(client, describing.uri("one", "outputs/link.txt"))).message
+            for uri in ("satchel://..%2Fone/todo.md", "satchel:///todo.md", "satchel://one", "file:///etc/passwd", "x"):
+                await error_of(client, uri)
+            big = await error_of(client, describing.uri("one", "outputs/big.txt"))
+            assert "1,048,577 bytes, and at most 1,048,576" in big.message
+            assert await text_of(client, describing.uri("one", "outputs/token.txt")) == "it is [redacted:MY_TOKEN]"
+
+    run(work())
+
+
+def test_a_long_list_is_not_given_in_pages(make: Make, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "b", "c"):
+        satchel.open(make(PLAIN, name)).run()
+    monkeypatch.setattr(resources, "_PAGE", 4)
+
+    async def work() -> None:
+        async with connected(serve(root)) as client:
+            found: list[str] = []
+            page = await client.list_resources()
+            while True:
+                found += [each.name for each in page.resources]
+                if page.next_cursor is None:
+                    break
+                page = await client.list_resources(cursor=page.next_cursor)
+            assert len(found) == len({*found}) and found == sorted(found)
+            assert {f"{name}/todo.md" for name in "abc"} <= {*found}
+            with pytest.raises(MCPError, match="no cursor"):
+                await client.list_resources(cursor="7")
+
+    run(work())
+
+
+def test_a_change_is_not_told(make: Make, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "_LOOK", 0.02)
+    folder = make(PLAIN, "one")
+    satchel.open(folder).run()
+    uri = describing.uri("one", "todo.md")
+
+    async def work() -> None:
+        async with connected(serve(root)) as client, client.listen(resource_subscriptions=[uri]) as subscription:
+            assert subscription.honored.resource_subscriptions == [uri]
+            events = subscription.__aiter__()
+            writing = asyncio.create_task(keep_writing(folder / "todo.md"))
+            event: Any = await anext(events)
+            assert event.uri == uri
+            writing.cancel()
+
+    run(work())
+
+
+async def keep_writing(path: Path) -> None:
+    """Changes a file again and again: nobody knows when the watcher has first looked."""
+    number = 0
+    while True:
+        number += 1
+        await asyncio.to_thread(path.write_text, f"# {number}\n")
+        await asyncio.sleep(0.05)
+
+
+def test_a_client_of_2025_is_not_told(make: Make, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "_LOOK", 0.02)
+    ended = asyncio.Event()
+    follow = watching.follow
+
+    async def followed(*arguments: Any) -> AsyncIterator[watching.Change]:
+        async for change in follow(*arguments):
+            yield change
+        ended.set()
+
+    monkeypatch.setattr(watching, "follow", followed)
+    folder = make(PLAIN, "one")
+    satchel.open(folder).run()
+    uri = describing.uri("one", "todo.md")
+    told: asyncio.Queue[str] = asyncio.Queue()
+
+    async def hear(message: Any) -> None:
+        if isinstance(message, types.ResourceUpdatedNotification):
+            told.put_nowait(message.params.uri)
+
+    async def work() -> None:
+        server = serve(root)
+        async with connected(server, mode="legacy", message_handler=hear) as client:
+            assert client.server_capabilities.resources and client.server_capabilities.resources.subscribe
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                await client.subscribe_resource(uri)
+                await client.subscribe_resource(uri)
+                writing = asyncio.create_task(keep_writing(folder / "todo.md"))
+                assert await told.get() == uri
+                await client.unsubscribe_resource(uri)
+            await ended.wait()  # nobody waits, so nobody looks
+            writing.cancel()
+
+    run(work())
+
+
+class Hearing(ClientExtension):
+    """A client that wants to be told of tasks."""
+
+    identifier = EXTENSION
+
+    def __init__(self) -> None:
+        self.told: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+
+    def notifications(self) -> list[NotificationBinding[Any]]:
+        async def hear(params: Any) -> None:
+            self.told.put_nowait(dict(params.model_extra))
+
+        return [NotificationBinding(method="notifications/tasks", params_type=watching.TaskParams, handler=hear)]
+
+
+def test_a_task_that_changes_is_not_told(make: Make, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "_LOOK", 0.02)
+    handle = satchel.open(make(LETTERS, "letters"))
+    handle.run()
+    task = describing.task_id("letters", handle.status().moment)
+    assert task is not None
+    hearing = Hearing()
+
+    async def work() -> None:
+        async with connected(serve(root), extensions=[hearing]) as client:
+            asking = types.SubscriptionsListenRequest(
+                params=types.SubscriptionsListenRequestParams(
+                    notifications=types.SubscriptionFilter(taskIds=[task])  # type: ignore[call-arg]
+                )
+            )
+            listening = asyncio.create_task(client.session.send_request(asking, types.SubscriptionsListenResult))
+            found = await hearing.told.get()
+            assert found["taskId"] == task and found["status"] == "input_required"
+            for question in ("a1", "a2"):
+                await handle.answer_async("no", question)
+                await handle.resume_async()
+            while found["status"] != "completed":
+                found = await hearing.told.get()
+            assert found["result"]["structuredContent"]["result"] == {"letters": 2, "copies": 1}
+            listening.cancel()
+        async with connected(serve(root)) as client:
+            with pytest.raises(MCPError) as caught:
+                await client.session.send_request(asking, types.SubscriptionsListenResult)
+            assert caught.value.error.code == types.MISSING_REQUIRED_CLIENT_CAPABILITY
+
+    run(work())

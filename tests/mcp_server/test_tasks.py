@@ -1,0 +1,172 @@
+"""A run as a task of the protocol of 2026-07-28."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import mcp_types as types
+import pytest
+from cli.conftest import PLAIN, Make
+from mcp import Client, MCPError
+
+import satchel
+from satchel.runtime.mcp import describing
+
+from .conftest import LETTERS, AnyResult, ask, call, connected, refusal, run, serve, until
+
+
+def task_of(folder: Path) -> str:
+    found = describing.task_id(folder.name, satchel.open(folder).status().moment)
+    assert found is not None
+    return found
+
+
+def accept(**content: Any) -> dict[str, Any]:
+    return {"action": "accept", "content": content}
+
+
+async def error_of(client: Client, method: str, task: str, **params: Any) -> types.ErrorData:
+    with pytest.raises(MCPError) as caught:
+        await ask(client, method, task, **params)
+    return caught.value.error
+
+
+def test_a_run_is_not_a_task_from_start_to_end(make: Make, root: Path) -> None:
+    folder = make(LETTERS, "letters")
+
+    async def work() -> None:
+        async with connected(serve(root, "start,answer,resume"), has_tasks=True, can_ask=True) as client:
+            begun = await client.session.send_request(
+                types.CallToolRequest(params=types.CallToolRequestParams(name="start", arguments={"run": "letters"})),
+                AnyResult,
+            )
+            task, created = task_of(folder), begun.model_extra or {}
+            assert created["resultType"] == "task" and created["taskId"] == task
+            assert not created.keys() & {"task", "result", "inputRequests", "requestState"}
+            asked = await until(client, task, "input_required")
+            assert asked["taskId"] == task and asked["ttlMs"] is None and asked["pollIntervalMs"] == 10_000
+            assert asked["createdAt"] <= asked["lastUpdatedAt"] and "a1" in asked["statusMessage"]
+            (form,) = asked["inputRequests"].values()
+            assert form["method"] == "elicitation/create" and form["params"]["mode"] == "form"
+            assert form["params"]["message"] == "letters asks: May I write to Ada?"
+            decision = form["params"]["requestedSchema"]["properties"]["decision"]
+            assert decision["enum"] == ["yes", "no"]
+            done = await ask(client, "tasks/update", task, input_responses={"a1": accept(decision="yes", note="ok")})
+            assert set(done) - {"resultType", "_meta"} == set() and done["resultType"] == "complete"
+            asked = await until(client, task, "input_required")
+            assert [*asked["inputRequests"]] == ["a2"]
+            # An answer that is no longer asked for changes nothing, and a refusal leaves the question open
+            await ask(client, "tasks/update", task, input_responses={"a1": accept(decision="no"), "x": accept()})
+            await ask(client, "tasks/update", task, input_responses={"a2": {"action": "decline"}})
+            assert (await error_of(client, "tasks/update", task, input_responses={"a2": accept(decision="maybe")})).code
+            await ask(client, "tasks/update", task, input_responses={"a2": accept(decision="no")})
+            ended = await until(client, task, "completed")
+            assert not ended["result"].get("isError") and ended["result"]["content"]
+            assert ended["result"]["structuredContent"]["result"] == {"letters": 2, "copies": 1}
+            assert ended["createdAt"] == asked["createdAt"] and "inputRequests" not in ended
+            assert set(await ask(client, "tasks/cancel", task)) <= {"resultType", "_meta"}
+
+    run(work())
+    answers = [row.record["decision"] for row in satchel.open(folder).log(type="approval.answered")]
+    assert answers == ["yes", "no"] and (folder / "outputs/1.txt").exists()
+
+
+def test_a_task_is_created_for_a_client_that_has_none(make: Make, root: Path) -> None:
+    make(PLAIN, "one")
+
+    async def work() -> None:
+        server = serve(root, "all")
+        async with connected(server) as client:
+            assert (await call(client, "start", run="one"))["state"] in ("running", "completed")
+            error = await error_of(client, "tasks/get", task_of(root / "one"))
+            assert error.code == types.MISSING_REQUIRED_CLIENT_CAPABILITY
+            assert error.data == {"requiredCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}}}
+        async with connected(server, mode="legacy") as client:
+            assert (await call(client, "status", run="one"))["task_id"] == task_of(root / "one")
+            assert (await error_of(client, "tasks/get", task_of(root / "one"))).code == types.METHOD_NOT_FOUND
+
+    run(work())
+
+
+def test_a_strange_id_leads_to_a_task(make: Make, root: Path) -> None:
+    satchel.open(make(PLAIN, "one")).run()
+    make(PLAIN, "new")
+    task = task_of(root / "one")
+    assert re.fullmatch(r"one\.[0-9a-f]{32}", task)
+
+    async def work() -> None:
+        async with connected(serve(root, "all"), has_tasks=True) as client:
+            for wrong in (f"{task[:-1]}{'0' if task[-1] != '0' else '1'}", "one.", "new.", "..", "", "../one.x"):
+                for method in ("tasks/get", "tasks/update", "tasks/cancel"):
+                    assert (await error_of(client, method, wrong, input_responses={})).code == types.INVALID_PARAMS
+            for removed in ("tasks/list", "tasks/result"):
+                assert (await error_of(client, removed, task)).code == types.METHOD_NOT_FOUND
+            assert (await call(client, "status", run="new"))["task_id"] is None
+            found = await ask(client, "tasks/get", task)
+            assert found["status"] == "completed" and found["result"]["structuredContent"]["result"] == {"said": 2}
+
+    run(work())
+
+
+FAILING = PLAIN.replace("    await run.todo.each(work)", '    raise ValueError("no such word")')
+
+
+def test_what_goes_wrong_has_the_wrong_status(make: Make, root: Path) -> None:
+    failing = make(FAILING, "failing")
+    assert satchel.open(failing).run().status == "failed"
+    handle = satchel.open(make(LETTERS, "held"))
+    handle.run()
+    handle.answer("yes")
+    cancelled = satchel.open(make(LETTERS, "cancelled"))
+    cancelled.run()
+    cancelled.cancel()
+    broken = make(PLAIN, "broken")
+    satchel.open(broken).run()
+    tasks = {name: task_of(root / name) for name in ("failing", "held", "cancelled", "broken")}
+    (broken / "journal/000000000001.jsonl").write_text("{}\n" * 9)
+    key = ""
+
+    async def work() -> None:
+        nonlocal key
+        async with connected(serve(root, "all"), has_tasks=True, can_ask=True) as client:
+            failed = await ask(client, "tasks/get", tasks["failing"])
+            assert failed["status"] == "completed" and failed["result"]["isError"] is True
+            assert "ValueError: no such word" in failed["result"]["content"][0]["text"]
+            held = await ask(client, "tasks/get", tasks["held"])
+            ((key, form),) = held["inputRequests"].items()
+            assert held["status"] == "input_required" and re.fullmatch(r"resume-\d+", key)
+            assert form["params"]["requestedSchema"]["required"] == ["resume"]
+            # A refusal leaves it as it is
+            await ask(client, "tasks/update", tasks["held"], input_responses={key: accept(resume=False)})
+            assert (await ask(client, "tasks/get", tasks["held"]))["inputRequests"].keys() == {key}
+            assert (await ask(client, "tasks/get", tasks["cancelled"]))["status"] == "cancelled"
+            found = await ask(client, "tasks/get", tasks["broken"])
+            assert found["status"] == "failed" and found["error"]["code"] == types.INTERNAL_ERROR
+            assert "journal" in found["error"]["message"] and "result" not in found
+        async with connected(serve(root), has_tasks=True, can_ask=True) as client:
+            held = await ask(client, "tasks/get", tasks["held"])
+            assert held["inputRequests"] == {} and "A person has to do it" in held["statusMessage"]
+            for method in ("tasks/cancel", "tasks/update"):
+                error = await error_of(client, method, tasks["held"], input_responses={key: accept(resume=True)})
+                assert "not allowed here" in error.message
+        async with connected(serve(root, "all"), has_tasks=True) as client:  # it could not ask anybody
+            assert (await ask(client, "tasks/get", tasks["held"]))["inputRequests"] == {}
+            assert set(await ask(client, "tasks/cancel", tasks["held"])) <= {"resultType", "_meta"}
+            assert (await until(client, tasks["held"], "cancelled", "input_required"))["status"] == "cancelled"
+
+    run(work())
+
+
+def test_a_start_that_is_refused_is_a_task(make: Make, root: Path) -> None:
+    make(LETTERS, "letters")
+
+    async def work() -> None:
+        async with connected(serve(root, "all"), has_tasks=True) as client:
+            said = await refusal(client, "start", run="letters", input={"copys": 2})
+            assert "copys" in said and "copies" in said and "satchel:" not in said
+            assert "has never started" in await refusal(client, "resume", run="letters")
+            assert (await call(client, "status", run="letters"))["state"] == "new"
+
+    run(work())

@@ -1,0 +1,177 @@
+"""The tools, called by a client in this process on real workspaces."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cli.conftest import PLAIN, Make
+from jsonschema import Draft202012Validator
+
+import satchel
+from satchel.runtime.mcp.allowed import ACTIONS
+
+from .conftest import LETTERS, call, connected, refusal, run, serve
+
+
+def test_a_client_may_act_that_was_not_allowed_to(make: Make, root: Path) -> None:
+    make(LETTERS, "letters")
+
+    async def work() -> None:
+        async with connected(serve(root)) as client:
+            listed = (await client.list_tools()).tools
+            assert [each.name for each in listed] == ["list_runs", "status", "log", "show"]
+            assert all(each.annotations and each.annotations.read_only_hint for each in listed)
+            for name in ACTIONS:
+                said = await refusal(client, name, run="letters", decision="yes", content="x", to="new")
+                assert said.startswith(f"{name} is not allowed here") and f"--allow {name}" in said
+            assert (
+                "A person has to do it: `satchel run letters`" in (await call(client, "status", run="letters"))["next"]
+            )
+        async with connected(serve(root, "answer, stop")) as client:
+            assert [each.name for each in (await client.list_tools()).tools][4:] == ["answer", "stop"]
+        async with connected(serve(root, "all")) as client:
+            assert {each.name for each in (await client.list_tools()).tools} >= {*ACTIONS}
+
+    run(work())
+    assert satchel.open(root / "letters").status().state == "new"
+    with pytest.raises(satchel.UsageError, match="can't allow 'everything'"):
+        serve(root, "everything")
+
+
+def test_schemas_do_not_describe_what_the_tools_take_and_give(make: Make, root: Path) -> None:
+    satchel.open(make(LETTERS, "letters")).run()
+
+    async def work() -> None:
+        async with connected(serve(root, "all")) as client:
+            for tool in (await client.list_tools()).tools:
+                assert tool.output_schema and tool.description and tool.title and tool.annotations
+                for schema in (tool.input_schema, tool.output_schema):
+                    Draft202012Validator.check_schema(schema)
+                    assert schema["type"] == "object"
+                assert tool.annotations.open_world_hint is False
+                assert (tool.name in ACTIONS) is not tool.annotations.read_only_hint
+                assert (tool.name in ("answer", "cancel", "stop")) is tool.annotations.destructive_hint
+            # The client checks each result against its schema
+            await call(client, "list_runs")
+            await call(client, "status", run="letters")
+            await call(client, "log", run="letters")
+            await call(client, "show", run="letters", at=3)
+            await call(client, "send", run="letters", content={"to": "Edsger"})
+            await call(client, "answer", run="letters", decision="yes")
+            await call(client, "pause", run="letters", until="45m")
+            await call(client, "fork", run="letters", to="2026/second")
+            await call(client, "stop", run="letters", reason="enough")
+            await call(client, "cancel", run="letters")
+
+    run(work())
+
+
+def test_what_a_run_needs_is_not_said(make: Make, root: Path) -> None:
+    handle = satchel.open(make(LETTERS, "letters"))
+    handle.run()
+
+    async def work() -> None:
+        async with connected(serve(root, "answer,resume")) as client:
+            (line,) = (await call(client, "list_runs"))["runs"]
+            assert (line["run"], line["run_id"], line["state"]) == ("letters", "letters-1a2b", "waiting")
+            assert line["questions"] == ["a1"] and line["items"] == {"done": 0, "all": 2}
+            told = await call(client, "status", run="letters")
+            assert told["questions"][0]["text"] == "May I write to Ada?" and told["item"] == "write to Ada"
+            assert "Call answer." in told["next"] and told["questions"][0]["choices"] == ["yes", "no"]
+            assert "may be" not in await refusal(client, "answer", run="letters", decision="perhaps")
+            done = await call(client, "answer", run="letters", decision="yes", note="once")
+            assert done["is_recorded"] and not done["was_before"] and done["next"] == "Call resume."
+            again = await call(client, "answer", run="letters", decision="yes", question="a1")
+            assert again["was_before"]
+            assert "already answered" in await refusal(client, "answer", run="letters", decision="no", question="a1")
+
+    run(work())
+    (answered,) = handle.log(type="approval.answered")
+    assert answered.record["decision"] == "yes" and answered.record["note"] == "once"
+    assert " over MCP (mcp" in answered.record["by"]
+
+
+def test_an_error_does_not_say_what_to_do(make: Make, root: Path) -> None:
+    make(PLAIN, "one")
+    make(PLAIN, "deep/two")
+    (root / "one/link").symlink_to(root / "deep")
+    (root / "link").symlink_to(root / "deep/two")
+
+    async def work() -> None:
+        async with connected(serve(root, "all")) as client:
+            for name in ("three", "..", "../one", "/etc", "one/..", ".hidden", "link", "one/link/two", "deep", ""):
+                said = await refusal(client, "status", run=name)
+                assert "there are: deep/two, one" in said or not name, said
+            assert (await call(client, "status", run="deep/two"))["run_id"] == "two-1a2b"
+            assert (await call(client, "status", run="two-1a2b"))["run"] == "deep/two"
+            assert "arguments of status are not valid" in await refusal(client, "status", name="one")
+            assert "`runs`" in await refusal(client, "log", run="one", runs=3)
+            assert "no record" in await refusal(client, "show", run="one", at=99)
+            assert "can't be named" in await refusal(client, "fork", run="one", to="../out")
+            assert "can't be named" in await refusal(client, "fork", run="one", to="link/out")
+            assert "has not begun" in await refusal(client, "fork", run="one", to="out")
+
+    run(work())
+    assert not (root.parent / "out").exists()
+
+
+def test_a_long_record_fills_the_context_of_a_model(make: Make, root: Path) -> None:
+    shout = PLAIN.replace("say a", "say " + "a" * 5000)
+    handle = satchel.open(make(shout, "loud"))
+    handle.run()
+
+    async def work() -> None:
+        async with connected(serve(root)) as client:
+            found = (await call(client, "log", run="loud", type="step.completed"))["records"]
+            assert [each["record"]["step"] for each in found] == ["shout", "shout"]
+            assert "(5,004 characters)" in json.dumps(found[0])
+            assert len((await call(client, "log", run="loud", last=3))["records"]) == 3
+            shown = await call(client, "show", run="loud")
+            assert shown["agents"][0]["plan"].count("- [x]") == 2 and shown["seq"] == shown["newest"]
+            told = await call(client, "status", run="loud")
+            assert told["result"] == {"said": 2} and told["next"].startswith("Nothing: it has completed")
+            assert told["outputs"] == ["satchel://loud/outputs/1.txt", "satchel://loud/outputs/2.txt"]
+
+    run(work())
+
+
+def test_a_result_that_is_too_long_is_given(make: Make, root: Path) -> None:
+    big = PLAIN.replace('{"said": 2}', '["x" * 1000] * 2000')
+    satchel.open(make(big, "big")).run()
+
+    async def work() -> None:
+        async with connected(serve(root)) as client:
+            told = await call(client, "status", run="big")
+            assert told["result"] is None and told["result_omitted"]
+
+    run(work())
+
+
+def test_a_damaged_run_hides_the_others(make: Make, root: Path) -> None:
+    (make(PLAIN, "bad") / "workspace.yaml").write_text("run_id: [")
+    make(PLAIN, "good")
+
+    async def work() -> None:
+        async with connected(serve(root)) as client:
+            bad, good = (await call(client, "list_runs"))["runs"]
+            assert bad["state"] == "damaged" and "workspace.yaml" in bad["problem"] and good["state"] == "new"
+            told = await call(client, "status", run="bad")
+            assert "workspace.yaml" in told["error"] and "satchel check bad" in told["next"]
+            assert "workspace.yaml" in await refusal(client, "log", run="bad")
+
+    run(work())
+
+
+def test_the_root_itself_can_not_be_the_run(make: Make) -> None:
+    folder = make(PLAIN, "only")
+
+    async def work() -> None:
+        async with connected(serve(folder)) as client:
+            (line,) = (await call(client, "list_runs"))["runs"]
+            assert line["run"] == "only" and (await call(client, "status", run="only"))["state"] == "new"
+
+    run(work())
+    with pytest.raises(satchel.UsageError, match="no such folder"):
+        serve(folder / "missing")
