@@ -11,8 +11,8 @@ from typing import Any
 
 from ...workspace.base import SatchelError, UsageError
 from ..control import Below
-from . import token
 from .address import bound, parse, said
+from .token import parse as tokens_of
 
 _AT_ONCE = 500
 """Connections. One more gets 503."""
@@ -23,17 +23,17 @@ _GRACE = 10
 
 @contextmanager
 def listening(
-    root: str, written: str, *, needs_token: bool = True, storage_options: Mapping[str, Any] | None = None
+    root: str, written: str, *, token: str | None = None, storage_options: Mapping[str, Any] | None = None
 ) -> Iterator[str]:
     """Take tasks for the runs below `root` while the body runs. Gives the URL. If it fails meanwhile, this process gets
-    SIGTERM, so that the body ends, and the error is raised then.
+    SIGTERM, so that the body ends, and the error is raised then. `token` is what requests must show; None: nothing.
 
     UsageError for an address that is wrong or taken, a missing token, and an address that others can reach without one.
     """
     address = parse(written)
-    if not needs_token and not address.is_local:
+    if token is None and not address.is_local:
         raise UsageError("--no-token is for addresses of this machine", path=written, remedy="set a token")
-    tokens = token.tokens() if needs_token else []
+    tokens = [] if token is None else tokens_of(token)
     try:
         import uvicorn
 

@@ -6,37 +6,24 @@ It comes from the environment or from a file, never from the command line, which
 from __future__ import annotations
 
 import hmac
-import os
 
 from ...workspace.base import UsageError
 
 VARIABLE = "SATCHEL_LISTEN_TOKEN"
-FILE_VARIABLE = "SATCHEL_LISTEN_TOKEN_FILE"
 _LEAST = 16  # characters
 _MAKE = "`openssl rand -hex 32` makes one"
 
 
-def tokens() -> list[bytes]:
+def parse(written: str) -> list[bytes]:
     """The valid tokens: several, with spaces between them, while one replaces another. UsageError if there is none."""
-    written, source = os.environ.get(VARIABLE, ""), VARIABLE
-    if not written and (path := os.environ.get(FILE_VARIABLE)):
-        source = path
-        try:
-            with open(path, encoding="utf-8") as file:
-                written = file.read()
-        except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or "it is not text"
-            raise UsageError(f"the file that {FILE_VARIABLE} names can't be read", path=path, why=why) from error
     found = written.split()
     if not found:
         raise UsageError(
-            "listening needs a token", why=f"{VARIABLE} and {FILE_VARIABLE} are empty",
-            remedy=f"set one of them ({_MAKE}), or use --no-token for an address of this machine",
+            "listening needs a token",
+            remedy=f"set {VARIABLE} or --token-file ({_MAKE}), or use --no-token for an address of this machine",
         )  # fmt: skip
     if any(len(each) < _LEAST for each in found):
-        raise UsageError(
-            f"a token of fewer than {_LEAST} characters", path=source, remedy=f"take a longer one: {_MAKE}"
-        )
+        raise UsageError(f"the token has fewer than {_LEAST} characters", remedy=f"take a longer one: {_MAKE}")
     return [each.encode() for each in found]
 
 

@@ -14,9 +14,11 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import pytest
+from click.testing import CliRunner
 from servers import Server
 
 import satchel
+from satchel.runtime.cli.group import group
 from satchel.runtime.control import sending
 from satchel.workspace.base.errors import StorageFailed, UsageError
 
@@ -90,9 +92,8 @@ def make(folder: Path, run_id: str = "letters-1") -> Path:
 
 
 @pytest.fixture
-def client(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
-    monkeypatch.setenv("SATCHEL_LISTEN_TOKEN", TOKEN)
-    with listening(str(root), "0") as url:
+def client(root: Path) -> Iterator[Client]:
+    with listening(str(root), "0", token=TOKEN) as url:
         yield Client(url)
 
 
@@ -104,10 +105,8 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, 
         make(root / place)
     (root / "link").symlink_to(root.parent / "outside")
     (root / "damaged" / "workspace.yaml").write_text("format: 1\nagent: agent.py:main\n")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SATCHEL_LISTEN_TOKEN", TOKEN)
-        with listening(str(root), "0") as url:
-            yield Client(url), root
+    with listening(str(root), "0", token=TOKEN) as url:
+        yield Client(url), root
 
 
 def in_inbox(folder: Path) -> list[str]:
@@ -264,7 +263,7 @@ def test_a_full_disk_counts_as_accepted(client: Client, root: Path) -> None:
 
 
 def test_a_web_page_can_send_tasks_where_no_token_is_needed(root: Path) -> None:
-    with listening(str(root), "127.0.0.1:0", needs_token=False) as url:
+    with listening(str(root), "127.0.0.1:0") as url:
         client = Client(url)
         assert client.post("letters", token="").status == 202
         assert client.post("letters", token="", origin="https://example.org").status == 403
@@ -272,7 +271,7 @@ def test_a_web_page_can_send_tasks_where_no_token_is_needed(root: Path) -> None:
 
 
 def test_a_root_that_is_a_run_is_not_found(root: Path) -> None:
-    with listening(str(root / "letters"), "0", needs_token=False) as url:
+    with listening(str(root / "letters"), "0") as url:
         assert Client(url).post("letters", token="").status == 202
         assert Client(url).post("letters/inner", token="").status == 404
 
@@ -282,44 +281,54 @@ def test_a_socket_that_a_kill_has_left_is_in_the_way(root: Path, tmp_path: Path)
     left = socket.socket(socket.AF_UNIX)
     left.bind(str(path))
     left.close()
-    with listening(str(root), f"unix:{path}", needs_token=False) as url:
+    with listening(str(root), f"unix:{path}") as url:
         assert Client(url).post("letters", token="").status == 202
-        with pytest.raises(UsageError, match="in use"), listening(str(root), f"unix:{path}", needs_token=False):
+        with pytest.raises(UsageError, match="in use"), listening(str(root), f"unix:{path}"):
             raise AssertionError
         assert Client(url).post("letters", token="").status == 202
     assert not path.exists()
 
 
 @pytest.mark.parametrize(
-    ("written", "needs_token", "token", "said"),
+    ("written", "token", "said"),
     [
-        ("somewhere", False, "", "HOST:PORT"),
-        ("70000", False, "", "HOST:PORT"),
-        ("unix:", False, "", "unix:PATH"),
-        ("0.0.0.0:0", False, "", "addresses of this machine"),
-        ("0", True, "", "needs a token"),
-        ("0", True, "short", "fewer than 16"),
-        ("192.0.2.1:1", True, TOKEN, "can't listen on http://192.0.2.1:1"),
+        ("somewhere", TOKEN, "HOST:PORT"),
+        ("70000", TOKEN, "HOST:PORT"),
+        ("unix:", TOKEN, "unix:PATH"),
+        ("0.0.0.0:0", None, "addresses of this machine"),
+        ("0", "", "needs a token"),
+        ("0", " \n", "needs a token"),
+        ("0", "short", "fewer than 16"),
+        ("192.0.2.1:1", TOKEN, "can't listen on http://192.0.2.1:1"),
     ],
 )
-def test_it_listens_where_or_how_it_should_not(
-    root: Path, monkeypatch: pytest.MonkeyPatch, written: str, needs_token: bool, token: str, said: str
-) -> None:
-    monkeypatch.setenv("SATCHEL_LISTEN_TOKEN", token)
-    monkeypatch.delenv("SATCHEL_LISTEN_TOKEN_FILE", raising=False)
-    with pytest.raises(UsageError, match=said), listening(str(root), written, needs_token=needs_token):
+def test_it_listens_where_or_how_it_should_not(root: Path, written: str, token: str | None, said: str) -> None:
+    with pytest.raises(UsageError, match=said), listening(str(root), written, token=token):
         raise AssertionError
 
 
-def test_the_token_of_a_file_is_not_used(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SATCHEL_LISTEN_TOKEN", raising=False)
-    monkeypatch.setenv("SATCHEL_LISTEN_TOKEN_FILE", str(tmp_path / "token"))
-    with pytest.raises(UsageError, match="can't be read"), listening(str(root), "0"):
-        raise AssertionError
-    (tmp_path / "token").write_text(f"the-new-token-of-today\n{TOKEN}\n")
-    with listening(str(root), "0") as url:
+def test_a_token_that_replaces_another_locks_senders_out(root: Path) -> None:
+    with listening(str(root), "127.0.0.1:0", token=f"the-new-token-of-today\n{TOKEN}\n") as url:
         for token in (TOKEN, "the-new-token-of-today"):
             assert Client(url).post("letters", token=token).status == 202
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--no-token"], "--listen"),
+        (["--listen", "0", "--once"], "--once"),
+        (["--listen", "0", "--token-file", "empty"], "needs a token"),
+        (["--listen", "0"], "needs a token"),
+    ],
+)
+def test_a_command_that_makes_no_sense_listens(root: Path, words: list[str], said: str) -> None:
+    (root / "empty").touch()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("SATCHEL_LISTEN_TOKEN", raising=False)
+        patch.chdir(root)
+        result = CliRunner().invoke(group, ["serve", str(root), *words])
+    assert result.exit_code == 2 and said in result.stderr
 
 
 def test_a_listener_that_fails_leaves_serve_alone(root: Path) -> None:
@@ -331,7 +340,7 @@ def test_a_listener_that_fails_leaves_serve_alone(root: Path) -> None:
         with (
             mock.patch("uvicorn.Server.run", side_effect=OSError("no more memory")),
             pytest.raises(satchel.SatchelError, match="the listener failed: OSError"),
-            listening(str(root), "0", needs_token=False),
+            listening(str(root), "0"),
         ):
             assert ended.wait(30)
     finally:
@@ -346,7 +355,7 @@ def test_a_run_in_a_bucket_gets_no_tasks_or_gets_them_twice(
     place = seaweedfs.place()
     folder = make(tmp_path / "here")
     satchel.open(folder).copy(f"{place}/letters")
-    with listening(place, "0", needs_token=False) as url:
+    with listening(place, "0") as url:
         client = Client(url)
         first = client.post("letters", "Write to Ada", token="", idempotency_key="a")
         assert first.status == 202, first

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import nullcontext, suppress
+from typing import TextIO
 
 import click
 
@@ -47,15 +49,17 @@ of a run under a URL a file in ~/.local/state/satchel/log.
 @click.option(
     "--listen",
     metavar="ADDRESS",
-    help="Take tasks by HTTP, POST /inbox/RUN: PORT, HOST:PORT or unix:PATH. The token is in SATCHEL_LISTEN_TOKEN.",
+    help="Take tasks by HTTP, POST /inbox/RUN: PORT, HOST:PORT or unix:PATH.",
 )
+@click.option("--token-file", type=click.File(), help="A file with the token of --listen. [default: what "
+              "SATCHEL_LISTEN_TOKEN has]")  # fmt: skip
 @click.option("--no-token", is_flag=True, help="With --listen on this machine: every program here may send tasks.")
 @drain_timeout_option
 @click.option("--json", "as_json", is_flag=True, help="Print events as JSON, one a line, for programs.")
 @storage_option
 def command(
-    root: str, at_most: int | None, once: bool, listen: str | None, no_token: bool, drain_timeout: float | None,
-    as_json: bool,
+    root: str, at_most: int | None, once: bool, listen: str | None, token_file: TextIO | None, no_token: bool,
+    drain_timeout: float | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Start the runs under ROOT that are new or were interrupted. Resume those whose question was answered, whose pause
     has ended, or whose sleep is over.
@@ -64,8 +68,8 @@ def command(
     within about a second, under a URL within five. Each run has a supervisor, as with `satchel run`.
     """
 
-    if listen is None and no_token:
-        raise UsageError("--no-token is for --listen")
+    if listen is None and (no_token or token_file):
+        raise UsageError("a token is for --listen")
     if listen is not None and once:
         raise UsageError("--once ends, and --listen waits for requests", remedy="use one of them")
 
@@ -80,7 +84,8 @@ def command(
         kind = click.style(f"{event.kind:<12}", fg=_COLOURS.get(event.kind))
         click.echo(kind + one_line(f"{event.folder}: {event.text}" if event.text else event.folder), err=True)
 
-    door = listening(root, listen, needs_token=not no_token, storage_options=given()) if listen else nullcontext("")
+    token = None if no_token else token_file.read(10_000) if token_file else os.environ.get("SATCHEL_LISTEN_TOKEN", "")
+    door = listening(root, listen, token=token, storage_options=given()) if listen else nullcontext("")
     with door as url:
         if url:
             tell(ServeEvent("listening", root, url))
