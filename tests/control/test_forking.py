@@ -280,3 +280,18 @@ def test_a_fork_goes_where_something_is(make: Make, cli: Cli) -> None:
         and found["run_id"] == look(DiskStore(found["to"])).moment.run_id
     )
     assert "forked" in cli("fork", str(folder), str(folder.parent / "more"), "--run-id", "more").output
+
+
+def test_a_fork_is_born_damaged(make: Make, cli: Cli) -> None:
+    """Its first status tells of missing files, or of a sub-agent that it does not have yet, or a file is empty."""
+    handle = satchel.open(make())
+    finished(handle, [])
+    fork = forked(handle, at="^3")
+    assert not [remark.text for remark in fork.status().report if "missing" in remark.text]
+    assert not [path for path, content in contents(fork.url).items() if not content and "/journal/" in path]
+    assert json.loads((Path(fork.url) / "state.json").read_text())["agents"] == {"child": "new"}
+    shown = cli("status", fork.url).output
+    assert "child  new" in shown and "restored" not in shown
+    (Path(fork.url) / "todo.md").unlink()
+    fork.recover()
+    assert [remark.text for remark in fork.status().report if "todo.md was missing" in remark.text]

@@ -30,7 +30,7 @@ with on_first_use(__name__):
     from .fencing import check_newest, fence
     from .histories import woven
     from .joints import check_joints
-    from .kept import conversation, kept_lines, kept_path
+    from .kept import conversation, encode_kept, kept_lines, kept_path
     from .naming import (
         CHECKPOINTS,
         FOLDER,

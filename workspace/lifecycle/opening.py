@@ -87,7 +87,7 @@ def opened(
             _settle_tasks(workspace)
             _salvage(workspace, why, leftovers, add_more if leftovers else None)
             _take_answers(workspace)
-            _project(workspace, noticed)
+            _project(workspace, noticed, is_born=why == "fork")
             yield workspace
         finally:
             workspace.behind.close()
@@ -235,12 +235,12 @@ def _take_answers(workspace: Workspace) -> None:
     workspace.desk.lay_out()
 
 
-def _project(workspace: Workspace, noticed: Noticed) -> None:
+def _project(workspace: Workspace, noticed: Noticed, *, is_born: bool) -> None:
     """Step 8: afterwards all files show the moment of this opening. Where a write is a request, the projector does it
-    later, so that no caller has to wait."""
+    later, so that no caller has to wait. `is_born`: a fork gets its files now, so none was missing."""
     store, moment = workspace.store, workspace.moment
     rejected.clear_questions(store, moment, noticed.questions)
-    for text in noticed.told:
+    for text in () if is_born else noticed.told:
         workspace.report.add("done", text)
     for path in noticed.being_saved:
         workspace.report.add("found", saving.said(path))

@@ -167,7 +167,7 @@ def _fill(source: Store, to: Store, then: Moment, moment: Moment, tell: Tell) ->
         tell("copying", done, total)
     settle(to, [entry.path for entry in entries])
     checkpoint.write(to, moment, at, "fork")
-    to.replace(journal.kept_path(moment.seq), b"")  # the records up to there are not here
+    to.replace(journal.kept_path(moment.seq), journal.encode_kept(()))  # the records up to there are not here
     return len(entries)
 
 

@@ -74,7 +74,10 @@ def schema_of_state(agent: AgentMoment) -> str:
 
 
 def status_of(moment: Moment, agent: AgentMoment) -> Status:
-    """A sub-agent's own status if it has ended; else that of the run."""
+    """A sub-agent's own status if it has ended, or has not begun: the run has gone back to before that, or is a fork
+    from before it. Else that of the run."""
+    if agent.path and not agent.args:
+        return "new"
     if agent.path and agent.result is not None:
         return "completed"
     return "failed" if agent.path and agent.error else moment.status
