@@ -212,6 +212,7 @@ def test_a_supervisor_loads_what_runs_an_agent(make: Make) -> None:
         "satchel.workspace.lifecycle.opening",
         "satchel.workspace.inspect.load",
         "satchel.runtime.execution.running",
+        "ctypes",
     } & {*names}
     assert "satchel.runtime.supervision.child.child" in names and len(ours(names)) <= 80
 
@@ -233,3 +234,28 @@ def test_a_small_run_loads_what_only_others_need(make: Make) -> None:
     names = {*loaded("run", "--in-process", "--quiet", str(make(ONE_STEP)))}
     unwanted = LOADS_NOT - {"asyncio", "filelock", "watchdog"} | {"email", "importlib.resources", "tenacity", "zipfile"}
     assert not unwanted & names and "satchel.workspace.lifecycle.opening" in names
+
+
+FROZEN = """
+import gc
+from satchel import Run, agent
+
+@agent
+async def main(run: Run):
+    return gc.get_freeze_count()
+"""
+
+
+def test_what_was_imported_is_looked_through_for_garbage(make: Make) -> None:
+    """An interpreter does so again and again before it ends. What an agent makes is looked at."""
+    folder = make(FROZEN)
+    code = (
+        "import atexit, gc, sys\nfrom satchel.__main__ import main\n"
+        "atexit.register(lambda: print(gc.get_freeze_count(), len(gc.get_objects())))\n"
+        f"sys.argv = ['satchel', 'run', '--json', {str(folder)!r}]\nmain()"
+    )
+    told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    outcome, _, last = told.rstrip().rpartition("\n")
+    frozen, rest = map(int, last.split())
+    assert frozen > 10_000 and rest < 1_000
+    assert json.loads(outcome)["result"] > 20_000

@@ -40,6 +40,7 @@ class Run:
         self.seconds = 0.0
         self.glance = Glance(self.store)
         self.deadline = Deadline(self.store, self.glance, drain_timeout, 5.0, 0.0, self.clock)
+        assert self.deadline.overdue(0.0) is None
 
     def clock(self) -> datetime:
         return self.began + timedelta(seconds=self.seconds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,8 +17,9 @@ from typing import Any
 import pytest
 
 from satchel.runtime.control.standing import stand
+from satchel.runtime.supervision.child import deadline
 from satchel.runtime.supervision.child.child import Child
-from satchel.runtime.supervision.child.supervisor import Order, Supervisor
+from satchel.runtime.supervision.child.supervisor import Order, Policy, Supervisor
 from satchel.workspace.store import DiskStore
 
 from . import supervised
@@ -366,6 +368,31 @@ def test_a_blocked_child_outlives_its_supervisor(folder: Path, start: Started) -
     (child,) = seen(folder)
     process.kill()
     wait_until(lambda: not supervised.is_alive(child))
+
+
+def test_a_child_without_its_supervisor_drains_for_a_time_that_workspace_yaml_does_not_say(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its supervisor reads the file only when it is running, and again when it has changed."""
+    file = supervised.make(folder, BLOCKING, "drain: {timeout: 1h}\n") / "workspace.yaml"
+    monkeypatch.setenv("SEEN", str(folder / "seen"))
+    words = ["run", "--quiet", "--", str(folder)]
+    supervisor = Supervisor(DiskStore(folder), Order(words, words), print, Policy(grace=0.2))
+    with monkeypatch.context() as patched:
+        patched.delattr(deadline, "define")
+        supervisor.start()
+    child = supervisor._the_child()
+    try:
+        wait_until(lambda: supervisor.poll() or (seen(folder) and child._patience == 3600.2))
+        for drain, patience in (("{timeout: 1h, then: extend}", None), ("{timeout: 0.1s}", 0.1 + 0.2)):
+            file.write_text(re.sub("drain: .*", f"drain: {drain}", file.read_text()))
+            wait_until(lambda patience=patience: supervisor.poll() or child._patience == patience)
+        os.close(child._lifeline)
+        assert child._process.wait(supervised.PATIENCE) == -signal.SIGKILL
+    finally:
+        child._lifeline = -1
+        os.close(child._uplink)
+        child.kill()
 
 
 def test_a_killed_child_is_not_started_again(folder: Path, start: Started) -> None:

@@ -14,6 +14,7 @@ from typing import IO
 
 from ...engine import Word, uplink
 from ..emergency import processes
+from . import lifeline
 from .signals import ASKED
 
 EXIT_CODES = {"completed": 0, "failed": 1, "paused": 3, "waiting": 4, "sleeping": 5, "cancelled": 7}
@@ -31,8 +32,8 @@ class Child:
 
     def __init__(self, words: Sequence[str], *, is_only: bool, patience: float | None, output: IO[bytes] | None = None):
         """`words` are those of the command line. `is_only`: this process supervises no other child, and may be stopped
-        with it. `patience` (seconds): how long it may drain if this process dies; None: for ever. `output` is where it
-        writes; None: where this process does."""
+        with it. `patience` (seconds): how long it may drain if this process dies, until `may_drain_for` tells it
+        otherwise; None: for ever. `output` is where it writes; None: where this process does."""
         reading, self._lifeline = os.pipe()
         self._uplink, writing = os.pipe()
         os.set_blocking(self._uplink, False)
@@ -52,7 +53,7 @@ class Child:
             signal.pthread_sigmask(signal.SIG_SETMASK, held)
             os.close(reading)
             os.close(writing)
-        self.pid = self._process.pid
+        self.pid, self._patience = self._process.pid, patience
         self._closing = threading.Lock()  # the pipes are closed once: `serve` polls in threads, and collects orphans
         self.last_word: Word | None = None
         self._began = time.monotonic()
@@ -89,8 +90,15 @@ class Child:
     def ask(self, number: signal.Signals) -> None:
         """Send it a signal."""
         with suppress(OSError):  # it has just ended
-            os.write(self._lifeline, b"!")  # so that it does not take our death for another signal
+            os.write(self._lifeline, lifeline.WAS_ASKED)  # so that it does not take our death for another signal
         self._process.send_signal(number)
+
+    def may_drain_for(self, patience: float | None) -> None:
+        """How long it may drain if this process dies, in seconds; None: for ever."""
+        if patience != self._patience:
+            self._patience = patience
+            with suppress(OSError):
+                os.write(self._lifeline, lifeline.be_patient(patience))
 
     def freeze(self) -> None:
         """Stop it and its process group until `thaw`. Not by SIGTSTP, which a process without a terminal ignores."""

@@ -55,27 +55,42 @@ class Deadline:
     ):  # fmt: skip
         """`drain_timeout` replaces the one of workspace.yaml, unless it is None. `grace` is how much longer a child has
         to force its stop itself. Both in seconds. A pause.yaml that exists already is for the child's start to
-        judge."""
+        judge. On a disk workspace.yaml is read at the first look: a short run ends before that."""
         self._store, self._pause, self._clock = store, pause, clock
         self._drain_timeout, self._grace = drain_timeout, grace
-        self.began = clock()
+        self.began, self._began = clock(), now
         self._asked_at: float | None = None  # since when pause.yaml asks for a stop
         self._asked_for = ""  # `requested_at` of that stop, once it is recorded
         self._looks_at = float("inf")
         self._looking: Future[_Seen] | None = None
         self._next_limit: datetime | None = None
-        self._version: Version | None  # of workspace.yaml
+        self._version: Version | None = None  # of workspace.yaml
         self._definition: Definition | None = None
         self._defining: Future[Definition] | None = None
-        self._version = store.version(DEFINITION)
+        self._has_begun = False
+        if store.abilities.remote:  # before a signal may come
+            self._begin()
+
+    def _begin(self) -> None:
+        """Read workspace.yaml for the first time."""
+        if self._has_begun:
+            return
+        self._version = self._store.version(DEFINITION)
+        self._has_begun = True
         with suppress(SatchelError):
-            self._definition = define(store)
+            self._definition = define(self._store)
             if self._has_limits:
-                self._look_in_time(now)
+                self._look_in_time(self._began)
 
     @property
     def patience(self) -> float | None:
         """Seconds from the request for a stop to the kill. None: never, because stops are extended."""
+        self._begin()
+        return self.patience_so_far
+
+    @property
+    def patience_so_far(self) -> float | None:
+        """`patience`, as far as it is known: the default until workspace.yaml has been read."""
         if self._drain_timeout is not None:
             return self._drain_timeout + self._grace
         definition = self._definition or Definition("", "")
@@ -110,6 +125,7 @@ class Deadline:
 
     def overdue(self, now: float) -> Late | None:
         """The stop that should be over by now, if there is one. If a look takes time, a later call has its result."""
+        self._begin()
         self._look_at_definition(now)
         if self._next_limit is not None and self._clock() >= self._next_limit:
             self._next_limit = None

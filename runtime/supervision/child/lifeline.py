@@ -1,8 +1,7 @@
-"""The child's end of its lifeline: a pipe that ends when the supervisor ends, however it ends."""
+"""The lifeline of a child: a pipe that ends when the supervisor ends, however it ends. Its content is lines."""
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import sys
@@ -12,7 +11,18 @@ import time
 from ....workspace.inspect import lease
 from ...engine import uplink
 
+WAS_ASKED = b"!\n"
+"""The supervisor has already requested a stop: a second signal would force it."""
+
 _PR_SET_PDEATHSIG = 1
+
+
+def be_patient(seconds: float | None) -> bytes:
+    """The line that says how long the child may drain after the end of the supervisor. None: for ever."""
+    return b"\n" if seconds is None else f"{seconds}\n".encode()
+
+
+# In the child
 
 
 def begin(told: str) -> None:
@@ -26,10 +36,9 @@ def begin(told: str) -> None:
 
 def hold(fd: int, patience: float | None) -> None:
     """Stop this process, as SIGTERM does, when the last writer of `fd` is gone. Kill its group if that takes longer
-    than `patience` (seconds; None: never).
+    than `patience` (seconds; None: never), or than a line of `fd` says.
 
-    Programs that this process starts do not inherit `fd`. A byte in it says that the supervisor has already requested a
-    stop: a second signal would force it.
+    Programs that this process starts do not inherit `fd`.
     """
     os.set_inheritable(fd, False)
     _wake_at_its_death()
@@ -39,13 +48,19 @@ def hold(fd: int, patience: float | None) -> None:
 def _wake_at_its_death() -> None:
     """If the supervisor dies while Ctrl-Z has stopped both, the system continues this process, which then notices."""
     if sys.platform == "linux":
+        import ctypes  # slow, and a supervisor needs none of it
+
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
 
 
 def _listen(fd: int, patience: float | None) -> None:
     was_asked = False
-    while os.read(fd, 64):
-        was_asked = True
+    with open(fd, "rb", 0) as lines:
+        for line in lines:
+            if line == WAS_ASKED:
+                was_asked = True
+            else:
+                patience = float(line) if line.strip() else None
     if os.getpgrp() == os.getpid():
         os.killpg(os.getpid(), signal.SIGCONT)  # what this process has started was stopped with it
     if not was_asked:

@@ -77,7 +77,7 @@ class Supervisor:
         self._child: Child | None = None
         self._early_deaths = 0
         self._due = 0.0  # when the phase is over by itself; inf: never
-        self._glance = 0.0
+        self._glance = float("inf")
         self._asked_at = 0.0
         self._pause = Glance(store)
         self._deadline: Deadline  # of the child
@@ -120,6 +120,7 @@ class Supervisor:
         elif glances and not self._forced_by:
             self._glance_at_requests(now)
         if glances:
+            self._child.may_drain_for(self._deadline.patience)
             self._name_if_late(self._child, now)
 
     def _rest(self, now: float) -> None:
@@ -209,11 +210,13 @@ class Supervisor:
         self._deadline = Deadline(self.store, self._pause, timeout, grace, time.monotonic())
         output = self._order.output() if self._order.output else None
         try:
-            self._child = Child(words, is_only=self._order.is_only, patience=self._deadline.patience, output=output)
+            patience = self._deadline.patience_so_far  # reading workspace.yaml now would delay the child
+            self._child = Child(words, is_only=self._order.is_only, patience=patience, output=output)
         finally:
             if output:
                 output.close()
         self._phase, self._due = "running", float("inf")
+        self._glance = time.monotonic() + _GLANCE
 
     def _drain(self, number: signal.Signals) -> None:
         self._phase, self._asked_at = "draining", time.monotonic()
