@@ -21,7 +21,7 @@ Examples:
   satchel page ~/runs --open
   satchel page s3://bucket/runs --port 8080
   satchel page ~/runs --socket /run/user/1000/satchel.sock
-  satchel page ~/runs --host 0.0.0.0 --token-file token --name runs.example.org
+  satchel page ~/runs --host 0.0.0.0 --token-file token --name example.org
 
 \b
 Ctrl-C ends it. The runs continue.
