@@ -3,6 +3,9 @@
 app.py       puts the app together from the routes of the modules below
 site.py      what all requests share: the runs below the root, and how a template is rendered
 reading.py   the pages that read: all runs, one run
+acting.py    the forms that act: pause, resume, stop, answer, send
+correcting.py  the forms that correct: edit, settle conflicts, rewind, redo, fork
+forms.py     what these share; `notes.py` keeps what they have done for the page after them
 words.py     facts as words of a page: times, sizes, states
 guard.py     around all of it: which requests are let in
 server.py    listens, and serves the app with uvicorn

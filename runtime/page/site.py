@@ -16,6 +16,7 @@ from ...workspace.base import UsageError, version, visible
 from .. import control
 from ..control import Handle, Overview, Seen, SeenRun
 from . import words
+from .notes import Notes
 
 FOLDER = Path(__file__).parent
 PATIENCE = 1.0
@@ -40,6 +41,7 @@ class Site:
         """`root`: as a person has typed it."""
         self.overview, self.root = overview, root or overview.url
         self.progress = Progress(0, 0)
+        self.notes = Notes()
         self._looks = ThreadPoolExecutor(1, "satchel-page")
         self._look: Future[Seen] | None = None
         self.templates = _templates(self)

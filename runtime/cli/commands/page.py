@@ -42,10 +42,10 @@ Ctrl-C ends it. The runs continue.
 def command(
     root: str, port: int, socket: str, host: str, token_file: TextIO | None, names: tuple[str, ...], opens: bool
 ) -> None:  # fmt: skip
-    """Show all runs under ROOT, a folder or URL, on a web page of this machine.
+    """Show all runs under ROOT, a folder or URL, on a web page, to look at them and to act on them.
 
-    The page reads what `status` and `log` read: it takes no lock and runs no code of an agent. Several may show the
-    same runs. Killing it loses nothing.
+    The page itself runs no code of an agent: what it does, a person could do with the files or a command. Several may
+    show the same runs. Killing it loses nothing.
     """
     missing = [name for name in _NEEDS if importlib.util.find_spec(name) is None]
     if missing:

@@ -1,0 +1,168 @@
+"""The forms that act: pause, resume, cancel, stop, answer, send.
+
+Each is a plain form, so it works without JavaScript. It calls a method of the handle, as a command does, and leads back
+to the run with a note about the outcome. After a mistake the same form is shown again, with what was typed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from itertools import islice
+from typing import Any, NamedTuple
+
+from starlette.routing import BaseRoute
+
+from ...workspace.base import SatchelError, UsageError
+from ...workspace.state import folder_of_agent
+from ..control import OpenQuestion
+from . import forms
+from .forms import Act, Again, Asked, Done, said
+from .site import Site
+
+_KINDS = ("continue", "restart_step", "await_instructions")
+_AGENTS = 40
+
+
+def routes(site: Site) -> list[BaseRoute]:
+    """The routes of this module."""
+    site.templates.filters.update(FILTERS)
+    return [*forms.routes(site, ACTS)]
+
+
+def pause(asked: Asked) -> Done:
+    kind: Any = asked.text("resume") or "continue"
+    try:
+        if kind not in _KINDS:
+            raise UsageError(f"{kind!r} is no way to resume")
+        reason, until = asked.text("reason") or "manual", asked.text("until") or None
+        done = asked.handle.pause(reason=reason, until=until, resume=kind)
+    except SatchelError as error:
+        raise Again(error, form="act/stop.html", open="pause") from None
+    return said(f"Pause: {done.said}.")
+
+
+def cancel(asked: Asked) -> Done:
+    try:
+        done = asked.handle.cancel(reason=asked.text("reason") or "cancelled")
+    except SatchelError as error:
+        raise Again(error, form="act/stop.html", open="cancel") from None
+    return said(f"Cancel: {done.said}.")
+
+
+_STOPPED = {
+    "stopped": "Stopped",
+    "idle": "Nothing was running. No process starts the run again until a person resumes it",
+    "elsewhere": "Asked to stop. The process on another machine obeys within one poll, and the state then changes",
+    "draining": "The page's own process runs it, and stops it at its next safe point",
+    "failed": "Not stopped",
+}
+
+
+def stop(asked: Asked) -> Done:
+    try:
+        done = asked.handle.stop(reason=asked.text("reason") or "emergency")
+    except SatchelError as error:
+        raise Again(error, form="act/stop.html", open="stop") from None
+    killed = f": {len(done.killed)} {'process' if len(done.killed) == 1 else 'processes'} killed" if done.killed else ""
+    why = f" ({done.said})" if done.said else ""
+    return said(f"Emergency stop: {_STOPPED[done.how]}{killed}{why}.", is_bad=done.how == "failed")
+
+
+_SAID = {0: "completed", 3: "paused", 4: "waiting for a person", 5: "sleeping", 7: "cancelled"}
+
+
+def resume(asked: Asked) -> Done:
+    """In the background, by another process: the page itself runs no code of a workspace."""
+    try:
+        is_new = asked.handle.status(brief=True).state == "new"
+        begun = asked.handle.detach(resume=not is_new, accept_drift=asked.is_on("accept_drift"))
+        if begun.exit_code is not None and begun.exit_code not in _SAID:
+            raise UsageError("the run did not start", why=begun.said.strip() or f"exit code {begun.exit_code}")
+    except SatchelError as error:
+        raise Again(error, form="act/stop.html", open="resume") from None
+    if begun.exit_code is None:
+        return said(f"The run is active in the background: process {begun.pid}.")
+    return said(f"The run is {_SAID[begun.exit_code]}.")
+
+
+def answer(asked: Asked) -> Done:
+    id = asked.text("question")
+    decision, result = asked.typed.get("decision", ""), asked.text("result")
+    try:
+        if not id:
+            raise UsageError("name the question")
+        done = asked.handle.answer(
+            decision, id, result=result or None, by=asked.text("by") or None, note=asked.text("note"), typed=True
+        )
+    except SatchelError as error:
+        standing = asked.handle.status()
+        each = next((each for each in standing.questions if each.id == id), None)
+        form = "act/questions.html" if each else "act/nothing.html"
+        raise Again(error, form=form, each=each, standing=standing) from None
+    if not done.is_recorded:
+        return said(f"{id}: the answer is in {done.file}. {done.waits_for} takes it at the latest when the run stops.")
+    words = _words(done.answer.decision) if done.answer else ""
+    lines = [f"{id} is {'already ' if done.was_before else ''}answered: {words}."]
+    if not done.waits_for and not done.questions and asked.handle.status(brief=True).holder is None:
+        lines.append("No process runs the run. Resume it, if `satchel serve` does not.")
+    return said(*lines)
+
+
+def send(asked: Asked) -> Done:
+    kind = "message" if asked.text("kind") == "message" else "task"
+    try:
+        if not asked.text("text"):
+            raise UsageError("write what to do")
+        (sent,) = asked.handle.send(asked.typed.get("text", ""), message=kind == "message")
+    except SatchelError as error:
+        raise Again(error, form="act/send.html") from None
+    return said(f"The {kind} is in {sent.file}.")
+
+
+class Kind(NamedTuple):
+    """How a question is answered on the page: by a press on one of the `choices`, or in a field."""
+
+    choices: tuple[str, ...] = ()
+    says: str = ""
+    is_short: bool = False
+    schema: str = ""
+
+
+def answer_kind(asked: OpenQuestion) -> Kind:
+    """The field for an answer. What a schema describes is typed as YAML, and checked when it is sent."""
+    schema = asked.question.schema
+    if asked.choices or schema is None or isinstance(schema, bool):
+        return Kind(asked.choices)
+    of, text = schema.get("type"), json.dumps(schema, indent=2, ensure_ascii=False)
+    if isinstance(of, str) and of in ("integer", "number"):
+        return Kind(says=of, is_short=True, schema=text)
+    if of == "boolean":
+        return Kind(("true", "false"), schema=text)
+    options = schema.get("enum")
+    if isinstance(options, list) and 0 < len(options) <= 12 and all(isinstance(each, str) for each in options):
+        return Kind(tuple(map(json.dumps, options)), schema=text)
+    return Kind(says=f"{of if isinstance(of, str) else 'a value'}, as YAML", schema=text)
+
+
+def capitalize_first(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def editable_agents(agents: Mapping[str, Any]) -> list[str]:
+    """The folders of the first agents of a run, its own first."""
+    return [folder_of_agent(path) for path in islice(agents, _AGENTS)]
+
+
+def _words(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+ACTS: dict[str, Act] = {
+    "pause": pause, "resume": resume, "cancel": cancel, "stop": stop, "answer": answer, "send": send
+}  # fmt: skip
+
+FILTERS: dict[str, Callable[..., Any]] = {
+    "answer_kind": answer_kind, "capitalize_first": capitalize_first, "editable_agents": editable_agents
+}  # fmt: skip
+"""The filters of the templates in act/."""
