@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Protocol
+from typing import Any, Protocol
 
 from ...workspace.base import SatchelError
 from ...workspace.inspect import report
 from ...workspace.journal.records import EndStatus
 from ...workspace.lifecycle import Workspace
-from ...workspace.people.approvals import open_questions
+from ...workspace.people.approvals import Question, open_questions
 from ...workspace.state import Moment
 from .budget import BY
-from .notices import Event, Notices
+from .notices import Event, Notice, Notices
 
 
 class Watching(Protocol):
@@ -35,13 +36,15 @@ class Announcer:
         moment, text = self._workspace.moment, self._workspace.redactor.text(text)
         if self._watch:
             self._watch.noticed(event, text)
-        self._notices.send(event, f"{moment.run_id}: {text}", f"{text}\n\n{self._workspace.store.url}")
+        url = self._workspace.store.url
+        self._notices.send(Notice(event, f"{moment.run_id}: {text}", f"{text}\n\n{url}", _facts(moment, url)))
 
     def ended(self, status: EndStatus) -> None:
         """The run has stopped, durably. Its caller gets the outcome; this is for other people."""
         moment, url = self._workspace.moment, self._workspace.store.url
         if status != "sleeping":
-            self._notices.send(status, f"{moment.run_id}: {status}", "\n".join(told(status, moment, url)))
+            body, facts = "\n".join(told(status, moment, url)), _facts(moment, url) | _ending(status, moment, url)
+            self._notices.send(Notice(status, f"{moment.run_id}: {status}", body, facts))
 
     def say_problems(self) -> None:
         """Report which notices were not sent."""
@@ -84,3 +87,38 @@ def told(status: EndStatus, moment: Moment, url: str) -> Iterator[str]:
             yield f"{status.capitalize()}{f': {moment.reason}' if moment.reason else ''}."
     if leaves:
         yield f"{settled} of {leaves} items done."
+
+
+def _facts(moment: Moment, url: str) -> dict[str, Any]:
+    """What a webhook says of the run at any time."""
+    settled, leaves = moment.root.plan.progress
+    return {"run_id": moment.run_id, "workspace": url, "items": {"done": settled, "total": leaves}}
+
+
+def _ending(status: EndStatus, moment: Moment, url: str) -> dict[str, Any]:
+    """What a webhook says of a stop. `command` is the command line that continues the run, or answers the question if a
+    decision is added."""
+    resume = {"command": shlex.join(["satchel", "resume", url])}
+    match status:
+        case "paused" if moment.pause is not None:
+            pause = moment.pause
+            return {"reason": pause.reason, "by": pause.by, "until": pause.until or None, **resume}
+        case "waiting":
+            return {"questions": [_asked(question, url) for question in open_questions(moment)]}
+        case "failed":
+            error = {"kind": moment.error.kind, "message": moment.error.message} if moment.error else None
+            return {"reason": moment.reason, "error": error, **resume}
+        case _:
+            return {"reason": moment.reason}
+
+
+def _asked(question: Question, url: str) -> dict[str, Any]:
+    return {
+        "id": question.id,
+        "text": question.text,
+        "choices": question.choices,
+        "schema": question.schema,
+        "context": question.facts.get("context"),
+        "file": f"{url}/{question.path}",
+        "command": shlex.join(["satchel", "answer", url, question.id]),
+    }

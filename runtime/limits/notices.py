@@ -1,4 +1,4 @@
-"""Notices to people: each is sent in its own thread, and the run never waits long for it.
+"""Notices to people and programs: each is sent in its own thread, and the run never waits long for it.
 
 A notice that can't be sent stops and delays nothing. Messages about it never contain the address's password.
 """
@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-import os
 import re
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal
+from datetime import UTC, datetime
+from typing import Any, Literal
 from urllib.parse import unquote
 
+import msgspec
 from msgspec import Struct, field
+
+from ...workspace.base import time_text
+from ...workspace.formats import Webhook
 
 Event = Literal["paused", "waiting", "failed", "completed", "cancelled", "window", "budget"]
 
@@ -26,10 +31,9 @@ AT_THE_END = 5.0
 """Seconds that a process waits for the notices of its end."""
 
 _MISSING = (
-    "notices are not sent: `notify:` in workspace.yaml needs the library apprise. "
+    "notices are not sent: addresses in `notify:` of workspace.yaml need the library apprise. "
     "Install it with `pip install 'satchel[notify]'`"
 )
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _THREAD = "satchel-notice"
 _WORD = re.compile(r"[^/:@?&=,;#\s]+")
 
@@ -42,32 +46,43 @@ class _Sending(Struct, eq=False):
     logged: list[str] = field(default_factory=list)
 
 
-class Notices:
-    """For one run. `urls` is called at each notice, so that a change of workspace.yaml counts."""
+class Notice(Struct, frozen=True):
+    """`title` and `body` are for people, `facts` for programs."""
 
-    def __init__(self, urls: Callable[[], Sequence[str]]):
-        self._urls = urls
+    event: Event
+    title: str
+    body: str
+    facts: dict[str, Any] = {}
+
+
+class Notices:
+    """For one run. `places` is called at each notice, so that a change of workspace.yaml counts."""
+
+    def __init__(self, places: Callable[[], Sequence[str | Webhook]]):
+        self._places = places
         self._under_way: list[_Sending] = []
         self._problems: list[str] = []
         self._is_missing_told = False
 
-    def send(self, event: Event, title: str, body: str) -> None:
-        """Start to send a notice to every address. Returns at once; `problems` has the results."""
-        urls = self._urls()
-        if not urls:
-            return
-        if importlib.util.find_spec("apprise") is None:
-            if not self._is_missing_told:
+    def send(self, notice: Notice) -> None:
+        """Start to send a notice to every place. Returns at once; `problems` has the results."""
+        id = f"msg_{uuid.uuid4().hex}"
+        at = time_text(datetime.now(UTC))
+        for number, place in enumerate(self._places(), 1):
+            name = f"notice {number} of `notify:`"
+            sending = _Sending(threading.current_thread(), name, time.monotonic() + LIMIT)
+            if isinstance(place, Webhook):
+                self._start(sending, _post, place, id, _payload(notice, at))
+            elif importlib.util.find_spec("apprise") is not None:
+                self._start(sending, _deliver, place, notice)
+            elif not self._is_missing_told:
                 self._is_missing_told = True
                 self._problems.append(_MISSING)
-            return
-        for number, written in enumerate(urls, 1):
-            sending = _Sending(threading.current_thread(), f"notice {number} of `notify:`", time.monotonic() + LIMIT)
-            sending.thread = threading.Thread(
-                target=_deliver, args=(sending, written, event, title, body), name=_THREAD, daemon=True
-            )
-            self._under_way.append(sending)
-            sending.thread.start()
+
+    def _start(self, sending: _Sending, work: Callable[..., None], *arguments: Any) -> None:
+        sending.thread = threading.Thread(target=work, args=(sending, *arguments), name=_THREAD, daemon=True)
+        self._under_way.append(sending)
+        sending.thread.start()
 
     def problems(self) -> Iterator[str]:
         """The failures since the last call, one line each."""
@@ -95,8 +110,31 @@ class Notices:
             sending.until = 0.0
 
 
-def _deliver(sending: _Sending, written: str, event: Event, title: str, body: str) -> None:
+def _payload(notice: Notice, at: str) -> bytes:
+    facts = {"title": notice.title, "text": notice.body, **notice.facts}
+    return msgspec.json.encode({"type": f"run.{notice.event}", "timestamp": at, "data": facts})
+
+
+def _post(sending: _Sending, place: Webhook, id: str, body: bytes) -> None:
     """In the notice's own thread. Errors are only noted."""
+    from . import webhook
+
+    try:
+        url = webhook.resolved(place.webhook)
+        sending.place = f"the webhook at {webhook.host_of(url)}"
+        webhook.deliver(url, webhook.keys_of(place), id, body, until=sending.until)
+    except KeyError as error:
+        sending.problem = f"the environment has no variable {error.args[0]}"
+    except webhook.NotSent as error:
+        sending.problem = str(error)
+    except Exception as error:
+        sending.problem = type(error).__name__  # its text may quote the address
+
+
+def _deliver(sending: _Sending, written: str, notice: Notice) -> None:
+    """In the notice's own thread. Errors are only noted."""
+    from .webhook import resolved
+
     try:
         url = resolved(written)
     except LookupError as error:
@@ -107,22 +145,17 @@ def _deliver(sending: _Sending, written: str, event: Event, title: str, body: st
 
         _listen()
         _heard.sending = sending
-        kind = apprise.NotifyType.FAILURE if event == "failed" else apprise.NotifyType.INFO
+        kind = apprise.NotifyType.FAILURE if notice.event == "failed" else apprise.NotifyType.INFO
         target = apprise.Apprise.instantiate(url, suppress_exceptions=True)
         if target is None:
             sending.problem = "apprise does not know this address; see https://github.com/caronc/apprise/wiki"
             return
         masked: str = target.url(privacy=True)  # type: ignore[no-untyped-call]
         sending.place = masked.partition("?")[0]
-        if not target.notify(body=body, title=title, notify_type=kind):
+        if not target.notify(body=notice.body, title=notice.title, notify_type=kind):
             sending.problem = _why(sending.logged, url, sending.place)
     except Exception as error:
         sending.problem = type(error).__name__  # its text may quote the address
-
-
-def resolved(written: str) -> str:
-    """The address with each `${NAME}` replaced from the environment. KeyError if a name is missing there."""
-    return _VARIABLE.sub(lambda found: os.environ[found[1]], written)
 
 
 _heard = threading.local()

@@ -6,5 +6,5 @@ from ..base.lazy import on_first_use
 
 with on_first_use(__name__):
     from . import definition, jsontext, pause_file
-    from .definition import Budget, Checkpoints, Definition, Keep, Redact, Rule, Start, Window, parse
+    from .definition import Budget, Checkpoints, Definition, Keep, Redact, Rule, Start, Webhook, Window, parse
     from .pause_file import PauseFile

@@ -86,6 +86,13 @@ class Redact(Struct, frozen=True):
     env: tuple[str, ...] = ()
 
 
+class Webhook(Struct, frozen=True):
+    """Where a signed notice is sent. `secret` is `${NAME}`, a variable of the environment, or the path of a file."""
+
+    webhook: str
+    secret: str
+
+
 class Definition(Struct, frozen=True):
     """The content of workspace.yaml. `agent` is `FILE.py:NAME`, or `PACKAGE.MODULE:NAME`; it is not imported here."""
 
@@ -105,7 +112,7 @@ class Definition(Struct, frozen=True):
     budget: Budget = Budget()
     checkpoints: Checkpoints = Checkpoints()
     keep: Keep = Keep()
-    notify: tuple[str, ...] = ()
+    notify: tuple[str | Webhook, ...] = ()
     redirect_to: str = ""
     redact: Redact = Redact()
     format: int = FORMAT
@@ -175,7 +182,8 @@ def _options(value: dict[str, Any]) -> dict[str, Any]:
     """The values of the optional keys."""
     plain = ("on_drift", "recheck", "prompts", "redirect_to")
     found: dict[str, Any] = {key: value[key] for key in plain if key in value}
-    found |= {key: tuple(value[key]) for key in ("references", "notify") if key in value}
+    found["references"] = tuple(value.get("references", ()))
+    found["notify"] = tuple(Webhook(**each) if isinstance(each, dict) else each for each in value.get("notify", ()))
     drain, budget = value.get("drain", {}), dict(value.get("budget", {}))
     if "timeout" in drain:
         found["drain_timeout"] = _seconds(drain["timeout"], "drain", "timeout")
