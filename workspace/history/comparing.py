@@ -35,7 +35,7 @@ class PlanChange(Struct, frozen=True):
     lines: tuple[str, ...]
 
 
-class CallChange(Struct, frozen=True):
+class CallChange(Struct, frozen=True, gc=False):
     """A call whose outcome differs, or that only one of the two has. Calls of the same scope with the same name and the
     same arguments are compared."""
 

@@ -47,7 +47,7 @@ Place = tuple[str, str]
 """An agent and a scope."""
 
 
-class Trouble(Struct, frozen=True, omit_defaults=True):
+class Trouble(Struct, frozen=True, omit_defaults=True, gc=False):
     """An attempt of a call that has failed."""
 
     seq: int
@@ -57,7 +57,7 @@ class Trouble(Struct, frozen=True, omit_defaults=True):
     wait: float | None = None  # seconds until it was tried again by itself
 
 
-class Call(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Call(Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """A call of a step or an effect.
 
     `state`: "begun" is an effect without an outcome; "in_doubt" one about which a person is asked; "asked" a question
