@@ -8,7 +8,7 @@ blaming     which record set a value
 checking    whether a workspace is sound; `survey` checks every file, and yields a `finding` for each error
 making      a new workspace from a `template`; `serving` keeps all below a folder running
 running     runs the agent in this process, `starting` in another one
-history     the log, which `telling` puts in words, and the recorded result; `showing`, the run at any record;
+history     the log, and the recorded result; `showing`, the run at any record;
             `comparing`, what differs, and steps
 exporting   a zip file for other people; `files`, the readable ones of a run
 events      what happens, as typed events: `streaming` runs and tells, `following` reads what any process has recorded
@@ -19,7 +19,7 @@ recovering  repairs; `pruning` removes old history; `merging` resolves conflicts
 questions   the open questions; `answering` answers them
 sending     tasks and messages
 hand_edits  the methods that edit files; `editing` checks and saves them
-place       the workspace as it was named; all modules use `waiting`, `takeover`, `storage` and `words`
+place       the workspace as it was named; all modules use `waiting`, `takeover` and `storage`
 """
 
 # mypy: implicit-reexport
@@ -27,6 +27,8 @@ place       the workspace as it was named; all modules use `waiting`, `takeover`
 from ...workspace.base.lazy import on_first_use
 
 with on_first_use(__name__):
+    from ...workspace.base import counted, cut, duration, one_line, since, size
+    from ...workspace.journal import Told, tell
     from . import events, files
     from .answering import Answering, say_what
     from .below import Below
@@ -62,7 +64,5 @@ with on_first_use(__name__):
     from .standing import Scheduled, Standing
     from .starting import Supervised
     from .streaming import stream
-    from .telling import Told, tell
     from .template import Template, samples, typed_settings
     from .wording import detail, failure_line, pause_reason, wanted
-    from .words import counted, cut, duration, one_line, since, size

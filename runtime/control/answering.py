@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...workspace.base import InvalidFile, LeaseHeld, UsageError, arguments
+from ...workspace.base import InvalidFile, LeaseHeld, UsageError, arguments, in_force, one_line, since
 from ...workspace.formats import jsontext, yamltext
 from ...workspace.inspect import Remark, Report, lease, look_beside
 from ...workspace.journal.records import NOTHING
@@ -33,7 +33,6 @@ from . import takeover
 from .place import Place
 from .questions import Given, OpenQuestion, questions_of, value_of
 from .waiting import Steps
-from .words import in_force, one_line, since
 
 _PATIENCE = 5.0
 """Seconds to wait until the process that runs the workspace has taken the answer."""

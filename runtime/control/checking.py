@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from ... import schemas
 from ...schemas import Where, dotted
 from ...workspace import journal
-from ...workspace.base import SatchelError, UsageError, arguments
+from ...workspace.base import SatchelError, UsageError, arguments, counted
 from ...workspace.inspect import Look, define, duplicates, lease, look, rebuild
 from ...workspace.journal.records import BadLine, LineReader
 from ...workspace.lifecycle import salvage
@@ -26,7 +26,6 @@ from .finding import Finding, of_error, of_problem
 from .place import Place
 from .questions import OpenQuestion, questions_of
 from .waiting import Steps
-from .words import counted
 
 _READ_LIMIT = 1 << 30
 _LOOKS = 3  # a running workspace, whose files change meanwhile

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from ...workspace.base import Conflicting, Refused, UsageError, arguments, decode
+from ...workspace.base import Conflicting, Refused, UsageError, arguments, decode, in_force
 from ...workspace.inspect import Look, lease, look_beside
 from ...workspace.people.edits import editable, is_known, judge
 from ...workspace.store import Content, FileChanged, read_if_there
 from .place import Place
 from .waiting import Steps
-from .words import in_force
 
 _TIMES = 5
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from ...workspace.base import counted
 from ...workspace.inspect import Remark, Report, look
 from ...workspace.lifecycle import Cut, opened, truncate
 from ...workspace.state import Status
@@ -13,7 +14,6 @@ from . import takeover
 from .place import Place
 from .questions import OpenQuestion, questions_of
 from .waiting import Steps
-from .words import counted
 
 _NAMED = 10
 """How many effects or tasks are named."""

@@ -9,7 +9,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...workspace.base import LeaseHeld, UsageError, time_text, times
+from ...workspace.base import LeaseHeld, UsageError, in_force, time_text, times
 from ...workspace.formats import pause_file
 from ...workspace.inspect import Look, Report, lease, look, look_beside
 from ...workspace.journal.records import PauseRequested
@@ -20,7 +20,6 @@ from ...workspace.views import stable_read
 from ..supervision.child import FORCE_AFTER
 from .place import Place
 from .waiting import Steps
-from .words import in_force
 
 _POLL = 0.1
 _MARGIN = 20.0

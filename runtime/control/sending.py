@@ -9,13 +9,12 @@ from typing import Any, Literal, NamedTuple
 from msgspec import Struct
 
 from ...schemas import Problem
-from ...workspace.base import InvalidFile, KeyReused, UsageError, arguments, decode
+from ...workspace.base import InvalidFile, KeyReused, UsageError, arguments, decode, in_force
 from ...workspace.formats import yamltext
 from ...workspace.inspect import look_beside
 from ...workspace.people.inbox import inbox, keyed
 from ...workspace.secrets import redactor_of
 from .place import Place
-from .words import in_force
 
 _DATA = (".yaml", ".yml", ".json")
 UNNAMED = "the text"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from msgspec import Struct, field
 
-from ...workspace.base import SatchelError, read_markdown, urls
+from ...workspace.base import SatchelError, in_force, read_markdown, urls
 from ...workspace.formats import Definition
 from ...workspace.inspect import (
     Lease,
@@ -41,7 +41,6 @@ from .history import value_of
 from .place import Place
 from .questions import OpenQuestion, questions_of
 from .retrying import Retrying
-from .words import in_force
 
 if TYPE_CHECKING:
     from ..limits import Share

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from ...workspace.base import LeaseHeld, UsageError, visible
+from ...workspace.base import LeaseHeld, UsageError, since, visible
 from ...workspace.inspect import Lease, lease
 from ...workspace.lifecycle import heartbeat
 from ...workspace.people import saving
 from ...workspace.store import Store
 from .place import Place
 from .waiting import Steps
-from .words import since
 
 
 def holder(place: Place) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ...workspace.base import counted, one_line, since
 from ...workspace.journal.records import Failure
 from .standing import Standing
-from .words import counted, one_line, since
 
 _TEXT = 100  # characters
 _WANTED = {

@@ -10,7 +10,6 @@ from linked import parsed
 from msgspec import Raw
 
 from satchel.runtime.control import RECORD_TYPES
-from satchel.runtime.control.telling import WORDS, tell
 from satchel.workspace.journal.records import (
     AnyRecord,
     Closed,
@@ -29,6 +28,7 @@ from satchel.workspace.journal.records import (
     TaskDone,
     TaskTaken,
 )
+from satchel.workspace.journal.telling import WORDS, tell
 
 from .conftest import ASKING, Cli, Make
 

@@ -31,3 +31,4 @@ with on_first_use(__name__):
     from .textfile import UNSAFE, decode, lines, place, visible
     from .times import time_text
     from .typed import decoder
+    from .words import counted, cut, duration, in_force, one_line, since, size

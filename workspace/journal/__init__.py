@@ -16,6 +16,7 @@
     kept.py        what stays of their records for ever
     object_log.py  writes groups where files can't grow: each as an object, created exclusively
     fencing.py     excludes every earlier writer of such objects
+    telling.py     each record in one line, for people
 
 Invariant: when a segment exists, everything in those before it is durable. So only the last one can be torn, and only
 in its last group.
@@ -57,4 +58,5 @@ with on_first_use(__name__):
         roll_kept,
     )
     from .reader import Tail, expected, mend, read
+    from .telling import Told, tell
     from .writer import RECORD_BYTES, Journal

@@ -220,35 +220,11 @@ def _tell_next(store: Store, path: str, following: str, seq: int, run_id: str) -
     store.replace(path, stamp.sign_markdown(body, at, epoch, run_id), sync="data")
 
 
-_TOLD = (
-    "agent",
-    "id",
-    "name",
-    "title",
-    "role",
-    "mode",
-    "status",
-    "found",
-    "file",
-    "why",
-    "reason",
-    "question",
-    "by",
-    "to",
-)
-
-
 def _words(line: Line) -> str:
-    """A record in one line."""
-    record = line.record
-    scope, step = getattr(record, "scope", ""), getattr(record, "step", "")
-    facts = [scope if scope.startswith("_") or not scope else f"^{scope}"]
-    facts += [f"{step}{getattr(record, 'call', '')}"] if isinstance(step, str) else []
-    said = (getattr(record, name, None) for name in _TOLD)
-    facts += [each for each in said if isinstance(each, str)]
-    words = ", ".join(filter(None, facts))
-    kind = record.__struct_config__.tag
-    return f"{line.seq}, {line.at[11:19]}: `{kind}`" + (f" {_quoted(words)}" if words else "")
+    """A record in one line, as in the log."""
+    from ..journal import tell  # a run that never rests writes no folder
+
+    return f"{line.seq}, {line.at[11:19]}: {_quoted(tell(line.record).text)}"
 
 
 def _quoted(text: str) -> str:

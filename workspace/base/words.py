@@ -5,7 +5,8 @@ from __future__ import annotations
 import unicodedata
 from datetime import UTC, datetime
 
-from ...workspace.base import SatchelError, visible
+from .errors import SatchelError
+from .textfile import visible
 
 
 def one_line(text: str, width: int = 0) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ...workspace.journal.records import (
+from ..base import counted, duration, one_line
+from .records import (
     AgentBegun,
     AgentEnded,
     AnyRecord,
@@ -46,7 +47,6 @@ from ...workspace.journal.records import (
     TaskDone,
     TaskTaken,
 )
-from .words import counted, duration, one_line
 
 _RESULT = 60  # characters of a result
 
