@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import re
 import zlib
@@ -21,6 +22,7 @@ class Book:
     """What the records say, taken together."""
 
     agent: str = ""  # whose records count here
+    blobs: dict[str, Any] = field(default_factory=dict)  # what those hold to which a return refers
     lines: list[bytes] = field(default_factory=list)  # lines[n] is record n + 1
     kinds: list[str] = field(default_factory=list)
     run_id: str = ""
@@ -49,7 +51,7 @@ class Book:
         self.at = record.get("at", self.at)
         kind = record["type"]
         self.kinds.append(kind)
-        if kind not in ("opened", "resolved", "approval.answered") and record.get("agent", "") != self.agent:
+        if kind not in ("opened", "resolved", "approval.answered", "rewound") and record.get("agent", "") != self.agent:
             return
         is_of_call = "step" in record and kind != "edited"
         key = (record["scope"], record["step"], record["args"], record["n"]) if is_of_call else ("", "", "", 0)
@@ -93,6 +95,10 @@ class Book:
                 self._answer(record)
             case "edited":
                 self._edited(record)
+            case "rewound":
+                agents = self.blobs[record["blob"]] if "blob" in record else record["agents"]
+                if self.agent in agents:
+                    self._go_back(agents[self.agent])
         for change in record.get("plan", []):
             self._replan(*change)
 
@@ -130,6 +136,23 @@ class Book:
             was = self.done.pop(key, None) or self.started.pop(key)
             if not edit.get("redo"):
                 self.done[key] = was | {"result": edit.get("result"), "blob": edit.get("blob", "")}
+
+    def _go_back(self, agent: dict[str, Any]) -> None:
+        """The record says all that counts from here on."""
+        agent = copy.deepcopy(agent)
+        self.data, self.plan, self.results = agent["data"], agent["plan"]["text"], agent["results"]
+        self.open = {scope for scope in agent["scopes"] if scope}
+        self.done, self.started = (
+            {
+                (key, each["step"], each["args"], each["n"]): each
+                for key, scope in agent["scopes"].items() for each in scope.get(name, [])
+            }
+            for name in ("done", "started")
+        )  # fmt: skip
+        self.past = {
+            scope: {(scope, each["step"], each["args"], each["n"]): each for each in past.get("done", [])}
+            for scope, past in agent.get("past", {}).items()
+        }  # fmt: skip
 
     def _resolve(self, record: dict[str, Any]) -> None:
         self.settled.add(record["id"])
@@ -186,6 +209,11 @@ def read(tree: Mapping[str, bytes], *, torn: bool = False, past: Mapping[int, by
             crc = crc_of(line)
             if record is not None and line in book.lines[record["seq"] - 1 : record["seq"]]:
                 continue
+            if record is not None and record["type"] == "rewound" and "blob" in record:
+                data = tree.get(f".satchel/blobs/{record['blob']}", b"")
+                if hashlib.sha256(data).hexdigest() != record["blob"][:64]:
+                    raise Unreadable(f"the blob of record {record['seq']}, a return, is gone or torn")
+                book.blobs[record["blob"]] = json.loads(data)
             if record is None or record["seq"] != len(book.lines) + 1:
                 if torn:
                     return book

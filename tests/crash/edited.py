@@ -159,12 +159,12 @@ def _steps(folder: str, said: Book, after: Tree) -> None:
 
 def books(journal: Book) -> dict[str, Book]:
     """By agent, what the journal says of it."""
-    found: dict[str, Book] = {"": Book()}
+    found: dict[str, Book] = {"": Book(blobs=journal.blobs)}
     for line, record in zip(journal.lines, book.records(journal.lines), strict=True):
         agent = record.get("agent", "")
         if agent not in found:
-            found[agent] = Book(agent)
-        of_all = record["type"] in ("opened", "resolved", "approval.answered")
+            found[agent] = Book(agent, journal.blobs)
+        of_all = record["type"] in ("opened", "resolved", "approval.answered", "rewound")
         for each in found.values() if of_all else (found[agent],):
             each.add(line, record)
     return found

@@ -9,6 +9,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from msgspec.structs import replace
 
 from satchel.runtime.engine import apart
 from satchel.runtime.engine.open_scope import OpenScope
@@ -19,8 +20,8 @@ from satchel.workspace.lifecycle import opening, salvage
 from satchel.workspace.lifecycle.salvage import Leftover
 from satchel.workspace.people.edits import todo
 from satchel.workspace.retention import Pruner, carry_out
-from satchel.workspace.state import blobs
-from satchel.workspace.state.scope_state import Kept
+from satchel.workspace.state import blobs, going_back
+from satchel.workspace.state.scope_state import Kept, Past, Scope
 from satchel.workspace.store import DiskStore, Store, Sync
 from satchel.workspace.store.disk.log import DiskLog
 
@@ -223,6 +224,15 @@ def _blobs_removed_that_a_checkpoint_refers_to() -> Fault:
     return mock.patch.object(blobs, "_named_in", lambda data: set())
 
 
+def _doubts_are_forgotten_by_a_return() -> Fault:
+    join = going_back._scope
+
+    def forgetful(latest: Scope | Past, *more: Any) -> Scope | Past:
+        return join(replace(latest, started={}) if isinstance(latest, Scope) else latest, *more)
+
+    return mock.patch.object(going_back, "_scope", forgetful)
+
+
 _LOST = r"acknowledged and is gone|another one stands in its place|refused|was edited|forgotten"
 _PLANTED: list[tuple[Callable[[], Fault], str, str]] = [
     (_no_sync_of_a_file, "commits", _LOST),
@@ -257,6 +267,8 @@ _PLANTED: list[tuple[Callable[[], Fault], str, str]] = [
     (_segments_removed_before_their_effects_are_kept, "prunes", rf"{_LOST}|not mended|missing|pruned and not kept"),
     (_pruned_before_the_record_is_durable, "prunes", r"are pruned, and the journal says so up to"),
     (_blobs_removed_that_a_checkpoint_refers_to, "prunes", r"blob of record \d+ is gone|forgotten"),
+    (_blob_not_durable_before_its_record, "returns", r"blob of record \d+, a return, is gone or torn"),
+    (_doubts_are_forgotten_by_a_return, "returns", r"every effect is due once"),
     (
         _plan_forgets_what_a_person_had_written,
         "persons-plan",
@@ -279,10 +291,14 @@ def test_every_fault_can_be_planted() -> None:
             Explorer(WORKLOADS[workload], SEED, per_call=1).record()
 
 
+def _marks(plant: Callable[[], Fault]) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.slow] * (plant not in _QUICK)
+
+
 @pytest.mark.parametrize(
     ("plant", "workload", "told"),
     [
-        pytest.param(*planted, id=planted[0].__name__[1:], marks=[pytest.mark.slow] * (planted[0] not in _QUICK))
+        pytest.param(*planted, id="-".join((planted[0].__name__[1:], planted[1])), marks=_marks(planted[0]))
         for planted in _PLANTED
     ],
 )

@@ -12,6 +12,7 @@ from .editing import EDITINGS, Editing
 from .memory import Memory
 from .pauses import Pausing
 from .play import Play, playing
+from .returns import Returning
 from .witness import Witness
 
 
@@ -29,7 +30,7 @@ class Workload(NamedTuple):
     files: dict[str, bytes]
     live: Callable[[Memory], None]
     finish: Callable[[Memory, Witness], None] | None = None
-    editing: Editing | Answering | Pausing | None = None
+    editing: Editing | Answering | Pausing | Returning | None = None
     every: int = 1  # of its calls, this many are gone over for one that is crashed at
 
 
@@ -192,7 +193,7 @@ def _plan_of_a_person(system: Memory) -> None:
 
 _PLAN = b"# Mail\r\n\r\n- [ ] Call back\r\n- [ ] Call back\r\n  - [ ] Find the number\r\n\r\nThanks.\r\n"
 
-_EVERY = {"asks-people": 4, "pauses": 4, "obeys-once": 8, "tree": 12, "tree-pipelined": 12}
+_EVERY = {"asks-people": 4, "pauses": 4, "returns": 4, "obeys-once": 8, "tree": 12, "tree-pipelined": 12}
 
 WORKLOADS = {
     each.name: each._replace(files={"workspace.yaml": _definition(each.name), **each.files})
@@ -212,6 +213,6 @@ WORKLOADS = {
     )
 } | {
     name: Workload(name, {}, each.live, each.finish, each, _EVERY.get(name, 1))
-    for name, each in {**EDITINGS, "asks-people": Answering(), "pauses": Pausing()}.items()
+    for name, each in {**EDITINGS, "asks-people": Answering(), "pauses": Pausing(), "returns": Returning()}.items()
 }
 """Each is a run of another name, so no two share a state."""
