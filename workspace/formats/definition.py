@@ -77,6 +77,7 @@ class Keep(Struct, frozen=True):
     checkpoints: Rule = Rule(5)
     recovered: Rule = Rule(100)
     inbox: Rule = Rule(1000)
+    rejected: Rule = Rule(100, 90 * 86400.0)
 
 
 class Redact(Struct, frozen=True):

@@ -1,8 +1,9 @@
-"""Files of finished work that a rule does not keep: rescued output, and the files of finished tasks."""
+"""Files that a rule does not keep: rescued output, the files of finished tasks, and refused edits."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import re
+from collections.abc import Collection, Iterator, Sequence
 
 from ..formats import Keep, Rule
 from ..state import checkpoint
@@ -10,6 +11,7 @@ from ..store import Entry, Store
 
 DONE = ("inbox/done", "inbox/moved")
 _SHARE = 10
+_REFUSED = re.compile(r"(.*\.rejected(?:-[0-9]+)?)(?:\.[^/]*)?\Z", re.DOTALL)
 
 
 def old_files(
@@ -23,6 +25,30 @@ def old_files(
         if all or len(surplus) > rule.number // _SHARE:
             found += surplus
     return found
+
+
+def old_refused(store: Store, rule: Rule, folders: Sequence[str], *, all: bool) -> list[Entry]:
+    """The refused edits beyond the rule, with their reasons. `folders`: those of the agents; `all` as above."""
+    if rule.keeps_all:
+        return []
+    steps = (below for folder in folders for below in store.folders(f"{folder}steps"))
+    found: dict[str, list[Entry]] = {}
+    for place in ("approvals", "inbox", *(folder.rstrip("/") for folder in folders), *steps):
+        for entry in store.list(place):
+            if match := _REFUSED.match(entry.path):
+                found.setdefault(match[1], []).append(entry)
+    edits = {name: entries for name, entries in found.items() if len(entries) > 1}  # a version and its reasons
+    newest = [min(entries, key=lambda entry: checkpoint.age_of(store, entry.path)) for entries in edits.values()]
+    surplus = {_name_of(entry) for entry in _beyond(store, newest, rule)}
+    if not all and len(surplus) <= rule.number // _SHARE:
+        return []
+    return [entry for name in sorted(surplus) for entry in edits[name]]
+
+
+def _name_of(entry: Entry) -> str:
+    match = _REFUSED.match(entry.path)
+    assert match is not None
+    return match[1]
 
 
 def files_below(store: Store, folder: str) -> Iterator[Entry]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
+from functools import partial
 
 from msgspec import Struct
 
@@ -11,9 +12,9 @@ from .. import journal
 from ..base import InvalidFile, NewerFormat
 from ..formats import Keep
 from ..journal import OldSegments, Own
-from ..state import Moment, blobs, checkpoint
+from ..state import Moment, blobs, checkpoint, prompts
 from ..store import Entry, Store
-from .old_files import old_files
+from .old_files import old_files, old_refused
 
 ENOUGH, ENOUGH_FETCHED = 1 << 20, 256 << 10
 """So much of the journal must be old before a run prunes by itself: on a disk, and elsewhere."""
@@ -26,14 +27,19 @@ class Facts(Struct, frozen=True):
     """What a plan has to know of the run."""
 
     seq: int
-    recovered: Collection[str]  # folders with rescued output
+    folders: Sequence[str]  # of the agents
     needed: Collection[str]  # files there that the next attempts of open calls will see
 
     @classmethod
     def of(cls, moment: Moment) -> Facts:
         scopes = (scope for agent in moment.agents.values() for scope in agent.scopes.values())
         needed = {each.file for scope in scopes for promoted in scope.promoted.values() for each in promoted}
-        return cls(moment.seq, [f"{agent.folder}recovered" for agent in moment.agents.values()], needed)
+        return cls(moment.seq, [agent.folder for agent in moment.agents.values()], needed)
+
+    @property
+    def recovered(self) -> list[str]:
+        """The folders with rescued output."""
+        return [f"{folder}recovered" for folder in self.folders]
 
 
 class Plan(Struct, frozen=True):
@@ -43,7 +49,7 @@ class Plan(Struct, frozen=True):
     old: OldSegments | None = None
     left: OldSegments | None = None  # of an earlier time that was interrupted
     files: Sequence[Entry] = ()
-    blobs: Sequence[Entry] = ()
+    last: Sequence[Entry] = ()  # blobs and prompts, to which nothing refers any more
 
     @property
     def up_to(self) -> int:
@@ -53,7 +59,7 @@ class Plan(Struct, frozen=True):
     def paths(self) -> list[str]:
         """The files that go, in this order."""
         segments = [path for each in (self.old, self.left) if each for path in each.paths]
-        return [*(entry.path for entry in self.files), *segments, *(entry.path for entry in self.blobs)]
+        return [*(entry.path for entry in self.files), *segments, *(entry.path for entry in self.last)]
 
     @property
     def counts(self) -> dict[str, int]:
@@ -63,13 +69,13 @@ class Plan(Struct, frozen=True):
     @property
     def bytes(self) -> int:
         segments = sum(each.size for each in (self.old, self.left) if each)
-        return segments + sum(entry.size for entry in (*self.files, *self.blobs))
+        return segments + sum(entry.size for entry in (*self.files, *self.last))
 
 
 def _folder(path: str) -> str:
-    """The folder for people: without those of single items."""
+    """The folder for people: without those of single items; `.` is the workspace itself."""
     above, recovered, _ = path.rpartition("recovered/")
-    return above + recovered.rstrip("/") if recovered else path.rpartition("/")[0]
+    return above + recovered.rstrip("/") if recovered else path.rpartition("/")[0] or "."
 
 
 def plan(store: Store, facts: Facts, keep: Keep, own: Own | None, unused: int, *, all: bool = False) -> Plan | None:
@@ -77,7 +83,8 @@ def plan(store: Store, facts: Facts, keep: Keep, own: Own | None, unused: int, *
     worth it. `own`: see `journal.old_segments`. `unused`: blobs with a lower mark may go."""
     old, base = _of_journal(store, facts.seq, keep, own, all=all)
     files = old_files(store, keep, facts.recovered, facts.needed, all=all)
-    gone = {path for path in checkpoint.paths(store) if path < base}
+    files += old_refused(store, keep.rejected, facts.folders, all=all)
+    gone = {path for path in checkpoint.paths(store) if old is not None and path < base}
     if all:  # else the next checkpoint removes them
         gone.update(checkpoint.superfluous(store, keep, gone=gone, first=old.up_to + 1 if old else 0))
     files = [*_entries(store, gone), *files]
@@ -86,9 +93,16 @@ def plan(store: Store, facts: Facts, keep: Keep, own: Own | None, unused: int, *
     if all or old is not None:
         sizes = {entry.path: entry.size for entry in store.list(blobs.FOLDER)}
         read = {*found.paths, *(each.segment.path for each in old.segments)} if old else {*found.paths}
-        names = blobs.unused(store, unused, read, lambda: journal.kept_of(old) if old else b"")
-        found = Plan(found.base, old, left, files, [Entry(name, sizes[name]) for name in names])
+        last = [Entry(name, sizes[name]) for name in blobs.unused(store, unused, read, partial(_kept, old))]
+        if all:  # no agent runs, which may be about to use one
+            names = {*prompts.unused(store, read, partial(_kept, old))}
+            last += [entry for entry in store.list(prompts.KEPT) if entry.path in names]
+        found = Plan(found.base, old, left, files, last)
     return found if found.paths or old else None
+
+
+def _kept(old: OldSegments | None) -> bytes:
+    return journal.kept_of(old) if old else b""
 
 
 def replaced(store: Store, keep: Keep, found: Plan, moment: Moment) -> list[Entry]:

@@ -6,7 +6,7 @@ already: the process that took it over has read that record. Then, each step dur
 1. `journal/kept-SEQ`: from here on every reader begins after that record
 2. checkpoints and files that refer to what goes
 3. segments: in a bucket each only if it is as it was read, and never a fence
-4. blobs, to which nothing refers any more
+4. blobs and kept prompts, to which nothing refers any more
 
 A crash in between leaves files that no reader needs; the next time removes them.
 """
@@ -43,7 +43,7 @@ def carry_out(store: Store, found: Plan) -> None:
     for old in (found.old, found.left):
         if old:
             journal.remove_old(store, old)
-    store.remove_many([entry.path for entry in found.blobs])
+    store.remove_many([entry.path for entry in found.last])
 
 
 class Pruner:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
+from .. import journal
 from ..base import AgentError, Damaged, SatchelError, UsageError, check_path, decode
 from ..secrets import Redactor
 from ..store import Store
@@ -20,6 +21,8 @@ PINNED = "pinned"
 """What a `configured` record calls the versions that the run is held to."""
 
 _VERSION = re.compile(r"[0-9a-f]{12}")
+_NAMED = re.compile(rb'"([0-9a-f]{12})"')
+_READ_LIMIT = 1 << 30
 
 
 def version_of(data: bytes) -> str:
@@ -66,6 +69,26 @@ def prompt_text(store: Store, name: str, version: str) -> str:
     if version_of(data) != version:
         raise Damaged("is not the prompt that was used", path=kept, remedy="restore the file from a backup")
     return decode(data, kept)
+
+
+def unused(store: Store, gone: Collection[str], more: Callable[[], bytes]) -> list[str]:
+    """The kept versions that neither the journal nor a checkpoint names, except the files that are about to be `gone`.
+    `more` returns what will be kept of those. Only while no agent runs: it keeps a version before a record names it.
+
+    FileNotFoundError if a file has been removed meanwhile: then another process is pruning."""
+    left = {entry.path for entry in store.list(KEPT) if _VERSION.fullmatch(_version_in(entry.path))}
+    named = {entry.path for folder in (journal.FOLDER, journal.CHECKPOINTS) for entry in store.list(folder)}
+    for path in sorted(named - {*gone}) if left else ():
+        left -= _named_in(store.read(path, limit=_READ_LIMIT).data)
+    return sorted(left - _named_in(more())) if left else []
+
+
+def _version_in(path: str) -> str:
+    return path.rpartition("/")[2].removesuffix(".md")
+
+
+def _named_in(data: bytes) -> set[str]:
+    return {f"{KEPT}/{found.decode()}.md" for found in _NAMED.findall(data)}
 
 
 def pinned(config: Mapping[str, Any]) -> dict[str, str] | None:

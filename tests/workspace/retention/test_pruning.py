@@ -335,7 +335,7 @@ def test_a_blob_goes_before_the_checkpoints_that_refer_to_it_are_gone_for_good(t
     found = planning.plan(
         store, planning.Facts.of(seen.moment), Keep(history=Rule(20), checkpoints=Rule(1)), None, 10**12, all=True
     )
-    assert found is not None and found.blobs
+    assert found is not None and found.last
     carry_out(DiskStore(store.url, Told()), found)
     last = max(at for at, call in enumerate(calls) if call == "unlink checkpoints")
     assert "sync checkpoints" in calls[last : calls.index(f"unlink {blobs.FOLDER}")]

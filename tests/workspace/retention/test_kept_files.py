@@ -1,0 +1,88 @@
+"""Retention of what lies next to the run: refused edits, and the texts of prompts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import satchel
+from satchel import Item, Run, agent, step
+from satchel.workspace import journal
+from satchel.workspace.formats.definition import Keep, Rule
+from satchel.workspace.journal.records import StepCompleted
+from satchel.workspace.retention.old_files import old_refused
+from satchel.workspace.state import prompts
+from satchel.workspace.store import DiskStore
+
+from .test_pruning import _little_is_much, ruled
+
+__all__ = ["_little_is_much"]
+
+
+def test_refused_edits_go_without_their_reasons_or_before_their_time(tmp_path: Path) -> None:
+    store = DiskStore(tmp_path)
+
+    def refused(folder: str, name: str, number: int, at: float) -> list[str]:
+        kept = f"{folder}{name}.rejected" + (f"-{number}" if number > 1 else "")
+        made = [f"{kept}.md", f"{kept}.txt"]
+        for path in made:
+            store.replace(path, b"x")
+            os.utime(Path(store.url, path), (at, at))
+        return made
+
+    old = [refused("", "todo", number, 1e9 + number) for number in range(1, 6)]
+    for folder in ("agents/x/", "steps/1-a/", "inbox/"):
+        refused(folder, "note", 1, 4e9)
+    store.replace("agent.rejected.md", b"of the agent: it has no reasons")
+
+    def gone(rule: Rule, *, all: bool = True) -> set[str]:
+        return {entry.path for entry in old_refused(store, rule, ["", "agents/x/"], all=all)}
+
+    assert gone(Rule(6)) == {*old[0], *old[1]}
+    assert gone(Rule(20)) == gone(Rule(0, 1e12)) == gone(Rule(0, float("inf"))) == set()
+    assert gone(Rule(0, 60.0)) == {path for pair in old for path in pair}, "those of the others are of tomorrow"
+    assert gone(Rule(7)) == {*old[0]} and gone(Rule(7), all=False) == {*old[0]} and not gone(Rule(7, 1e12), all=False)
+    keep = Keep()
+    assert (keep.rejected.number, keep.rejected.age) == (100, 90 * 86400)
+
+
+def test_a_prompt_goes_that_a_kept_step_has_used_or_stays_that_none_has(tmp_path: Path) -> None:
+    @step
+    async def asked(number: int, brief: str) -> str:
+        return f"{brief} {number}"
+
+    @agent
+    async def asking(run: Run[dict[str, Any]]) -> None:
+        if not run.todo.items:
+            await run.plan("Plan", [f"item {number}" for number in range(30)])
+
+        async def ask(run: Run[dict[str, Any]], item: Item) -> None:
+            number = int(item.text.split()[1])
+            brief = tmp_path / "run" / "prompts" / "brief.md"
+            if number % 5 == 0:
+                brief.write_text(f"version {number}\n")
+            run.state[item.text] = await asked(number, run.prompt("brief"))
+
+        await run.todo.each(ask)
+
+    (tmp_path / "run" / "prompts").mkdir(parents=True)
+    (tmp_path / "run" / "prompts" / "brief.md").write_text("version 0\n")
+    (tmp_path / "run" / "workspace.yaml").write_text(
+        "format: 1\nrun_id: r-1\nagent: agent.py:main\nkeep: {history: all, checkpoints: all}\n"
+    )
+    store = DiskStore(tmp_path / "run")
+    assert satchel.run(store.url, asking).status == "completed"
+    versions = [prompts.version_of(f"version {number}\n".encode()) for number in range(0, 30, 5)]
+    handle = satchel.open(store.url)
+    assert not handle.prune(dry_run=True).paths
+    ruled(store, "{history: 30, checkpoints: 1}")
+    planned = handle.prune(dry_run=True)
+    done = handle.prune()
+    assert sorted(planned.paths) == sorted(done.paths) and handle.check().ok
+    gone = [version for version in versions if f"{prompts.KEPT}/{version}.md" in done.paths]
+    lines = journal.read(store, after=journal.first_kept(store) - 1).lines
+    used = {each for line in lines if isinstance(line.record, StepCompleted) for each in line.record.prompts.values()}
+    assert len(gone) > 1 and used and {*gone} == {*versions[1:]} - used, "the first is what the run began with"
+    for version in versions:
+        assert (store.version(f"{prompts.KEPT}/{version}.md") is None) == (version in gone)
