@@ -193,7 +193,7 @@ def _input_requests(asking: Asking, name: str, standing: Standing, client: Clien
     if key is None or "resume" not in asking.allowed:
         return {}
     text = f"{name} is {_message(name, standing, asking).partition('. ')[0]}. Resume it?"
-    return {key: _form(text, {"resume": {"type": "boolean", "title": "Resume the run"}})}
+    return {key: _form(text, {"resume": {"type": "boolean", "title": "Resume the run"}}, ["resume"])}
 
 
 def _elicitation(name: str, asked: OpenQuestion) -> dict[str, Any]:
@@ -204,12 +204,23 @@ def _elicitation(name: str, asked: OpenQuestion) -> dict[str, Any]:
     if (context := question.facts.get("context")) is not None:
         told = context if isinstance(context, str) else msgspec.json.encode(context).decode()
         text += f"\n\n{told[:_CONTEXT]}"
+    if (fields := _fields(question.schema)) is not None:
+        return _form(text, *fields)
     decision = {"title": "Decision", **_decision(asked)}
-    return _form(text, {"decision": decision, "note": {"type": "string", "title": "Note"}}, required="decision")
+    return _form(text, {"decision": decision, "note": {"type": "string", "title": "Note"}}, ["decision"])
+
+
+def _fields(schema: Any) -> tuple[dict[str, Any], list[str]] | None:
+    """The fields of an answer that is a flat object, with the names of those that are required: as a form has them."""
+    if not isinstance(schema, dict) or schema.get("type") != "object" or not schema.get("properties"):
+        return None
+    fields = schema["properties"]
+    is_flat = all(isinstance(each, dict) and each.get("type") in _PRIMITIVE for each in fields.values())
+    return (fields, [*schema.get("required", ())]) if is_flat else None
 
 
 def _decision(asked: OpenQuestion) -> dict[str, Any]:
-    """The schema of an answer. A form has only flat fields: others are typed as JSON."""
+    """The schema of another answer. A form has only flat fields: what does not fit is typed as JSON."""
     if asked.choices:
         return {"type": "string", "enum": [*asked.choices]}
     schema = asked.question.schema
@@ -221,8 +232,8 @@ def _decision(asked: OpenQuestion) -> dict[str, Any]:
     return {"type": "string", "description": f"As JSON: {msgspec.json.encode(schema).decode()[:_CONTEXT]}"}
 
 
-def _form(text: str, fields: dict[str, Any], required: str = "resume") -> dict[str, Any]:
-    schema = {"type": "object", "properties": fields, "required": [required]}
+def _form(text: str, fields: dict[str, Any], required: list[str]) -> dict[str, Any]:
+    schema = {"type": "object", "properties": fields, "required": required}
     return {
         "method": "elicitation/create",
         "params": {"mode": "form", "message": visible(text), "requestedSchema": schema},
@@ -238,8 +249,11 @@ def _accepted(response: Any) -> Mapping[str, Any] | None:
 
 
 def _answer(asking: Asking, handle: Handle, id: str, content: Mapping[str, Any], standing: Standing) -> None:
-    decision = content.get("decision")
     (asked,) = (each for each in standing.questions if each.id == id)
+    if _fields(asked.question.schema) is not None:
+        decision, content = dict(content), {}
+    else:
+        decision = content.get("decision")
     if isinstance(decision, str) and "description" in _decision(asked):
         with suppress(msgspec.DecodeError):  # then the error says what was expected
             decision = msgspec.json.decode(decision)

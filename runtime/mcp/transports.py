@@ -17,6 +17,8 @@ from .guard import Guard
 from .runs import Runs
 from .server import RunServer
 
+_WAITING = 128  # connections that are not accepted yet
+
 
 def over_stdio(runs: Runs, allowed: frozenset[str]) -> None:
     """Until the client closes stdin."""
@@ -45,6 +47,7 @@ def over_http(
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((place.host, place.port))
+            listener.listen(_WAITING)
         except OSError as error:
             raise UsageError(f"can't listen at {place.host}:{place.port}", why=error.strerror or str(error)) from error
         tell(f"serving MCP at {place._replace(port=listener.getsockname()[1]).url}")
