@@ -44,6 +44,7 @@ COMMANDS = {
     "ls": "List the workspaces under a folder.",
     "page": "Show all runs under a folder on a web page.",
     "schema": "Show what a file may contain, as JSON Schema.",
+    "skill": "Print an Agent Skill: how a coding agent handles runs.",
     "completion": "Print the completion script for your shell.",
 }
 """What `--help` says about each. It is here so that the list needs none of their modules."""
