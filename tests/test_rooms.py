@@ -24,8 +24,8 @@ TABLES = {
         "retention", "lifecycle", "transfer",
     ),
     "runtime": (
-        "steps", "limits", "agent", "engine", "run", "execution", "supervision", "control", "testing", "page", "listen",
-        "mcp", "cli",
+        "steps", "limits", "agent", "engine", "run", "execution", "supervision", "control", "testing", "web", "page",
+        "listen", "mcp", "cli",
     ),
 }  # fmt: skip
 """The layers, each with its rooms. A module may import from what comes before it."""

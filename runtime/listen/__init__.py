@@ -1,7 +1,5 @@
 """`satchel serve --listen`: tasks that arrive by HTTP.
 
-address   where it listens
-token     what a request must show
 app       the requests
 server    a thread that answers them, next to the loop of `serve`
 """

@@ -20,7 +20,7 @@ from starlette.routing import Route
 from ...workspace.base import InvalidFile, KeyReused, SatchelError, StorageFailed, UsageError, decode
 from ...workspace.people.inbox import inbox
 from ..control import UNNAMED, Below
-from . import token
+from ..web import is_bearer
 
 PATIENCE = 30.0
 """Seconds in which the body of a request must arrive."""
@@ -39,7 +39,7 @@ class Problem(Exception):
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
 
-def app(below: Below, tokens: list[bytes]) -> Starlette:
+def app(below: Below, tokens: tuple[str, ...]) -> Starlette:
     """Without `tokens` every request is accepted, except from web pages."""
     door = Door(below, tokens)
     return Starlette(
@@ -52,7 +52,7 @@ def app(below: Below, tokens: list[bytes]) -> Starlette:
 
 
 class Door:
-    def __init__(self, below: Below, tokens: list[bytes]):
+    def __init__(self, below: Below, tokens: tuple[str, ...]):
         self._below, self._tokens = below, tokens
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
@@ -69,7 +69,7 @@ class Door:
             return await run_in_threadpool(self._send, name, content, key)
 
     def _check_sender(self, request: Request) -> None:
-        if self._tokens and not token.is_valid(request.headers.get("authorization", ""), self._tokens):
+        if self._tokens and not is_bearer(request.headers.get("authorization", ""), self._tokens):
             raise Problem(401, "no valid token", "send `Authorization: Bearer TOKEN`", WWW_Authenticate="Bearer")
         if not self._tokens and "origin" in request.headers:
             raise Problem(403, "requests of web pages need a token", "start `satchel serve` without --no-token")

@@ -11,8 +11,7 @@ from typing import Any
 
 from ...workspace.base import SatchelError, UsageError
 from ..control import Below
-from .address import bound, parse, said
-from .token import parse as tokens_of
+from ..web import address_of, bound, tokens_of
 
 _AT_ONCE = 500
 """Connections. One more gets 503."""
@@ -30,10 +29,16 @@ def listening(
 
     UsageError for an address that is wrong or taken, a missing token, and an address that others can reach without one.
     """
-    address = parse(written)
-    if token is None and not address.is_local:
+    wanted = address_of(written)
+    if token is None and not wanted.is_local:
         raise UsageError("--no-token is for addresses of this machine", path=written, remedy="set a token")
-    tokens = [] if token is None else tokens_of(token)
+    tokens = tokens_of(token or "")
+    if token is not None and not tokens:
+        raise UsageError(
+            "listening needs a token",
+            remedy="set SATCHEL_LISTEN_TOKEN or --token-file (`openssl rand -hex 32` makes one), or use --no-token for "
+            "an address of this machine",
+        )
     try:
         import uvicorn
 
@@ -43,7 +48,7 @@ def listening(
             "--listen needs Starlette and uvicorn", why=str(error), remedy="`pip install 'satchel[listen]'`"
         ) from error
     below = Below(root, storage_options)
-    with bound(address) as found:
+    with bound(wanted) as (found, place):
         config = uvicorn.Config(
             app(below, tokens), loop="asyncio", http="h11", ws="none", lifespan="off", log_config=None,
             access_log=False, proxy_headers=False, server_header=False, limit_concurrency=_AT_ONCE,
@@ -63,11 +68,9 @@ def listening(
         thread = threading.Thread(target=work, name="satchel-listen", daemon=True)
         thread.start()
         try:
-            yield said(address, found)
+            yield place.url
         finally:
             server.should_exit = True
             thread.join()
-            if address.path:
-                os.unlink(address.path)
     if failed:
         raise SatchelError("the listener failed", path=written, why=repr(failed[0])) from failed[0]

@@ -9,30 +9,31 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...workspace.base import UsageError
-from .address import address, is_loopback
+from ..web import address_of, tokens_of
 from .allowed import allowed_of
 from .runs import Runs
 
 
 def serve_mcp(
-    root: str | os.PathLike[str], *, allow: str = "", http: str | None = None, token: str | None = None,
+    root: str | os.PathLike[str], *, allow: str = "", http: str | None = None, token: str = "",
     storage_options: Mapping[str, Any] | None = None, tell: Callable[[str], None] | None = None,
 ) -> None:  # fmt: skip
     """Serve the runs below `root` to clients of the Model Context Protocol, until stdin ends, or a signal comes.
 
     `allow`: what clients may do besides reading, as a list such as `answer,pause`, or `all`. `http`: listen there (see
-    `address`) instead of stdin and stdout. `token`: what clients must send as `Authorization: Bearer`; needed for an
+    `address_of`) instead of stdin and stdout. `token`: what clients must send as `Authorization: Bearer`; needed for an
     address that other machines can reach. `tell` is called with the address. UsageError if something is missing.
     """
     if importlib.util.find_spec("mcp") is None:
         raise UsageError(
             "this needs the package mcp", why="it is not installed", remedy="type: pip install 'satchel[mcp]'"
         )
-    place = address(http) if http is not None else None
-    if place is not None and not token and not is_loopback(place.host):
+    place = address_of(http) if http is not None else None
+    tokens = tokens_of(token)
+    if place is not None and not tokens and not place.is_local:
         raise UsageError(
             f"other machines can reach {place.host}", why="a program that does could read all runs",
-            remedy="set SATCHEL_MCP_TOKEN to a long random text, which clients have to send, or leave the host out",
+            remedy="set SATCHEL_MCP_TOKEN or --token-file, which clients have to send, or leave the host out",
         )  # fmt: skip
     runs, allowed = Runs(root, storage_options), allowed_of(allow)
     from .transports import over_http, over_stdio
@@ -40,4 +41,4 @@ def serve_mcp(
     if place is None:
         over_stdio(runs, allowed)
     else:
-        over_http(runs, allowed, place, token, tell or (lambda line: print(line, file=sys.stderr)))
+        over_http(runs, allowed, place, tokens, tell or (lambda line: print(line, file=sys.stderr)))

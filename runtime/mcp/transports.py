@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import anyio
 import uvicorn
@@ -11,13 +10,12 @@ from mcp.server.stdio import stdio_server
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.types import ASGIApp
 
-from ...workspace.base import UsageError
-from .address import PATH, Address
+from ..web import Address, Names, bound
 from .guard import Guard
 from .runs import Runs
 from .server import RunServer
 
-_WAITING = 128  # connections that are not accepted yet
+PATH = "/mcp"
 
 
 def over_stdio(runs: Runs, allowed: frozenset[str]) -> None:
@@ -31,27 +29,20 @@ def over_stdio(runs: Runs, allowed: frozenset[str]) -> None:
     anyio.run(serve)
 
 
-def app_of(runs: Runs, allowed: frozenset[str], host: str, token: str | None) -> ASGIApp:
+def app_of(runs: Runs, allowed: frozenset[str], names: Names, tokens: Sequence[str]) -> ASGIApp:
     """The application. The guard checks what the settings of the package would check, and knows the token."""
     settings = TransportSecuritySettings(enable_dns_rebinding_protection=False)
     app = RunServer(runs, allowed).streamable_http_app(streamable_http_path=PATH, transport_security=settings)
-    return Guard(app, host, token)
+    return Guard(app, names, tokens)
 
 
 def over_http(
-    runs: Runs, allowed: frozenset[str], place: Address, token: str | None, tell: Callable[[str], None]
+    runs: Runs, allowed: frozenset[str], wanted: Address, tokens: Sequence[str], tell: Callable[[str], None]
 ) -> None:
     """Until a signal comes."""
-    family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
-    with socket.socket(family) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((place.host, place.port))
-            listener.listen(_WAITING)
-        except OSError as error:
-            raise UsageError(f"can't listen at {place.host}:{place.port}", why=error.strerror or str(error)) from error
-        tell(f"serving MCP at {place._replace(port=listener.getsockname()[1]).url}")
+    with bound(wanted) as (listener, place):
+        tell(f"serving MCP at {place.url}{PATH}")
         config = uvicorn.Config(
-            app_of(runs, allowed, place.host, token), log_level="warning", timeout_graceful_shutdown=1
+            app_of(runs, allowed, place.names, tokens), log_level="warning", timeout_graceful_shutdown=1
         )
         uvicorn.Server(config).run(sockets=[listener])

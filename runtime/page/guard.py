@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from http.cookies import CookieError, SimpleCookie
@@ -27,6 +26,8 @@ from msgspec import Struct
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from ..web import Names
+
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -35,7 +36,6 @@ BODY_LIMIT = 4 * 1024 * 1024
 """Bytes of a form. A text of 1 MiB takes three times as much if each character is escaped."""
 _FIELDS = 200
 _METHODS = ("GET", "HEAD", "POST")
-_LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _FORM_COOKIE = "satchel-form"
 _FORM = "application/x-www-form-urlencoded"
 
@@ -64,11 +64,8 @@ class Rules(Struct, frozen=True):
     any_address: bool = False
 
     def is_served_at(self, host: str) -> bool:
-        """Whether a Host header names this page. The port doesn't matter, since a tunnel has another one."""
-        name = _without_port(host.strip().lower())
-        if name in _LOOPBACK or name in (each.lower() for each in self.names):
-            return True
-        return self.any_address and _is_address(name)
+        """Whether a Host header names this page."""
+        return Names(self.names, self.any_address).have(host)
 
 
 class Refusal(NamedTuple):
@@ -310,19 +307,6 @@ def _netloc(origin: str) -> str:
         return urlsplit(origin).netloc.lower()
     except ValueError:
         return ""
-
-
-def _without_port(host: str) -> str:
-    name, _, port = host.rpartition(":")
-    return name if name and port.isdecimal() and (":" not in name or name.endswith("]")) else host
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
-    except ValueError:
-        return False
-    return True
 
 
 def _equal(given: str, wanted: str) -> bool:

@@ -17,8 +17,8 @@ from starlette.responses import PlainTextResponse
 
 import satchel
 from satchel.runtime.mcp import serve_mcp
-from satchel.runtime.mcp.address import Address, address
 from satchel.runtime.mcp.guard import Guard
+from satchel.runtime.web import Address, address_of
 
 from .conftest import call, run
 
@@ -70,7 +70,7 @@ HOST = "127.0.0.1:8848"
     ],
 )
 def test_a_strange_page_gets_an_answer(token: str | None, headers: dict[str, str], status: int) -> None:
-    guard = Guard(PlainTextResponse("inside"), "runs.example", token)
+    guard = Guard(PlainTextResponse("inside"), Address("runs.example").names, (token,) if token else ())
     raw = [(name.encode(), value.encode()) for name, value in headers.items()]
 
     async def work() -> None:
@@ -85,15 +85,15 @@ def test_a_strange_page_gets_an_answer(token: str | None, headers: dict[str, str
     ("text", "expected"),
     [("8848", ("127.0.0.1", 8848)), ("0.0.0.0:80", ("0.0.0.0", 80)), ("[::1]:0", ("::1", 0)), ("x:1", ("x", 1))],
 )
-def test_an_address_is_read_wrongly(text: str, expected: Address) -> None:
-    assert address(text) == expected
-    assert Address("::1", 80).url == "http://[::1]:80/mcp"
+def test_an_address_is_read_wrongly(text: str, expected: tuple[str, int]) -> None:
+    assert address_of(text)[:2] == expected
+    assert Address("::1", 80).url == "http://[::1]:80"
 
 
 @pytest.mark.parametrize("text", ["", "x", "x:", "70000", "-1", "²", "x:8848/mcp"])
 def test_what_is_no_address_is_taken_for_one(text: str) -> None:
     with pytest.raises(satchel.UsageError, match="is no address"):
-        address(text)
+        address_of(text)
 
 
 def test_other_machines_reach_the_server_without_a_token(root: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

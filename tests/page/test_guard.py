@@ -20,7 +20,8 @@ from starlette.testclient import TestClient
 
 from satchel.runtime.page import guard, words
 from satchel.runtime.page.guard import Guard, Rules
-from satchel.runtime.page.server import Access, listening
+from satchel.runtime.page.server import Access
+from satchel.runtime.web import Address, bound
 from satchel.workspace.base.errors import UsageError
 
 TOKEN = "correct-horse-battery"
@@ -251,31 +252,30 @@ def test_the_login_leads_elsewhere(next_: str) -> None:
     assert found.headers["location"] == "/" and "x" not in found.headers
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.7", "::", "runs.example.org", ""])
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.7", "::", "runs.example.org"])
 def test_other_machines_need_no_token(host: str) -> None:
     with pytest.raises(UsageError, match="needs a token"):
-        Access(host=host)
+        Access(Address(host))
     with pytest.raises(UsageError, match="16 characters"):
-        Access(host=host, token="short")
-    rules = Access(host=host, token=TOKEN, names=("other.example",)).rules
+        Access(Address(host), token="short")
+    rules = Access(Address(host), token=TOKEN, names=("other.example",)).rules
     assert rules.token == TOKEN and rules.is_served_at("other.example:80") and not rules.is_served_at("evil.example")
-    assert rules.is_served_at("198.51.100.1") == (host in ("0.0.0.0", "::", ""))
+    assert rules.is_served_at("198.51.100.1") == (host in ("0.0.0.0", "::"))
 
 
 def test_this_machine_needs_a_token() -> None:
     for host in ("127.0.0.1", "127.3.2.1", "::1", "localhost"):
-        assert Access(host=host).rules.is_served_at(f"[{host}]" if ":" in host else host)
+        assert Access(Address(host)).rules.is_served_at(f"[{host}]" if ":" in host else host)
 
 
 def test_others_can_open_the_socket_or_a_dead_one_stays(tmp_path: Path) -> None:
-    path = str(tmp_path / "page")
-    with listening(Access(socket=path)):
-        assert os.stat(path).st_mode & 0o777 == 0o600
-        with pytest.raises(UsageError, match="can't listen"):
-            listening(Access(socket=path))
-    with listening(Access(socket=path)):  # the first was killed
-        pass
+    place = Address(path=str(tmp_path / "page"))
+    with bound(place):
+        assert os.stat(place.path).st_mode & 0o777 == 0o600
+        with pytest.raises(UsageError, match="can't listen"), bound(place):
+            raise AssertionError
+        assert os.path.exists(place.path)
     (tmp_path / "text").write_text("mine")
-    with pytest.raises(UsageError):
-        listening(Access(socket=str(tmp_path / "text")))
+    with pytest.raises(UsageError), bound(Address(path=str(tmp_path / "text"))):
+        raise AssertionError
     assert (tmp_path / "text").read_text() == "mine"

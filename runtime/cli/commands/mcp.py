@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
+from typing import TextIO
 
 import click
 
 from ...mcp import ACTIONS, serve_mcp
 from ..options.place import complete_folders, tell
 from ..options.storage import given, storage_option
-
-TOKEN = "SATCHEL_MCP_TOKEN"
 
 _EXAMPLES = """\b
 Examples:
@@ -19,9 +18,8 @@ Examples:
   satchel mcp s3://bucket/runs --http 8848  at http://127.0.0.1:8848/mcp
 
 \b
-With SATCHEL_MCP_TOKEN in the environment, clients over HTTP have to send
-it: `Authorization: Bearer TOKEN`. Without it, only this machine can reach
-the server.
+With a token, clients over HTTP have to send `Authorization: Bearer TOKEN`.
+Without one, only this machine can reach the server.
 """
 
 
@@ -31,14 +29,15 @@ the server.
     "--allow", default="", metavar="LIST",
     help=f"What clients may do besides reading: {', '.join(ACTIONS)}, or all. [default: nothing]",
 )  # fmt: skip
-@click.option(
-    "--http", metavar="[HOST:]PORT", help="Listen for HTTP there, not on stdin. A port alone is one of this machine."
-)
+@click.option("--http", metavar="ADDRESS", help="Listen for HTTP there, not on stdin: PORT, HOST:PORT or unix:PATH.")
+@click.option("--token-file", type=click.File(), help="A file with the token of --http. [default: what "
+              "SATCHEL_MCP_TOKEN has]")  # fmt: skip
 @storage_option
-def command(root: str, allow: str, http: str | None) -> None:
+def command(root: str, allow: str, http: str | None, token_file: TextIO | None) -> None:
     """Serve the runs under ROOT, a folder or URL, to clients of the Model Context Protocol: other agents list runs,
     read their files and follow them as tasks.
 
     Clients only read, unless --allow says more. The server keeps nothing: you may kill it at any time.
     """
-    serve_mcp(root, allow=allow, http=http, token=os.environ.get(TOKEN), storage_options=given(), tell=tell)
+    token = token_file.read(10_000) if token_file else os.environ.get("SATCHEL_MCP_TOKEN", "")
+    serve_mcp(root, allow=allow, http=http, token=token, storage_options=given(), tell=tell)

@@ -19,9 +19,9 @@ _EXAMPLES = """\b
 Examples:
   satchel page ~/runs
   satchel page ~/runs --open
-  satchel page s3://bucket/runs --port 8080
-  satchel page ~/runs --socket /run/user/1000/satchel.sock
-  satchel page ~/runs --host 0.0.0.0 --token-file token --name example.org
+  satchel page s3://bucket/runs --listen 8080
+  satchel page ~/runs --listen unix:/run/user/1000/satchel.sock
+  satchel page ~/runs --listen 0.0.0.0:8420 --token-file token
 
 \b
 Ctrl-C ends it. The runs continue.
@@ -30,18 +30,16 @@ Ctrl-C ends it. The runs continue.
 
 @click.command("page", epilog=_EXAMPLES)
 @click.argument("root", default=".", shell_complete=complete_folders)
-@click.option("--port", type=click.IntRange(0, 65535), default=8420, show_default=True, help="0 takes a free port.")
-@click.option("--socket", default="", metavar="PATH", help="Listen on a unix socket, which only you can open.")
-@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS",
-              help="Where to listen. Except on this machine alone, it needs a token.")  # fmt: skip
+@click.option(
+    "--listen", default="127.0.0.1:8420", show_default=True, metavar="ADDRESS",
+    help="PORT (0: a free one), HOST:PORT or unix:PATH. Where other machines reach it, the page needs a token.",
+)  # fmt: skip
 @click.option("--token-file", type=click.File(), help="A file with the token that opens the page. "
               "[default: SATCHEL_PAGE_TOKEN, or none]")  # fmt: skip
 @click.option("--name", "names", multiple=True, metavar="HOST", help="Another name that the page is served at.")
 @click.option("--open", "opens", is_flag=True, help="Show the page in the browser.")
 @storage_option
-def command(
-    root: str, port: int, socket: str, host: str, token_file: TextIO | None, names: tuple[str, ...], opens: bool
-) -> None:  # fmt: skip
+def command(root: str, listen: str, token_file: TextIO | None, names: tuple[str, ...], opens: bool) -> None:
     """Show all runs under ROOT, a folder or URL, on a web page, to look at them and to act on them.
 
     The page itself runs no code of an agent: what it does, a person could do with the files or a command. Several may
@@ -53,11 +51,12 @@ def command(
             f"`satchel page` needs {', '.join(missing)}", remedy="install it with `pip install 'satchel[page]'`"
         )
     from ...page import Access, serve_page
+    from ...web import address_of
 
     token = token_file.read(10_000) if token_file else os.environ.get("SATCHEL_PAGE_TOKEN", "")
     serve_page(
         root,
-        Access(port, socket, host, token.strip(), names),
+        Access(address_of(listen), token.strip(), names),
         tell=lambda url: click.echo(f"the page of {visible(root)} is at {visible(url)}", err=True),
         opens=opens,
         storage_options=given(),
