@@ -295,3 +295,14 @@ def test_a_fork_is_born_damaged(make: Make, cli: Cli) -> None:
     (Path(fork.url) / "todo.md").unlink()
     fork.recover()
     assert [remark.text for remark in fork.status().report if "todo.md was missing" in remark.text]
+
+
+def test_a_fork_from_within_an_item_that_runs_nothing_again_has_no_steps(make: Make, cli: Cli) -> None:
+    handle = satchel.open(make())
+    main, before = finished(handle, [])
+    (commit,) = (row.line.seq for row in handle.log(type="scope.committed") if row.record["scope"] == "3")
+    fork = forked(handle, at=commit - 1)
+    assert fork.resume(main).status == "completed" and data(fork) == before
+    (work,) = fork.steps("^3").work
+    assert (work.title, work.state, [call.step for call in work.calls]) == ("b", "committed", ["read", "send"])
+    assert fork.diff("latest", "latest").is_empty and handle.diff(fork).data == []

@@ -177,7 +177,7 @@ class _Gathering:
 
     def add(self, line: Line) -> None:
         record = line.record
-        ending = {place: self._calls(place) for place in self._may_end(record)}
+        ending = {place: (self._work(*place), self._calls(place)) for place in self._may_end(record)}
         self._note(line)
         self._moment.apply([line])
         match record:
@@ -189,9 +189,9 @@ class _Gathering:
                 for scope in record.redone:
                     if (work := self._newest.get((record.agent, scope))) and work.state == "committed":
                         self._set(line.seq, work, "undone")
-        for place, calls in ending.items():
+        for place, (work, calls) in ending.items():
             if self._scope(place) is None:
-                self._end(self._newest[place], calls, line)
+                self._end(work, calls, line)
         if isinstance(record, Rewound):
             self._go_back(line.seq, record.to)
 
