@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import random
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
 from servers import SECRET, Server
 
 import satchel
+from satchel import Item, Run, agent, step
 from satchel.runtime import control
 from satchel.workspace.base.errors import Refused, SatchelError, UsageError
 from satchel.workspace.inspect.load import look
+from satchel.workspace.state import blobs
+from satchel.workspace.store.remote.s3 import Requests
 
 from .test_answering import GRANTING
 from .test_any_moment import replayed, wandering
@@ -113,3 +117,40 @@ def test_storage_options_are_shown_or_do_not_count(
     with pytest.raises(SatchelError, match="are only for URLs") as raised:
         satchel.open(Path(), storage_options=options)
     assert SECRET not in str(raised.value)
+
+
+@pytest.mark.parametrize("is_allowed", [True, False])
+def test_a_fork_in_a_bucket_sends_large_results_through_this_machine(
+    handle: control.Handle, monkeypatch: pytest.MonkeyPatch, is_allowed: bool
+) -> None:
+    @step
+    async def think(text: str) -> str:
+        return text * 40_000
+
+    async def work(run: Run[Any], item: Item) -> int:
+        return len(await think(item.text))
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        if not run.todo.items:
+            await run.plan(None, ["ab"])
+        await run.todo.each(work)
+
+    assert handle.run(main).status == "completed"
+    (seq,) = (row.line.seq for row in handle.log(type="step.completed"))
+    sent: list[str] = []
+    answer = Requests._answer
+
+    async def noted(self: Requests, method: str, arguments: Any, seconds: float) -> Any:
+        if blobs.FOLDER in arguments.get("Key", ""):
+            sent.append(method)
+            if method == "copy_object" and not is_allowed:
+                arguments = arguments | {"CopySource": {"Bucket": "no-such-bucket", "Key": "x"}}
+        return await answer(self, method, arguments, seconds)
+
+    monkeypatch.setattr(Requests, "_answer", noted)
+    there = satchel.open(handle.fork(f"{handle.url}-3", at=seq).to)
+    assert sent == ["copy_object"] if is_allowed else (sent[0], sent[-1]) == ("copy_object", "put_object")
+    assert there.resume(main).status == "completed" and there.check().ok
+    (work_done,) = there.steps("1").work
+    assert work_done.calls[0].result_in and work_done.state == "committed"

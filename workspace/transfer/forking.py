@@ -26,7 +26,7 @@ from ..journal.records import Lineage, Output, now
 from ..lifecycle import opened
 from ..people.inbox import FOLDER as INBOX
 from ..state import AgentMoment, LaterEffect, MessagesAt, Moment, blobs, checkpoint, going_back, prompts
-from ..store import DiskStore, Store, link
+from ..store import DiskStore, RemoteStore, Store, link
 from ..views import TODO, message_file
 from . import ends, inventory
 from .copy_files import READ_LIMIT, Tell, each_of, keep_attributes, settle
@@ -180,9 +180,11 @@ def _is_of_the_run(path: str) -> bool:
 
 
 def _bring(source: Store, to: Store, path: str) -> None:
-    """A blob never changes, so on one disk both runs can have the same file."""
+    """A blob never changes, so on one disk both runs can have the same file, and a bucket's server can copy it."""
     is_blob = path.startswith(f"{blobs.FOLDER}/")
     if is_blob and isinstance(source, DiskStore) and isinstance(to, DiskStore) and link(source, to, path):
+        return
+    if is_blob and isinstance(source, RemoteStore) and isinstance(to, RemoteStore) and to.bring(source, path):
         return
     try:
         data = source.read(path, limit=READ_LIMIT).data

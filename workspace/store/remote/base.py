@@ -91,6 +91,11 @@ class RemoteStore:
     def unusable(self, folder: str) -> Iterator[str]:
         return map(shown, self._view.unusable(folder))
 
+    def bring(self, source: RemoteStore, path: str) -> bool:
+        """Have a file of another store under the same path, without its bytes passing through this process: only for
+        a file that never changes. False if the server can't do it, or does not prove that the bytes are equal."""
+        return False
+
     def settle(self, folder: str) -> None:
         """An acknowledged write is already durable."""
         if folder:

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 from uuid import uuid4
 
-from ...base import UsageError, check_path
+from ...base import SatchelError, UsageError, check_path
 from ..contract import BUCKET, Abilities, Content, Exchanged, FileChanged, Sync, Version
 from .base import READ_LIMIT, RemoteStore, missing, moment, taken, too_large
 from .listing_cache import Known, md5_tag
@@ -266,6 +266,23 @@ class BucketStore(RemoteStore):
         self.replace(to, body.data)
         with suppress(FileChanged):  # a new file, written since
             self.remove(path, if_version=body.facts["ETag"])
+
+    def bring(self, source: RemoteStore, path: str) -> bool:
+        """Some servers ignore the conditions of a COPY, so one that arrives late may replace something newer."""
+        known = source._view.get(path)
+        if not isinstance(source, BucketStore) or known is None or not _HASH.fullmatch(known.version):
+            return False
+        place = {"Bucket": source._bucket, "Key": source._key(path)}
+        try:
+            answer = self._change("copy_object", "can't be copied", path, Key=self._key(path), CopySource=place)
+        except (Absent, SatchelError):
+            return False  # another server, or a permission that reading does not need
+        tag = answer.get("CopyObjectResult", {}).get("ETag", "")
+        if tag.strip('"') != known.version.strip('"'):  # SeaweedFS leaves them out there
+            self._view.forget(path)
+            return False
+        self._view.wrote(path, known)
+        return True
 
     def remove(self, path: str, *, if_version: Version | None = None) -> None:
         if if_version is not None:
