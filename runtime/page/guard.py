@@ -9,7 +9,7 @@ checked, in this order:
 - the token, if the page asks for one: from `?token=` or the login form into a cookie that no script sees
 - of a form: its size, and its own token, which only a page of this process can have written
 
-Every answer forbids scripts, styles and frames of others, and copies in caches.
+Every answer forbids scripts, styles and frames of others, and copies in caches, except of scripts and styles.
 """
 
 from __future__ import annotations
@@ -88,6 +88,11 @@ class _Visit(Struct):
     def path(self) -> str:
         found: str = self.scope["path"]
         return found
+
+    @property
+    def is_static(self) -> bool:
+        """It asks for a style or a script, which has nothing of a run."""
+        return self.path.startswith("/static/")
 
     @property
     def query(self) -> list[tuple[str, str]]:
@@ -183,7 +188,7 @@ class Guard:
     # Who it is
 
     def _needs_token(self, visit: _Visit) -> bool:
-        if not self._rules.token or visit.path.startswith("/static/"):
+        if not self._rules.token or visit.is_static:
             return False
         is_known = _equal(visit.cookies.get(self._cookie, ""), self._pass)
         return not is_known or visit.path == LOGIN or any(name == "token" for name, _ in visit.query)
@@ -241,8 +246,8 @@ def _dressed(visit: _Visit, send: Send) -> Send:
             headers = MutableHeaders(scope=message)
             for name, value in _HEADERS.items():
                 headers.append(name, value)
-            headers.setdefault("cache-control", "no-store")
-            if visit.is_new and not visit.path.startswith("/static/"):
+            headers.setdefault("cache-control", "no-cache" if visit.is_static else "no-store")
+            if visit.is_new and not visit.is_static:
                 secure = "; Secure" if visit.scope.get("scheme") == "https" else ""
                 headers.append("set-cookie", f"{_FORM_COOKIE}={visit.key}; Path=/; HttpOnly; SameSite=Lax{secure}")
         await send(message)

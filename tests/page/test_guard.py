@@ -166,7 +166,8 @@ def test_an_answer_lets_others_in(path: str) -> None:
     policy = headers["content-security-policy"]
     assert "default-src 'none'" in policy and "script-src 'self'" in policy and "unsafe" not in policy
     assert "frame-ancestors 'none'" in policy and "base-uri 'none'" in policy and "form-action 'self'" in policy
-    assert headers["x-content-type-options"] == "nosniff" and headers["cache-control"] == "no-store"
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["cache-control"] == ("no-cache" if "static" in path else "no-store")
     assert headers["referrer-policy"] == "same-origin" and "server" not in headers
 
 

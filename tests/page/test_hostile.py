@@ -1,0 +1,66 @@
+"""200 workspaces attack the page: in a real browser no script of theirs runs, and no element of theirs is there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("playwright", reason="the tests in a browser need playwright")
+
+from satchel.runtime.control import Overview
+from satchel.runtime.page import Site
+from satchel.runtime.page.site import run_url
+
+from .chrome import Chrome, Served, Tab, chrome
+from .hostile import Hostile
+
+__all__ = ["chrome"]
+
+pytestmark = pytest.mark.slow
+
+WORKSPACES = 200
+STRANGE = """() => {
+  const ours = (each) => each.matches('script[src^="/static/"]');
+  const strange = 'script, iframe, img, svg, object, embed, base, style, meta[http-equiv], '
+    + 'link:not([href^="/static/"]), '
+    + '[onerror], [onload], [onfocus], [ontoggle], [onclick], [srcdoc], [style], a[href^="javascript:" i], '
+    + 'a[href^="//"], a[href*="evil.example/"][href^="http"], form[hx-post], [hx-on\\\\:load]';
+  const found = [...document.querySelectorAll(strange)].filter((each) => !ours(each)).map((each) => each.outerHTML);
+  return [...found, ...(window.hacked ? ["a script has run"] : [])];
+}"""
+
+BELOW = (
+    ("log",), ("at", "latest"), ("plan",), ("messages",), ("files",), ("blame",), ("edit",), ("merge",), ("back", "3"),
+    ("redo", "^1"), ("diff",), ("act", "stop"), ("nowhere<script>",),
+)  # fmt: skip
+
+
+def look(tab: Tab, path: str) -> None:
+    tab.go(path)
+    assert not (found := tab.do(lambda page: page.evaluate(STRANGE)) + tab.wrong), (path, found)
+
+
+def test_a_strangers_workspace_runs_a_script(tmp_path: Path, chrome: Chrome) -> None:
+    seed = int(os.environ.get("SATCHEL_SEED", "20261124"))
+    print("seed", seed)
+    hostile = Hostile(tmp_path / "runs", seed)
+    for number in range(WORKSPACES):
+        hostile.make(number)
+    site = Site(Overview(tmp_path / "runs"))
+    names = [site.name_of(run) for run in site.runs(patience=None).runs]  # type: ignore[union-attr]
+    assert len(names) == WORKSPACES
+    with Served(str(tmp_path / "runs")) as served, chrome.tab(served.url) as tab:
+        for page in (
+            "/",
+            "/?page=2",
+            "/?state=wanted",
+            "/?q=%3Cscript%3Ealert(1)%3C/script%3E",
+            "/?state=%22%3E%3Cimg%20src=x%3E",
+        ):
+            look(tab, page)
+        for number, name in enumerate(names):
+            look(tab, run_url(name))
+            if number % 2:
+                look(tab, run_url(name, *BELOW[number // 2 % len(BELOW)]))

@@ -1,0 +1,96 @@
+"""A person at the page in a real browser, with and without JavaScript."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from control.test_answering import GRANTING
+
+pytest.importorskip("playwright", reason="the tests in a browser need playwright")
+
+from .chrome import Chrome, Served, Tab, chrome
+from .conftest import make
+
+__all__ = ["chrome"]
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("decision", ["approve", "deny"])
+def test_an_answer_or_a_stop_needs_javascript(tmp_path: Path, chrome: Chrome, decision: str) -> None:
+    made = make(tmp_path / "runs/a", GRANTING)
+    made.run()
+    with Served(str(tmp_path / "runs")) as served, chrome.tab(served.url, java_script_enabled=False) as tab:
+        tab.go("/")
+        tab.do(lambda page: page.get_by_role("link", name="a", exact=True).first.click())
+        tab.press(decision)
+        assert f"a1 is answered: {decision}" in tab.note
+        tab.open("Emergency stop")
+        tab.press("Kill the run now")
+        assert "Emergency stop: Nothing was running" in tab.note
+        tab.open("Cancel")
+        tab.press("Cancel the run for good")
+        assert "cancelled" in tab.note
+    assert [row.record["decision"] for row in made.log(type="approval.answered")] == [decision]
+    assert made.status().state == "cancelled"
+
+
+def test_the_keyboard_alone_can_not_answer_or_stop(tmp_path: Path, chrome: Chrome) -> None:
+    made = make(tmp_path / "runs/a", GRANTING)
+    made.run()
+
+    def reach(tab: Tab, name: str) -> None:
+        """Press Tab until the focus is there."""
+        for _ in range(60):
+            tab.do(lambda page: page.keyboard.press("Tab"))
+            if tab.do(lambda page: page.evaluate("document.activeElement.innerText")).strip() == name:
+                return
+        raise AssertionError(f"no key leads to {name}")
+
+    with Served(str(tmp_path / "runs")) as served, chrome.tab(served.url) as tab:
+        tab.go("/run/a")
+        reach(tab, "approve")
+        tab.do(lambda page: page.keyboard.press("Enter"))
+        tab.until("#note", "answered: approve")
+        reach(tab, "Emergency stop")
+        tab.do(lambda page: page.keyboard.press("Enter"))
+        reach(tab, "Kill the run now")
+        tab.do(lambda page: page.keyboard.press("Enter"))
+        tab.until("#note", "Emergency stop")
+    assert [*made.log(type="approval.answered")] and (tmp_path / "runs/a/pause.yaml").exists()
+
+
+def test_a_form_is_lost_with_the_page(tmp_path: Path, chrome: Chrome) -> None:
+    made = make(tmp_path / "runs/a", GRANTING)
+    made.run()
+    with Served(str(tmp_path / "runs")) as served, chrome.tab(served.url) as tab:
+        tab.go("/run/a")
+        tab.fill("What to do", 'a "long" text\nof <two> lines')
+        served.end()
+        served.start()
+        tab.press("Send as a task")
+        assert "restarted" in tab.text
+        tab.press("Send it again")
+        assert "The task is in inbox/" in tab.note
+    (task,) = (tmp_path / "runs/a/inbox").iterdir()
+    assert task.read_text() == 'a "long" text\nof <two> lines\n'
+
+
+def test_a_token_does_not_open_the_page(tmp_path: Path, chrome: Chrome, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(tmp_path / "runs/a", GRANTING).run()
+    environment = {"SATCHEL_PAGE_TOKEN": "correct-horse-battery"}
+    with Served(str(tmp_path / "runs"), environment) as served, chrome.tab(served.url) as tab:
+        tab.go("/run/a")
+        assert "May I" not in tab.text and "Grant?" not in tab.text
+        tab.fill("Token", "wrong")
+        tab.press("Open")
+        assert "That is not the token" in tab.text
+        tab.fill("Token", "correct-horse-battery")
+        tab.press("Open")
+        assert "Grant?" in tab.text
+        tab.press("deny")
+        assert "answered: deny" in tab.note and not tab.wrong
+    with Served(str(tmp_path / "runs"), environment) as served, chrome.tab(served.url) as tab:
+        tab.go("/run/a?token=correct-horse-battery")
+        assert tab.url == f"{served.url}/run/a" and "waiting" in tab.text
