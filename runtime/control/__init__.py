@@ -2,8 +2,8 @@
 
 opening     `open`: a handle on the workspace at a folder or URL; `below` finds one by its name below a root
 handle      the methods of a handle; `looking` has those that only read. They call the modules below
-standing    the status of a run; `listing`, of all runs below a folder; `overview` keeps that current for screens;
-            `wording` puts a status in words
+standing    the status of a run; `listing`, of all runs below a folder; `overview` keeps that current for screens,
+            and `latest` one run; `wording` puts a status in words
 blaming     which record set a value
 checking    whether a workspace is sound; `survey` checks every file, and yields a `finding` for each error
 making      a new workspace from a `template`; `serving` keeps all below a folder running
@@ -42,6 +42,7 @@ with on_first_use(__name__):
     from .forking import effects_since
     from .handle import Handle
     from .history import Result, Row
+    from .latest import Latest, Shot, records_before
     from .listing import ls
     from .log_filter import RECORD_TYPES
     from .making import Made, new

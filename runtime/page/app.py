@@ -11,7 +11,7 @@ from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
 from ...workspace.base import LeaseHeld, SatchelError, StorageFailed, UsageError
-from . import acting, correcting, reading
+from . import acting, correcting, files, live, past, reading
 from .guard import Guard, Rules
 from .site import FOLDER, NoSuchRun, Site
 
@@ -22,12 +22,9 @@ if TYPE_CHECKING:
 
 def make_app(site: Site, rules: Rules | None = None) -> ASGIApp:
     """The whole page as an ASGI app. `rules` say who may use it; by default, every program of this machine."""
-    routes = [
-        Mount("/static", StaticFiles(directory=FOLDER / "static")),
-        *acting.routes(site),
-        *correcting.routes(site),
-        *reading.routes(site),
-    ]
+    rooms = (acting, correcting, live, past, files, reading)  # the paths of the last one match the others, too
+    routes = [Mount("/static", StaticFiles(directory=FOLDER / "static"))]
+    routes += [route for module in rooms for route in module.routes(site)]
 
     def error(request: Request, error: Exception) -> HTMLResponse:
         said = error if isinstance(error, SatchelError) else None

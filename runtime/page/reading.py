@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
+from zlib import crc32
 
 from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from ..control import Seen, SeenRun, wanted
+from ..control import Latest, Seen, SeenRun, wanted
+from . import facts
 from .site import Site, run_url
 
 PAGE = 100
@@ -52,6 +54,11 @@ class Wish(Struct, frozen=True):
     text: str = ""
     state: str = ""
     number: int = 1
+
+    @property
+    def key(self) -> str:
+        """Another one for another wish, as part of an id in HTML."""
+        return f"{crc32(repr((self.text, self.state, self.number)).encode()):08x}"
 
     @classmethod
     def of(cls, request: Request) -> Wish:
@@ -111,10 +118,10 @@ def all_runs(site: Site, request: Request) -> Response:
 
 
 def one_run(site: Site, request: Request) -> Response:
-    """Where one run is."""
+    """Where one run is, and what it does. live.py keeps it current."""
     run = site.find(request.path_params["name"])
-    standing = site.handle(run).status()
-    return site.page(request, "run.html", name=site.name_of(run), standing=standing, run=run)
+    shot = Latest(site.handle(run)).look()
+    return site.page(request, "run.html", name=site.name_of(run), run=run, **facts.of_shot(shot))
 
 
 def to_run(site: Site, request: Request) -> Response:

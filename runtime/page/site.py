@@ -61,8 +61,8 @@ class Site:
         """The run with the name `name` in URLs. NoSuchRun if there is none."""
         seen = self.overview.seen or self.runs(patience=None)
         found = self._named(seen, name)
-        if found is None:  # it may be new
-            found = self._named(self.runs(patience=None), name)
+        if found is None:  # it may be new. In a bucket the next listing will tell
+            found = self._named(self.runs(patience=None, now=not self.overview.is_remote), name)
         if found is None:
             raise NoSuchRun(f"there is no run {name!r}", remedy="look for it in the list of all runs")
         return found

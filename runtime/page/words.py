@@ -73,9 +73,9 @@ def one_line(text: object, width: int = 120) -> str:
     return line if len(line) <= width else line[: width - 1].rstrip() + "…"
 
 
-def cut(text: str, width: int = LONG) -> str:
-    """The beginning of a text."""
-    return text if len(text) <= width else text[:width]
+def cut(text: object, width: int = LONG) -> str:
+    """The beginning of a text, or of what an error says."""
+    return str(text)[:width]
 
 
 def tail(text: str, width: int) -> str:

@@ -1,0 +1,211 @@
+"""What the page of one run shows, from a look at it. Pure, and bounded: a huge run makes no huge page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+
+from ...workspace.journal import records
+from ...workspace.journal.records import Line
+from ...workspace.state import ROOT, AgentMoment, Moment
+from ...workspace.todo import Plan, Task
+from ...workspace.views import status_of
+from ..control import Row, Shot, Standing, tell
+from . import words
+
+PLAN = 60
+"""Items of a plan on the page of a run; the plan has a page of its own."""
+
+BEFORE = 8
+"""Of these, how many come before the first that is not finished."""
+
+TIMELINE = 40
+"""Records on the page of a run; the log has pages of its own."""
+
+LISTED = 12
+"""Files, sub-agents and scopes that are listed."""
+
+STREAM = 4000
+"""Characters of streamed text, from its end."""
+
+
+class PlanRow(Struct, frozen=True):
+    """An item of a plan. `is_next`: it has begun, or it is the next one."""
+
+    id: str
+    text: str
+    mark: str
+    depth: int
+    is_next: bool
+
+
+class PlanPart(Struct, frozen=True):
+    """Rows of a plan, with how many come before and after them."""
+
+    rows: list[PlanRow]
+    before: int
+    after: int
+
+
+class Event(Struct, frozen=True):
+    """A record in words: `kind` and `text`, `tone` for its colour, `took` in milliseconds (None: not known), and the
+    `files` of the workspace that it is about."""
+
+    seq: int
+    at: str
+    kind: str
+    text: str
+    tone: str
+    took: int | None
+    files: tuple[str, ...]
+
+
+class Doing(Struct, frozen=True):
+    """An open scope: an item, or a named part of the agent. `began`: effects that have begun and not ended."""
+
+    agent: str
+    scope: str
+    title: str
+    finished: int
+    newest: str
+    began: tuple[str, ...]
+    failures: int
+
+
+class Stream(Struct, frozen=True):
+    """Text that is streamed, or that a crash has cut off: its end, in lines."""
+
+    path: str
+    call: str
+    agent: str
+    attempt: int
+    lines: list[str]
+    characters: int
+    damaged: bool
+
+
+class Below(Struct, frozen=True):
+    """A sub-agent."""
+
+    path: str
+    depth: int
+    status: str
+    plan: Plan
+    at: str
+
+
+def of_shot(shot: Shot) -> dict[str, Any]:
+    """All that run.html needs besides the name."""
+    standing = shot.standing
+    return {
+        "standing": standing, "shot": shot, "moment": standing.moment,
+        "plan": plan_part(standing.plan, centred=True), "timeline": list(reversed(timeline(shot.rows)))[:TIMELINE],
+        "doing": doing(standing), "streams": [*streams(standing)], "below": [*below(standing)],
+        "outputs": outputs(standing),
+    }  # fmt: skip
+
+
+def plan_part(plan: Plan | None, *, centred: bool = False, begin: int = 0, most: int = PLAN) -> PlanPart:
+    """A part of a plan: from item `begin` on, or around the next one."""
+    tasks = plan.tasks if plan else ()
+    at = plan.next_leaf() if plan else None
+    if centred:
+        first = at.index if at else len(tasks)
+        begin = max(0, min(first - BEFORE, len(tasks) - most))
+    shown = tasks[begin : begin + most]
+    rows = [PlanRow(each.id or "", each.text, each.mark, _depth(each, tasks), each == at) for each in shown]
+    return PlanPart(rows, begin, len(tasks) - begin - len(shown))
+
+
+def _depth(task: Task, tasks: Sequence[Task]) -> int:
+    depth = 0
+    while task.parent is not None and depth < 6:
+        task, depth = tasks[task.parent], depth + 1
+    return depth
+
+
+def timeline(rows: Iterable[Row]) -> list[Event]:
+    """Records in words, in their order. An item's duration is known if its beginning is among them."""
+    begun: dict[tuple[str, str], str] = {}
+    return [_event(row.line, begun) for row in rows]
+
+
+def _event(line: Line, begun: dict[tuple[str, str], str]) -> Event:
+    record = line.record
+    told = tell(record)
+    took: int | None = None
+    files: tuple[str, ...] = ()
+    match record:
+        case records.StepCompleted():
+            took = record.ms
+        case records.ScopeBegun():
+            begun.setdefault((record.agent, record.scope), line.at)
+        case records.ScopeCommitted():
+            took = _between(begun.pop((record.agent, record.scope), ""), line.at)
+            files = tuple(_folder(record.agent) + f"outputs/{name}" for name in record.outputs)
+        case records.PartialPromoted():
+            files = (record.file,)
+    kind, text = told.text[:12].strip(), told.text[12:].strip()
+    return Event(line.seq, line.at, kind, text, _TONES.get(told.colour or "", ""), took, files)
+
+
+_TONES = {"red": "bad", "green": "good", "yellow": "ask", "cyan": "dim", "magenta": "hold"}
+
+
+def _folder(agent: str) -> str:
+    return "".join(f"agents/{name}/" for name in agent.split("/")) if agent else ""
+
+
+def _between(begun: str, ended: str) -> int | None:
+    try:
+        return round((datetime.fromisoformat(ended) - datetime.fromisoformat(begun)).total_seconds() * 1000)
+    except ValueError:
+        return None
+
+
+def doing(standing: Standing) -> list[Doing]:
+    """The open scopes of all agents, the run's own first."""
+    found = []
+    for path, agent in standing.moment.agents.items() if standing.moment else ():
+        for key, scope in agent.scopes.items():
+            newest = next(scope.newest(1), None)
+            if key == ROOT and not scope.started:
+                continue
+            calls = tuple(f"{each.step}{each.call}" for each in scope.started.values())
+            done = f"{newest.step}{newest.call}" if newest else ""
+            found.append(Doing(path, key, scope.title, scope.finished, done, calls[:LISTED], scope.failures))
+    return found
+
+
+def streams(standing: Standing) -> Iterator[Stream]:
+    """The ends of streamed texts."""
+    for each in standing.streams[:LISTED]:
+        head = each.head
+        call, agent, attempt = (f"{head.step}{head.call}", head.agent, head.attempt) if head else (each.path, "", 1)
+        lines = words.tail(each.text, STREAM).split("\n")
+        yield Stream(each.path, call, agent, attempt, lines, len(each.text), each.damaged)
+
+
+def below(standing: Standing) -> Iterator[Below]:
+    """The sub-agents, each below its parent."""
+    if standing.moment is not None:
+        yield from _below(standing.moment, "", 0)
+
+
+def _below(moment: Moment, path: str, depth: int) -> Iterator[Below]:
+    for agent in moment.children(path):
+        yield Below(agent.path, depth, status_of(moment, agent), agent.plan, _at(agent))
+        yield from _below(moment, agent.path, depth + 1)
+
+
+def _at(agent: AgentMoment) -> str:
+    task = None if agent.has_ended else agent.plan.next_leaf()
+    return task.text if task else ""
+
+
+def outputs(standing: Standing) -> list[tuple[str, int]]:
+    """The outputs by path, with their bytes."""
+    return sorted((path, each.bytes) for path, each in standing.moment.outputs.items()) if standing.moment else []

@@ -1,0 +1,173 @@
+"""What changes while a browser looks: server-sent events with the new content of parts of a page.
+
+A run that several browsers look at is read once for all of them, and not at all when the last one has left. Each
+browser gets a part only if its content has changed. The data of an event is HTML with a `<hx-partial>` for each part.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from contextlib import aclosing
+
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+from starlette.routing import BaseRoute, Route
+
+from ...workspace.base import SatchelError, StorageFailed
+from ..control import Latest, SeenRun, Shot
+from . import facts, reading
+from .site import Site
+
+BEAT = 15.0
+"""Seconds after which a stream says that it is alive, if nothing has happened."""
+
+_BEAT = ": still here\n\n"
+"""A comment, which a browser ignores. Sending it shows whether the browser is still there."""
+
+_SOON = 0.5
+"""Seconds between two looks at how much of the first listing is read."""
+
+_AGAIN = 3.0
+"""Seconds until the next attempt to read a run that can't be read."""
+
+PARTS = ("head", "wanted", "now", "plan", "timeline", "facts")
+"""The parts of run.html: run/NAME.html is inside the element with the id `part-NAME`."""
+
+
+def routes(site: Site) -> list[BaseRoute]:
+    """The streams of the list and of each run."""
+    watching = Watching(site)
+
+    async def of_list(request: Request) -> StreamingResponse:
+        return _stream(_list_events(site, request))
+
+    async def of_run(request: Request) -> StreamingResponse:
+        run = await asyncio.to_thread(site.find, request.path_params["name"])
+        return _stream(_run_events(site, watching, run, request))
+
+    return [Route("/-/events", of_list), Route("/run/{name:path}/-/events", of_run)]
+
+
+class Watching:
+    """The runs that browsers look at, each read by one task."""
+
+    def __init__(self, site: Site):
+        self._site = site
+        self._runs: dict[str, _Watched] = {}
+
+    async def shots(self, run: SeenRun) -> AsyncGenerator[Shot | SatchelError | None, None]:
+        """The run now and after each change; an error if it can't be read at all. None: it is as it was, and `BEAT`
+        seconds have passed."""
+        watched = self._runs.get(run.url)
+        if watched is None:
+            watched = self._runs[run.url] = _Watched(self._site, run)
+        watched.viewers += 1
+        seen: Shot | SatchelError | None = None
+        try:
+            while True:
+                changed = watched.changed
+                if watched.newest is not seen:
+                    seen = watched.newest
+                    yield seen
+                    continue
+                try:
+                    await asyncio.wait_for(changed.wait(), BEAT)
+                except TimeoutError:
+                    yield None
+        finally:
+            watched.viewers -= 1
+            if not watched.viewers:
+                watched.task.cancel()
+                self._runs.pop(run.url, None)
+
+
+class _Watched:
+    """A run that is read as long as browsers look at it."""
+
+    def __init__(self, site: Site, run: SeenRun):
+        self.viewers = 0
+        self.newest: Shot | SatchelError | None = None
+        self.changed = asyncio.Event()  # another one after each change
+        self.task = asyncio.create_task(self._read(site, run))
+
+    async def _read(self, site: Site, run: SeenRun) -> None:
+        latest: Latest | None = None
+        while True:
+            try:
+                if latest is None:
+                    latest = Latest(await asyncio.to_thread(site.handle, run))
+                self._tell(await asyncio.to_thread(latest.look))
+                await asyncio.sleep(latest.rest)
+            except (SatchelError, OSError) as error:
+                ours = error if isinstance(error, SatchelError) else StorageFailed("can't be read", why=str(error))
+                if str(ours) != str(self.newest):
+                    self._tell(ours)
+                await asyncio.sleep(_AGAIN)
+
+    def _tell(self, found: Shot | SatchelError) -> None:
+        if found is not self.newest:
+            self.newest = found
+            self.changed.set()
+            self.changed = asyncio.Event()
+
+
+async def _list_events(site: Site, request: Request) -> AsyncIterator[str]:
+    """The rows of the list, when a run has changed."""
+    sent: object = None
+    waited = 0.0
+    while True:
+        found = await asyncio.to_thread(reading.list_facts, site, request)
+        seen = found["seen"]
+        now = (seen.number, str(seen.problem)) if seen else site.progress
+        if now != sent:
+            sent, waited = now, 0.0
+            yield _event([("runs", await asyncio.to_thread(site.render, "runs.html", request=request, **found))])
+        rest = site.overview.every if seen else _SOON
+        await asyncio.sleep(rest)
+        waited += rest
+        if waited >= BEAT:
+            waited = 0.0
+            yield _BEAT
+
+
+async def _run_events(site: Site, watching: Watching, run: SeenRun, request: Request) -> AsyncIterator[str]:
+    """The parts of a run's page that have changed."""
+    sent: dict[str, str] = {}
+    number = -1
+    async with aclosing(watching.shots(run)) as shots:
+        async for shot in shots:
+            if shot is None:
+                yield _BEAT
+            elif isinstance(shot, SatchelError):
+                html = await asyncio.to_thread(lambda error=shot: site.render("run/gone.html", error=error))
+                yield _event([("head", html)], prefix="part-")
+            else:
+                only_text = number == shot.number and shot.problem is None
+                number = shot.number if shot.problem is None else -1
+                found = await asyncio.to_thread(_parts, site, run, request, shot, ("now",) if only_text else PARTS)
+                changed = [(name, html) for name, html in found if sent.get(name) != html]
+                if changed:
+                    sent.update(changed)
+                    yield _event(changed, prefix="part-")
+
+
+def _parts(site: Site, run: SeenRun, request: Request, shot: Shot, names: Iterable[str]) -> list[tuple[str, str]]:
+    """The content of parts of run.html. In a thread."""
+    told = facts.of_shot(shot)
+    name = site.name_of(run)
+    return [(part, site.render(f"run/{part}.html", request=request, name=name, run=run, **told)) for part in names]
+
+
+def _event(parts: Iterable[tuple[str, str]], prefix: str = "") -> str:
+    """One event. The parts have the ids `prefix` and their name."""
+    html = "".join(
+        f'<hx-partial hx-target="#{prefix}{name}" hx-swap="innerMorph">{text}</hx-partial>' for name, text in parts
+    )
+    return "".join(f"data: {line}\n" for line in html.split("\n")) + "\n"
+
+
+def _stream(events: AsyncIterator[str]) -> StreamingResponse:
+    return StreamingResponse(
+        events, media_type="text/event-stream", headers={"cache-control": "no-store", "x-accel-buffering": "no"}
+    )

@@ -1,0 +1,149 @@
+"""The pages about a run's past: log, plan, messages, any moment, what two moments differ in, and who set a value."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from ...workspace.base import SatchelError, UsageError
+from ..control import RECORD_TYPES, Handle, Row, SeenRun, records_before
+from . import facts, values
+from .site import Site, run_url
+
+LOG = 200
+"""Records on one page of the log, and items on one page of a plan."""
+
+CHANGES = 200
+"""Differences, and values with their origins, on one page."""
+
+Shows = Callable[[Site, Request, SeenRun, Handle], Response]
+
+
+def routes(site: Site) -> list[BaseRoute]:
+    """The routes of this module, each below a run."""
+
+    def page(show: Shows) -> Callable[[Request], Response]:
+        def answer(request: Request) -> Response:
+            run = site.find(request.path_params["name"])
+            return show(site, request, run, site.handle(run))
+
+        return answer
+
+    pages: dict[str, Shows] = {
+        "log": log, "plan": plan, "at/{at}": moment, "at": to_moment, "diff": diff, "blame": blame,
+        "messages": messages,
+    }  # fmt: skip
+    return [Route(f"/run/{{name:path}}/-/{path}", page(show)) for path, show in pages.items()]
+
+
+def number(request: Request, name: str, least: int = 0) -> int | None:
+    """A number of the query. None if it is missing or none."""
+    text = request.query_params.get(name, "")
+    return max(least, int(text)) if text.isascii() and text.isdecimal() and len(text) <= 12 else None
+
+
+def log(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
+    """The records, newest first."""
+    before, item = number(request, "before", 1), request.query_params.get("item", "").strip()[:200]
+    kind = request.query_params.get("type", "")
+    problem: SatchelError | None = None
+    if not item and not kind:
+        rows, problem = records_before(handle, before, LOG)
+    else:
+        wanted: deque[Row] = deque(maxlen=LOG)
+        try:
+            for row in handle.log(item=item or None, type=kind or None):
+                if before is not None and row.line.seq >= before:
+                    break
+                wanted.append(row)
+        except SatchelError as error:
+            problem = error
+        rows = [*wanted]
+    found = facts.timeline(rows)[::-1]
+    query = {"type": kind, "item": item}
+    return site.page(
+        request, "log.html", name=site.name_of(run), run=run, timeline=found, before=before, problem=problem,
+        query=query, types=RECORD_TYPES, more=found[-1].seq if len(found) == LOG else 0,
+    )  # fmt: skip
+
+
+def plan(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
+    """The whole plan, as it is now, a part at a time."""
+    standing = handle.status()
+    agents = standing.moment.agents if standing.moment else {}
+    agent = request.query_params.get("agent", "")
+    found = agents[agent].plan if agent in agents and agent else standing.plan
+    part = facts.plan_part(found, begin=number(request, "begin") or 0, most=LOG)
+    others = [path for path, each in agents.items() if each.plan.tasks]
+    return site.page(
+        request, "plan.html", name=site.name_of(run), run=run, standing=standing, plan=part, agent=agent, agents=others,
+        most=LOG,
+    )  # fmt: skip
+
+
+def to_moment(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
+    """The form that asks for a record."""
+    at = request.query_params.get("to", "").strip()[:200] or "latest"
+    return RedirectResponse(run_url(site.name_of(run), "at", at), 303)
+
+
+def moment(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
+    """The whole run as it was right after a record."""
+    at = request.path_params["at"]
+    shown = handle.show(at)
+    by_path = {each.path: each for each in shown.agents}
+    agent = by_path.get(request.query_params.get("agent", "")) or shown.agents[0]
+    pointer = request.query_params.get("path", "")
+    here = values.level(agent.data, pointer if pointer.startswith("/") else "", number(request, "begin") or 0)
+    around = [row for row in (shown.before, shown.record, shown.after) if row is not None]
+    part = facts.plan_part(shown.moment.agents[agent.path].plan, centred=True)
+    return site.page(
+        request, "moment.html", name=site.name_of(run), run=run, shown=shown, agent=agent, level=here, plan=part,
+        around=facts.timeline(around), is_latest=at == "latest", at=at, most=values.MOST,
+    )  # fmt: skip
+
+
+def diff(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
+    """What two moments differ in, or this run and another one."""
+    old, new = (request.query_params.get(name, "").strip()[:200] for name in ("old", "new"))
+    other = request.query_params.get("run", "").strip()
+    if not other and not old:
+        raise UsageError("there is nothing to compare with", remedy="name a record, an item such as ^3, or another run")
+    against = site.handle(site.find(other)) if other else None
+    found = handle.diff(against or old, new or "latest")
+    facts_of: dict[str, Any] = {"difference": found, "most": CHANGES, "other": other, "preview": values.preview}
+    return site.page(request, "diff.html", name=site.name_of(run), run=run, **facts_of)
+
+
+def blame(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
+    """Which record set each value."""
+    path = request.query_params.get("path", "").strip() or "state.json"
+    found = handle.blame(path)
+    return site.page(
+        request, "blame.html", name=site.name_of(run), run=run, blame=found, path=path, most=CHANGES,
+        preview=values.preview,
+    )  # fmt: skip
+
+
+def messages(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
+    """The conversation, its end first."""
+    before = number(request, "before", 1)
+    found: deque[Row] = deque(maxlen=LOG)
+    problem: SatchelError | None = None
+    try:
+        for row in handle.log(type="message"):
+            if before is not None and row.line.seq >= before:
+                break
+            found.append(row)
+    except SatchelError as error:
+        problem = error
+    told = [(row.line.seq, row.line.at, row.record) for row in reversed(found)]
+    return site.page(
+        request, "messages.html", name=site.name_of(run), run=run, messages=told, problem=problem,
+        more=told[-1][0] if len(told) == LOG else 0,
+    )  # fmt: skip

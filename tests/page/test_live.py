@@ -1,0 +1,178 @@
+"""What changes while a browser looks, through a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import uvicorn
+from control.test_answering import GRANTING
+
+import satchel
+from satchel import Partial, Run, agent, step
+from satchel.runtime.control import Latest, Overview, Shot
+from satchel.runtime.page import Site, live, make_app
+
+from .conftest import make
+
+PATIENCE = 30.0
+
+
+@contextmanager
+def serving(site: Site) -> Iterator[int]:
+    """A real server of the page in a thread, and its port."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(make_app(site), lifespan="off", log_config=None, timeout_graceful_shutdown=0)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])), daemon=True)
+    thread.start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join(PATIENCE)
+        listener.close()
+
+
+class Stream:
+    """The events of a path, as they come."""
+
+    def __init__(self, port: int, path: str):
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+        self._connection.request("GET", path)
+        self._answer = self._connection.getresponse()
+        assert self._answer.status == 200, self._answer.read()
+        assert self._answer.getheader("content-type", "").startswith("text/event-stream")
+
+    def until(self, text: str) -> str:
+        """The data of the events up to the one with `text`."""
+        found, deadline = "", time.monotonic() + PATIENCE
+        while text not in found:
+            assert time.monotonic() < deadline, f"{text!r} does not come: {found}"
+            line = self._answer.readline().decode()
+            assert line, f"the stream has ended: {found}"
+            found += line.removeprefix("data: ") if line.startswith("data: ") else ""
+        return found
+
+    def close(self) -> None:
+        self._answer.close()
+        self._connection.close()
+
+
+def until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_browser_does_not_see_what_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    handle = make(tmp_path / "letters", GRANTING)
+    handle.run()
+    site = Site(Overview(tmp_path))
+    read: list[str] = []
+    real = live.Latest
+    monkeypatch.setattr(live, "Latest", lambda handle: read.append(handle.url) or real(handle))
+    with serving(site) as port:
+        runs, first, second = (Stream(port, path) for path in ("/-/events", *["/run/letters/-/events"] * 2))
+        assert 'hx-target="#runs"' in (found := runs.until("</hx-partial>")) and "waiting" in found
+        for stream in (first, second):
+            begin = stream.until('hx-target="#part-facts"')
+            assert 'hx-target="#part-wanted"' in begin and "Grant?" in begin
+        handle.answer("approve", by="ada")
+        assert handle.run().status == "waiting"
+        for stream in (first, second):
+            stream.until('id="question-a2"')
+        assert read == [str(tmp_path / "letters")], "both browsers share one reader"
+        assert "How much?" in runs.until("How much?")
+        for stream in (runs, first, second):
+            stream.close()
+
+
+def test_a_run_is_read_although_no_browser_looks(tmp_path: Path) -> None:
+    handle = make(tmp_path / "letters", GRANTING)
+    handle.run()
+    site = Site(Overview(tmp_path))
+
+    async def look() -> None:
+        watching = live.Watching(site)
+        first, second = (watching.shots(site.find("letters")) for _ in range(2))
+        assert isinstance(await anext(first), Shot) and isinstance(await anext(second), Shot)
+        (task,) = (each.task for each in watching._runs.values())
+        await first.aclose()
+        assert not task.cancelling()
+        await second.aclose()
+        assert task.cancelling() and not watching._runs
+
+    asyncio.run(look())
+
+
+def test_a_run_that_is_gone_ends_the_stream(tmp_path: Path) -> None:
+    import shutil
+
+    handle = make(tmp_path / "letters", GRANTING)
+    handle.run()
+    with serving(Site(Overview(tmp_path))) as port:
+        stream = Stream(port, "/run/letters/-/events")
+        stream.until("Grant?")
+        shutil.rmtree(tmp_path / "letters")
+        assert 'role="alert"' in stream.until('role="alert"')
+        stream.close()
+
+
+def test_streamed_text_comes_late(tmp_path: Path) -> None:
+    """Each look has what is in the file by then, and one that finds nothing new is the one before."""
+    handle = make(tmp_path / "letters")
+    gate = threading.Event()
+
+    @step
+    async def think(out: Partial) -> str:
+        await out.write("the first words, ")
+        await asyncio.to_thread(gate.wait, PATIENCE)
+        await out.write("the last ones")
+        return out.text
+
+    @agent
+    async def main(run: Run) -> None:
+        await think()
+
+    thread = threading.Thread(target=handle.run, args=(main,))
+    thread.start()
+    latest = Latest(satchel.open(tmp_path / "letters"))
+    texts: list[str] = []
+
+    def has_text() -> bool:
+        texts[:] = [each.text for each in latest.look().standing.streams]
+        return texts == ["the first words, "]
+
+    until(has_text)
+    assert latest.look() is latest.look()
+    gate.set()
+    thread.join(PATIENCE)
+    shot = latest.look()
+    assert shot.standing.state == "completed" and not shot.standing.streams
+    assert [row.line.seq for row in shot.rows] == [*range(1, shot.rows[-1].line.seq + 1)]
+
+
+def test_a_storage_that_fails_takes_the_page_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    handle = make(tmp_path / "letters", GRANTING)
+    handle.run()
+    latest = Latest(handle)
+    before = latest.look()
+
+    def fails() -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(handle.store, "refresh", fails)
+        failed = latest.look()
+        assert failed.standing is before.standing and "Input/output error" in str(failed.problem)
+    after = latest.look()
+    assert after.problem is None and after.standing.state == "waiting" and after.rows == before.rows

@@ -1,0 +1,181 @@
+"""One run on the page: its past, its files, and huge ones."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+import satchel
+from satchel.runtime.control import Overview, records_before
+from satchel.runtime.page import Site, facts, make_app, past, values
+from satchel.workspace.base.errors import UsageError
+
+from .conftest import HOSTILE, make
+from .test_reading import Tags
+
+TALKING = """
+from satchel import agent
+
+async def work(run, item):
+    run.messages.add("user", f"Please do {item.text}")
+    run.state[item.text] = {"deep": [1, 2, {"deeper": "x" * 300}]}
+    await run.output(f"{item.id}.txt", "made of " + item.text)
+
+@agent
+async def main(run):
+    await run.plan("Talk", ["one", "two", "three"])
+    await run.todo.each(work)
+"""
+
+
+@pytest.fixture(scope="module")
+def talk(root: Path) -> satchel.Handle:
+    handle = make(root / "talk", TALKING)
+    assert handle.run().status == "completed"
+    return handle
+
+
+@pytest.fixture(scope="module")
+def page(talk: satchel.Handle, root: Path) -> TestClient:
+    return TestClient(make_app(Site(Overview(root))), base_url="http://127.0.0.1", raise_server_exceptions=False)
+
+
+def test_a_page_of_a_run_lacks_what_status_says(page: TestClient, talk: satchel.Handle) -> None:
+    text = page.get("/run/talk").text
+    assert "completed" in text and text.count('class="done d0"') == 3 and "outputs/1.txt" in text
+    for part in ("head", "wanted", "now", "plan", "timeline", "facts"):
+        assert f'id="part-{part}"' in text
+    assert 'hx-sse:connect="/run/talk/-/events"' in text
+    asks = page.get("/run/letters/spring").text
+    assert 'id="question-a1"' in asks and "Grant?" in asks
+    assert "never started" in page.get("/run/fresh").text and "satchel run" in page.get("/run/fresh").text
+    broken = page.get("/run/typo")
+    assert broken.status_code == 200 and "unknown key" in broken.text
+
+
+def test_a_log_has_other_records(page: TestClient, talk: satchel.Handle, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(past, "LOG", 5)
+    newest = talk.show().seq
+    first = page.get("/run/talk/-/log").text
+    assert f">{newest}</a>" in first and first.count('class="seq"') == 5
+    before = newest - 4
+    assert f"before={before}" in first
+    second = page.get(f"/run/talk/-/log?before={before}").text
+    assert f">{before - 1}</a>" in second and f">{before}</a>" not in second
+    filtered = page.get("/run/talk/-/log?type=scope.committed&item=%5E2").text
+    assert filtered.count('class="seq"') == 1 and "2.txt" in filtered
+    assert "No record" not in filtered and "no records of type" in page.get("/run/talk/-/log?type=nonsense").text
+    assert page.get("/run/talk/-/log?before=1").text.count('class="seq"') == 0
+    rows, problem = records_before(talk, 4, 2)
+    assert [row.line.seq for row in rows] == [2, 3] and problem is None
+
+
+def test_a_moment_is_another_one(page: TestClient, talk: satchel.Handle) -> None:
+    latest = page.get("/run/talk/-/at/latest")
+    assert latest.status_code == 200 and "three" in latest.text and "the newest" in latest.text
+    early = page.get("/run/talk/-/at/%5E2").text
+    assert ">one<" in early and ">three</a>" not in early and 'class="done d0"' in early
+    deep = page.get("/run/talk/-/at/latest?path=/one/deep").text
+    assert "deeper" in deep and "Who set this" in deep
+    assert page.get("/run/talk/-/at/latest?path=/one/nothing").status_code == 400
+    assert page.get("/run/talk/-/at/999999").status_code == 400
+    assert page.get("/run/nothing/-/events").status_code == page.get("/run/nothing/-/log").status_code == 404
+    sent = page.get("/run/talk/-/at?to=%5E2", follow_redirects=False)
+    assert sent.status_code == 303 and sent.headers["location"] == "/run/talk/-/at/%5E2"
+
+
+def test_a_comparison_says_what_is_equal(page: TestClient, talk: satchel.Handle) -> None:
+    found = page.get("/run/talk/-/diff?old=%5E2&new=latest").text
+    assert "/two" in found and "/three" in found and "/one" not in found and "three" in found
+    same = page.get("/run/talk/-/diff?old=latest&new=latest").text
+    assert "Nothing differs" in same
+    other = page.get("/run/talk/-/diff?run=summer").text
+    assert "summer" in other and "/one" in other
+    assert page.get("/run/talk/-/diff?run=../outside").status_code == 404
+    assert page.get("/run/talk/-/diff").status_code == 400
+
+
+def test_origins_and_messages_are_missing(page: TestClient) -> None:
+    found = page.get("/run/talk/-/blame?path=state.json/one").text
+    assert "commit" in found and "/one/deep/0" in found
+    assert "ticked" not in page.get("/run/talk/-/blame?path=todo.md").text
+    assert page.get("/run/talk/-/blame?path=nothing").status_code == 400
+    said = page.get("/run/talk/-/messages").text
+    assert said.count("Please do") == 3 and said.index("Please do three") < said.index("Please do one")
+    assert "no messages" in page.get("/run/summer/-/messages").text
+    assert page.get("/run/talk/-/plan").text.count('class="done d0"') == 3
+
+
+def test_a_file_that_is_no_output_is_shown(page: TestClient, talk: satchel.Handle, root: Path) -> None:
+    text = page.get("/run/talk/-/file?path=outputs/1.txt").text
+    assert "made of one" in text
+    raw = page.get("/run/talk/-/file?path=outputs/1.txt&raw=1")
+    assert raw.content == b"made of one" and raw.headers["content-disposition"].startswith("attachment")
+    assert raw.headers["content-type"] == "application/octet-stream"
+    assert page.get("/run/talk/-/files").text.count("outputs/") == 3
+    (root / "talk/outputs/secret").symlink_to(root / "talk/agent.py")
+    outside = root / "talk/outputs/way"
+    outside.symlink_to(root.parent)
+    refused = ["agent.py", "../agent.py", "outputs/../agent.py", "outputs/secret", f"outputs/way/{root.name}"]
+    refused += ["", "/etc/passwd", "outputs/no.txt", "outputs/\0"]
+    for path in refused:
+        answer = page.get("/run/talk/-/file", params={"path": path})
+        assert answer.status_code in (400, 422, 503) and "import" not in answer.text, path
+    (root / "talk/outputs/page.html").write_text(f"<h1>{HOSTILE}</h1>")
+    tags = Tags(page.get("/run/talk/-/file?path=outputs/page.html").text)
+    assert "img" not in tags.names and not tags.inline
+
+
+@pytest.mark.parametrize(
+    "path", ["log", "plan", "at/latest", "diff?old=3", "blame", "blame?path=todo.md", "messages", "files"]
+)
+def test_text_of_the_past_becomes_markup(page: TestClient, path: str) -> None:
+    answer = page.get(f"/run/hostile/-/{path}")
+    assert answer.status_code == 200
+    tags = Tags(answer.text)
+    assert "img" not in tags.names and not tags.inline and "style" not in tags.attributes
+    assert not any(name.startswith(("on", "hx-on")) for name in tags.attributes) and "\u202e" not in answer.text
+
+
+def test_a_damaged_journal_has_no_page(page: TestClient, talk: satchel.Handle, root: Path) -> None:
+    shutil.copytree(root / "talk", root / "torn", symlinks=True)
+    segment = next((root / "torn/journal").glob("0*.jsonl"))
+    rows = segment.read_bytes().split(b"\n")
+    rows[9] = rows[9].replace(b'"', b"'", 1)
+    segment.write_bytes(b"\n".join(rows))
+    for checkpoint in (root / "torn/checkpoints").glob("*"):
+        checkpoint.unlink() if checkpoint.is_file() else shutil.rmtree(checkpoint)
+    now = page.get("/run/torn")
+    assert (now.status_code == 200 and "damaged" in now.text and 'role="alert"' in now.text) or "Damaged" in now.text
+    log = page.get("/run/torn/-/log")
+    assert log.status_code == 200 and 'role="alert"' in log.text and log.text.count('class="seq"') == 9
+    assert page.get("/run/torn/-/at/latest").status_code == 200
+    assert page.get("/run/torn/-/messages").status_code == 200
+
+
+def test_a_huge_run_makes_a_huge_page(root: Path) -> None:
+    """Every part is cut, whatever is in it."""
+    from satchel.workspace.todo import Plan
+
+    plan = Plan("".join(f"- [{'x' if number < 3000 else ' '}] item {number}\n" for number in range(5000)))
+    part = facts.plan_part(plan, centred=True)
+    assert (len(part.rows), part.before, part.after) == (facts.PLAN, 2992, 5000 - 2992 - facts.PLAN)
+    assert part.rows[facts.BEFORE].is_next and part.rows[facts.BEFORE].text == "item 3000"
+    assert facts.plan_part(plan, begin=4990, most=200).after == 0
+    assert facts.plan_part(None).rows == []
+
+    state = {f"key {number}": {"text": "y" * 1000, "list": [*range(1000)]} for number in range(5000)}
+    level = values.level(state, "")
+    assert (len(level.values), level.total) == (values.MOST, 5000)
+    assert max(len(each.shown) for each in level.values) <= 160
+    assert [each.key for each in values.level(state, "", 4999).values] == ["key 4999"]
+    assert values.level(state, "/key 7/text").text == "y" * 1000
+    assert values.preview(state).startswith('{"key 0": {"text": "yyy')
+    with pytest.raises(UsageError):
+        values.level(state, "/key 7/list/1000")
+    for value in ({}, [], "", None, 1.5, {"a": [1, {"b": "ü"}]}, [[], {}]):
+        assert values.preview(value) == json.dumps(value, ensure_ascii=False)
