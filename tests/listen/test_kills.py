@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,7 @@ class Traffic:
         self.accepted: dict[str, set[str]] = collections.defaultdict(set)  # text -> the files that were named
         self.given_up: set[str] = set()
         self.failures = 0
+        self.found_again = 0  # tasks that an earlier attempt had written, whose answer was lost
         self.wrong: list[str] = []
         self._changed = threading.Condition()
         self._is_up, self.ends = threading.Event(), threading.Event()
@@ -93,6 +95,7 @@ class Traffic:
                 self._is_up.wait(PATIENCE)
 
     def _post(self, text: str) -> bool:
+        began = f"{datetime.now(UTC):%Y%m%dT%H%M%S.%f}"
         connection = http.client.HTTPConnection("localhost")
         try:
             with socket.socket(socket.AF_UNIX) as connection.sock:
@@ -109,9 +112,18 @@ class Traffic:
             if answer.status != 202:
                 self.wrong.append(f"{text}: {answer.status} {body!r}")
             else:
-                self.accepted[text].add(json.loads(body)["file"])
+                file = json.loads(body)["file"]
+                self.accepted[text].add(file)
+                self.found_again += file.removeprefix("inbox/") < began
             self._changed.notify()
         return True
+
+
+def written(folder: Path) -> collections.Counter[str]:
+    """How many files there are of each task, waiting or done."""
+    return collections.Counter(
+        file.read_text().strip() for place in ("inbox", "inbox/done") for file in (folder / place).glob("*.md")
+    )
 
 
 @pytest.mark.slow
@@ -142,10 +154,11 @@ def test_an_accepted_task_is_lost_or_doubled_by_a_kill(tmp_path: Path, monkeypat
                     served.kill()
             assert not traffic.wrong
             if kill % (KILLS // TURNS) == 0:
+                found = written(folder)
+                assert max(found.values()) == 1, "before the run takes one of them"
                 assert handle.resume().status == "paused"
-    found = collections.Counter(
-        file.read_text().strip() for place in ("inbox", "inbox/done") for file in (folder / place).glob("*.md")
-    )
+    found = written(folder)
+    print(f"{traffic.failures=} {traffic.found_again=}")
     assert not traffic.wrong
     assert traffic.failures >= KILLS // 4, "the kills have hit no requests"
     assert len(traffic.accepted) >= KILLS and traffic.given_up

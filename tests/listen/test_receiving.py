@@ -6,6 +6,8 @@ import http.client
 import json
 import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +16,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import pytest
+import warm
 from click.testing import CliRunner
 from servers import Server
 
@@ -345,6 +348,30 @@ def test_a_listener_that_fails_leaves_serve_alone(root: Path) -> None:
             assert ended.wait(30)
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_serve_starts_no_run_for_a_task_that_has_arrived(root: Path) -> None:
+    """The whole command: a new task of a completed run, and SIGTERM while a connection is open."""
+    assert satchel.open(root / "letters").run().status == "completed"
+    command = [sys.executable, "-m", "satchel", "serve", "--json", "--listen", "0", str(root)]
+    environment = {**os.environ, "SATCHEL_LISTEN_TOKEN": TOKEN}
+    with warm.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as served:
+        try:
+            events = map(json.loads, served.stdout)
+            listening = next(events)
+            assert (listening["event"], listening["folder"]) == ("listening", str(root))
+            client = Client(listening["text"])
+            left_open = client.connection()
+            left_open.request("GET", "/healthz")
+            assert left_open.getresponse().read()
+            assert client.post("letters", "Write to Ada").status == 202
+            assert next(each for each in events if each["event"] == "completed")["folder"] == str(root / "letters")
+            served.terminate()
+            assert served.wait(60) == 0
+            left_open.close()
+        finally:
+            served.kill()
+    assert json.loads((root / "letters/state.json").read_text())["data"]["seen"] == ["Write to Ada\n"]
 
 
 def test_a_run_in_a_bucket_gets_no_tasks_or_gets_them_twice(
