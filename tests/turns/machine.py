@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import traceback
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import count, pairwise
 from typing import Any, Literal
@@ -20,7 +21,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from satchel import run
-from satchel.workspace.base.errors import Conflicting, InvalidFile, Refused
+from satchel.runtime.control import Handle
+from satchel.workspace.base.errors import Conflicting, InvalidFile, Refused, UsageError
 from satchel.workspace.inspect.load import look as look_at
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal.records import Doubt
@@ -95,6 +97,20 @@ class Turns(RuleBasedStateMachine):
     @rule(crash=CRASHES, pick=PICKS, wants_it_again=st.booleans())
     def a_person_answers(self, crash: tuple[int, str] | None, pick: int, wants_it_again: bool) -> None:
         self._answer(crash, pick, wants_it_again)
+
+    @precondition(lambda self: self._can_go_back())
+    @rule(crash=CRASHES, to=st.integers(0, 999))
+    def somebody_goes_back(self, crash: tuple[int, str] | None, to: int) -> None:
+        seq = 1 + to * (len(list(records(self.tree))) - 1) // 1000
+        self._return(crash, lambda handle: handle.rewind(to=seq))
+
+    @precondition(lambda self: self._can_go_back())
+    @rule(crash=CRASHES, file=PICKS, item=PICKS)
+    def somebody_redoes_an_item(self, crash: tuple[int, str] | None, file: int, item: int) -> None:
+        path = _pick(self._files("todo.md"), file)
+        if named := re.findall(r" (\^\w+)$", person.split(self.tree[path])[0], re.MULTILINE):
+            name = f"{agent_of(path)}/{_pick(named, item)}".lstrip("/")
+            self._return(crash, lambda handle: handle.redo(name))
 
     # A person's turns
 
@@ -370,6 +386,23 @@ class Turns(RuleBasedStateMachine):
 
         self._turn(live, crash)
 
+    def _can_go_back(self) -> bool:
+        """Not with edits that no process has taken: whether these are taken first and then undone, nobody can tell."""
+        return bool(self.model.known and self._files("todo.md")) and not (self.model.saved or self.conflicted)
+
+    def _return(self, crash: tuple[int, str] | None, go: Callable[[Handle], object]) -> None:
+        """Whatever counts after it, the conversation stays and no effect acts again."""
+
+        def live(system: Memory, process: Process) -> None:
+            with suppress(UsageError):  # there is nothing that it could go back to, or do again
+                go(Handle(DiskStore(ROOT, system), ROOT))
+                self._told_of_opening(system)
+
+        for agent in self.model.known:
+            self.model.forget_agent(f"{folder_of(agent)}todo.md")
+        self.model.taken.clear()
+        self._turn(live, crash)
+
     def _settle(self, crash: tuple[int, str] | None, side: Side) -> None:
         choices = {path: self._chosen(path, side) for path in self.conflicted}
         for path, chosen in choices.items():
@@ -557,7 +590,5 @@ def _parents(rows: list[person.Row]) -> set[str]:
 
 
 def _stamped_at(data: bytes) -> int | None:
-    import re
-
     match = re.search(rb'"seq": (\d+)|<!-- satchel (\d+)\.', data)
     return int(match[1] or match[2]) if match else None

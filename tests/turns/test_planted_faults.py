@@ -16,6 +16,7 @@ from satchel.workspace import todo as workspace_todo
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal import Journal
 from satchel.workspace.people.edits import Edit, apply, rejected, state, steps, todo
+from satchel.workspace.state import going_back
 from satchel.workspace.state.agent_state import AgentMoment
 from satchel.workspace.state.json_merge import Merged
 from satchel.workspace.state.run_state import Moment
@@ -89,6 +90,11 @@ def _a_sub_agents_new_work_is_not_reached() -> Fault:
     return mock.patch.object(sys.modules["satchel.workspace.people.edits.detect"], "_reach", lambda looking: None)
 
 
+def _a_return_forgets_effects() -> Fault:
+    join = going_back.joined
+    return mock.patch.object(going_back, "joined", lambda *args, **more: join(*args, **more | {"forgets": True}))
+
+
 _PLANTED: list[Callable[[], Fault]] = [
     _edit_of_a_plan_is_dropped,
     _untick_is_ignored,
@@ -99,6 +105,7 @@ _PLANTED: list[Callable[[], Fault]] = [
     _refused_file_is_not_kept,
     _result_in_a_step_is_ignored,
     _a_sub_agents_new_work_is_not_reached,
+    _a_return_forgets_effects,
 ]
 
 
