@@ -142,7 +142,7 @@ def _record(said: Saying, place: Place) -> Answering:
 def _write(question: Question, reply: Reply, run_id: str, place: Place) -> None:
     """Write it like a person: into the current file or, if that is not possible, into a new one."""
     store, path = place.store, question.path
-    values: dict[str, Any] = {"decision": reply.decision, "by": reply.by, "note": reply.note}
+    values: dict[str, Any] = {"decision": reply.decision, "by": reply.by, "note": reply.note, "how": "command"}
     if len(reply.result):
         values["result"] = msgspec.json.decode(reply.result)
     form = blank(question, run_id)

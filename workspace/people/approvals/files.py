@@ -189,7 +189,7 @@ class Desk:
             return None
         if not reply.by:
             reply = reply._replace(by=self._store.trace(question.path).by or "a person")
-        self.record(journal, question, reply, "file")
+        self.record(journal, question, reply, reply.how)
         return self._told(question)
 
     def record(

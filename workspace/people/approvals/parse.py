@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -23,12 +23,14 @@ _NOT_THIS = "Move this file away; the run then writes the question again"
 
 
 class Reply(NamedTuple):
-    """A typed answer. `by` and `note` are empty if they were left out; `result` is for a doubt, as JSON."""
+    """A typed answer. `by` and `note` are empty if they were left out; `result` is for a doubt, as JSON. `how`: typed
+    into the file by a person, or written there by a command while another process had the run."""
 
     decision: Any
     by: str
     note: str
     result: msgspec.Raw
+    how: Literal["file", "command"] = "file"
 
 
 def read(question: Question, run_id: str, data: bytes) -> Reply | None:
@@ -51,7 +53,9 @@ def read(question: Question, run_id: str, data: bytes) -> Reply | None:
         return None
     answer = fit(question, decision, written, file=path, place=document.place)
     result = _check_result(question, said, answer, document)
-    return Reply(answer, (said.get("by") or "").strip(), (said.get("note") or "").strip(), result)
+    return Reply(
+        answer, (said.get("by") or "").strip(), (said.get("note") or "").strip(), result, said.get("how") or "file"
+    )
 
 
 def form_problems(path: str, data: bytes) -> list[Problem]:
