@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from .. import journal
@@ -19,7 +19,7 @@ from ..formats import Definition, definition, yamltext
 from ..inspect import Exported, define, export_file, look_beside, moved_file
 from ..journal.records import Line, LineReader, as_it_says, whole, written
 from ..secrets import redactor_of
-from ..state import Moment, blobs
+from ..state import Moment, blobs, checkpoint
 from ..store import Entry, Store
 from ..views import STATE, TODO, projection
 from . import inventory
@@ -112,7 +112,7 @@ class _Packing:
                 views[path] = data
             else:
                 self._add(path, data)
-        moment, segments = self._journal()
+        moment, segments = self._journal(points)
         self._advance(sum(entry.size for entry in entries if entry.path.startswith(f"{journal.FOLDER}/")))
         self._views(views, moment)
         self._history(points, segments)
@@ -157,8 +157,10 @@ class _Packing:
         info.compress_type, info.create_system, info.external_attr = zipfile.ZIP_DEFLATED, 3, 0o644 << 16
         self._archive.writestr(info, data)
 
-    def _journal(self) -> tuple[Moment | None, dict[str, bytes]]:
-        """The newest moment, and the journal up to it. A journal that can't be opened goes out as it is."""
+    def _journal(self, points: dict[str, bytes]) -> tuple[Moment | None, dict[str, bytes]]:
+        """The newest moment, and the journal up to it. A journal that can't be opened goes out as it is. Adds to
+        `points` the checkpoints up to it that have come meanwhile: a journal that was pruned meanwhile begins with
+        one."""
         for _ in range(_LOOKS):
             self._store.refresh()
             try:
@@ -166,12 +168,16 @@ class _Packing:
             except SatchelError as error:
                 self._left_out.append(f"what the journal says in its damaged parts: {error}")
                 moment = None
-            kept = [*map(journal.kept_path, journal.kept_files(self._store))]
+            pruned = journal.kept_files(self._store)
+            kept = [*map(journal.kept_path, pruned)]
             paths = [*map(journal.segment_path, journal.segments(self._store)), *kept]
             found = {path: self._segment(path) for path in paths}
             segments = {path: data for path, data in found.items() if data is not None}
-            if len(segments) == len(found):
-                last = moment.seq if moment is not None else 0
+            last = moment.seq if moment is not None else 0
+            for path in checkpoint.paths(self._store):
+                if path not in points and checkpoint.position_of(path) <= last and (data := self._segment(path)):
+                    points[path] = data
+            if len(segments) == len(found) and (moment is None or _can_begin(points, max(pruned, default=0))):
                 cut = {path: data if path in kept else _up_to(data, last) for path, data in segments.items()}
                 return moment, {path: data for path, data in cut.items() if data or path in kept}
         raise StorageFailed("keeps changing", path=journal.FOLDER, remedy="try again when the run has stopped")
@@ -211,7 +217,7 @@ class _Packing:
             except (ValueError, SatchelError):
                 segments = {}
                 self._left_out.append("the journal and the checkpoints, because they have secrets and are not whole")
-        for path, data in points.items():
+        for path, data in sorted(points.items()):
             self._add(path, data)
         for path, data in segments.items():
             self._write(path, data)
@@ -261,6 +267,11 @@ class _Packing:
 
 def _goes_out(path: str) -> bool:
     return inventory.goes_along(path) and path not in _STAYING
+
+
+def _can_begin(points: Iterable[str], pruned: int) -> bool:
+    """Whether a journal that is pruned up to that record has a checkpoint to begin with."""
+    return not pruned or any((journal.checkpoint_position(path) or 0) >= pruned for path in points)
 
 
 def _up_to(data: bytes, seq: int) -> bytes:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 import satchel
 from satchel import Item, Run, agent, step
@@ -14,8 +17,9 @@ from satchel.workspace.journal.records import StepCompleted
 from satchel.workspace.retention.old_files import old_refused
 from satchel.workspace.state import prompts
 from satchel.workspace.store import DiskStore
+from satchel.workspace.transfer import zip_file
 
-from .test_pruning import _little_is_much, ruled
+from .test_pruning import _little_is_much, plan_of, ran, ruled
 
 __all__ = ["_little_is_much"]
 
@@ -86,3 +90,25 @@ def test_a_prompt_goes_that_a_kept_step_has_used_or_stays_that_none_has(tmp_path
     assert len(gone) > 1 and used and {*gone} == {*versions[1:]} - used, "the first is what the run began with"
     for version in versions:
         assert (store.version(f"{prompts.KEPT}/{version}.md") is None) == (version in gone)
+
+
+def test_an_export_that_a_prune_overtakes_has_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = ran(tmp_path / "run", plan_of(40))
+    ruled(store, "{history: 1, checkpoints: 1}")
+    handle = satchel.open(store.url)
+    read, first = zip_file._Packing._journal, journal.first_kept(store)
+
+    def late(self: Any, *points: Any) -> Any:
+        """Its checkpoints are read; they go now, and others come."""
+        for _ in range(4):
+            handle.recover()
+        handle.prune()
+        return read(self, *points)
+
+    monkeypatch.setattr(zip_file._Packing, "_journal", late)
+    handle.export(tmp_path / "run.zip")
+    assert journal.first_kept(store) > first
+    with zipfile.ZipFile(tmp_path / "run.zip") as archive:
+        archive.extractall(tmp_path / "out")
+    checked = satchel.open(tmp_path / "out" / "r-1").check()
+    assert checked.ok, checked.problems
