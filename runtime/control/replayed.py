@@ -76,10 +76,11 @@ class Replayed(Struct, frozen=True):
 
     @property
     def is_same(self) -> bool:
-        """Whether both times came to the same: state, result, outputs and outcomes of steps. Costs don't count."""
+        """Whether both times have finished the item, and came to the same: state, result, outputs and outcomes of
+        steps. Costs don't count."""
         sides = [(turn.state, turn.result, {name: each.sha256 for name, each in turn.outputs.items()})
                  for turn in (self.first, self.second)]  # fmt: skip
-        return sides[0] == sides[1] and not self.data and all(pair.is_same for pair in self.calls)
+        return sides[0] == sides[1] and self.data == [] and all(pair.is_same for pair in self.calls)
 
 
 class _Side(NamedTuple):

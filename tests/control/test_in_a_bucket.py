@@ -79,7 +79,9 @@ def test_a_run_in_a_bucket_can_not_go_back(handle: control.Handle, tmp_path: Pat
     assert handle.answer(250, by="ada").is_recorded and handle.resume().status == "completed"
     there = satchel.open(handle.fork(f"{handle.url}-2", at="^1", run_id="second").to)
     here = satchel.open(there.fork(tmp_path / "third", run_id="third").to)
-    for each, name in ((there, "second"), (here, "third")):
+    replayed_there = handle.replay("^1", f"{handle.url}-4", run_id="fourth")
+    assert replayed_there.end == "done" and replayed_there.is_same, "people have answered these questions"
+    for each, name in ((there, "second"), (here, "third"), (satchel.open(replayed_there.to), "fourth")):
         standing = each.status()
         assert standing.moment and standing.moment.run_id == name and each.check().ok, each.check().problems
         assert each.resume().status == "completed" and answers(each) == answers(handle)

@@ -199,6 +199,10 @@ def test_a_replay_that_does_not_get_through_looks_done(make: Make, tmp_path: Pat
 
     handle = satchel.open(make(extra="settings: {how: works}\n"))
     assert handle.run(main).status == "completed"
+    other = satchel.open(make(name="other", extra="settings: {how: asks}\n"))
+    assert other.run(main).status == "waiting"
+    open_ones = other.replay("^1", tmp_path / "open", agent=main)
+    assert open_ones.first.state == open_ones.second.state == "open" and not open_ones.is_same
     for how, end, reason in (
         ("asks", "waiting", ""), ("sleeps", "sleeping", ""), ("fails", "failed", "TypeError: no"),
         ("misses", "missed", ""), ("strays", "missed", "began 'other' before it"),

@@ -24,7 +24,7 @@ def told(found: Replayed, width: int, *, with_report: bool) -> Iterator[str]:
     yield line(f"set     {', '.join(changed) or 'nothing'}", width)
     yield from remarks(found.report[1:], width) if with_report else ()
     if found.end != "done":
-        why = f": {one_line(found.reason, 400)}" if found.reason else ""
+        why = f": {one_line(found.reason, 400)}" if found.reason and found.end != "waiting" else ""
         yield "\n".join(fold(visible(f"{_ENDS[found.end]}{why}"), width, 2))
     yield from _part("steps and effects", [_call(each, width) for each in found.calls], width)
     yield from _part("state.json", [data_change(each, width) for each in found.data or ()], width)
