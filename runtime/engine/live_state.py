@@ -28,11 +28,11 @@ class _Said(NamedTuple):
     """The content of an object at some time: as JSON, and in a form that is faster to compare, if there is one."""
 
     text: bytes
-    mark: bytes | None
+    mark: bytearray | None
 
-    def else_of(self, value: Any) -> bytes | None:
-        """The JSON of `value` if it differs. NotSerializable if it differs and has the same JSON."""
-        if self.mark is not None and fingerprint(value) == self.mark:
+    def else_of(self, value: Any, buffer: bytearray) -> bytes | None:
+        """The JSON of `value` if it differs. NotSerializable if it differs and has the same JSON. `buffer` is used."""
+        if self.mark is not None and fingerprint(value, buffer) and buffer == self.mark:
             return None
         text = unchecked(value, "run.state")
         if text != self.text:
@@ -47,6 +47,7 @@ class LiveState:
         self.codec = codec
         self.value: Any = None
         self._committed = _Said(b"", b"")  # what the state was at the last commit
+        self._mark, self._buffer = bytearray(), bytearray()  # that of `_committed`, if it has one; to compare with
         self._has_null = False  # there, if only in a text
         self._recorded = Known(b"")  # the data on record as JSON, which may lack what the type has a default for
         self._left: list[tuple[Any, _Said]] = []  # objects that were the state before
@@ -71,9 +72,10 @@ class LiveState:
         if self.value is None:
             return
         with suppress(UsageError, NotSerializable):  # what could not be kept can't be compared
-            mark = fingerprint(self.value)
-            encode = unchecked if mark is not None else encode_of_any_depth  # JSON alone does not show a NaN
-            self._left.append((self.value, _Said(encode(self.value, "the state"), mark)))
+            mark = bytearray()
+            has_mark = fingerprint(self.value, mark)
+            encode = unchecked if has_mark else encode_of_any_depth  # JSON alone does not show a NaN
+            self._left.append((self.value, _Said(encode(self.value, "the state"), mark if has_mark else None)))
             del self._left[1 : 1 - _REMEMBERED]
 
     def take_leave(self, other: LiveState, change: Change) -> None:
@@ -84,7 +86,7 @@ class LiveState:
     def _check_left(self) -> None:
         """AgentError if one of these objects was changed."""
         for value, said in self._left:
-            now = said.else_of(value)
+            now = said.else_of(value, self._buffer)
             if now is not None:
                 raise AgentError(
                     f"run.state{_changed(said.text, now)} was changed in an object that is no longer the state",
@@ -117,13 +119,13 @@ class LiveState:
 
     def handed_over(self) -> None:
         """Code of the agent now runs that may change the state where it must not: make the next check cheap."""
-        if self._committed.mark is None:
-            self._committed = self._committed._replace(mark=fingerprint(self.value))
+        if self._committed.mark is None and fingerprint(self.value, self._mark):
+            self._committed = self._committed._replace(mark=self._mark)
 
     def check_unchanged(self, when: str) -> None:
         """AgentError if it was changed since the last commit."""
         self._check_left()
-        state = self._committed.else_of(self.value)
+        state = self._committed.else_of(self.value, self._buffer)
         if state is None:
             return
         raise AgentError(

@@ -92,13 +92,15 @@ def unchecked(value: Any, what: str) -> bytes:
         raise _unkept(value, what, error) from error
 
 
-def fingerprint(value: Any) -> bytes | None:
-    """Bytes that are equal while the value is equal: msgpack, which costs a fifth of JSON for values that are mostly
-    text. None if msgspec does not know the type itself, because then it would cost as much."""
+def fingerprint(value: Any, into: bytearray) -> bool:
+    """Put bytes into a buffer that are equal while the value is equal: msgpack, which costs a fifth of JSON for values
+    that are mostly text. New memory for the bytes of a large value costs more than that, so use a buffer again. False
+    if msgspec does not know the type itself, because then it would cost as much; the buffer is of no use then."""
     try:
-        return _quick.encode(value)
+        _quick.encode_into(value, into)
     except _UNFIT:
-        return None
+        return False
+    return True
 
 
 def check_numbers(value: Any, what: str) -> None:

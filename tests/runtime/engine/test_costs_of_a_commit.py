@@ -17,6 +17,7 @@ import pytest
 from satchel import Item, Run, agent, run, step
 from satchel.runtime.engine import live_state, pace
 from satchel.runtime.engine.scope import ScopeRun
+from satchel.runtime.steps import fingerprint
 from satchel.workspace.base.errors import AgentError, NotSerializable
 from satchel.workspace.state import difference
 from satchel.workspace.store import DiskStore, Syscalls
@@ -31,6 +32,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any) -> Any:
             found[name] += 1
+            found.update(f"buffer {id(each)}" for each in args if isinstance(each, bytearray))
             return function(*args)
 
         return call
@@ -52,7 +54,8 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 @pytest.mark.parametrize("kind", ["items", "scopes"])
 def test_a_commit_costs_reading_the_whole_state(workspace: Path, kind: str, looks: Counter[str]) -> None:
-    """An item costs one encoding of the state, a scope two; what they have added is all that is read."""
+    """An item costs one encoding of the state, a scope also two fingerprints, always in the same memory; what they have
+    added is all that is read."""
     at: list[Counter[str]] = []
 
     async def add(run: Run[Any], item: Item | None = None) -> None:
@@ -77,6 +80,15 @@ def test_a_commit_costs_reading_the_whole_state(workspace: Path, kind: str, look
     assert cost["read"] < 7 * 1000
     assert cost["unchecked"] == 7
     assert cost["fingerprint"] == (0 if kind == "items" else 14)
+    assert sum(name.startswith("buffer") for name in looks) <= 2
+
+
+def test_a_fingerprint_keeps_the_end_of_a_longer_one() -> None:
+    buffer, other = bytearray(), bytearray()
+    for size in (1000, 10, 100_000, 0):
+        assert fingerprint({"a": "x" * size}, buffer) and fingerprint({"a": "x" * size}, other)
+        assert buffer == other and size < len(buffer) < size + 20
+        other = bytearray()
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
