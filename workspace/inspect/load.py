@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct, field
 
@@ -23,6 +23,9 @@ from ..store import Entry, Store, Version
 from . import lease, rebuild, unchanged
 from .defining import define as define
 from .defining import read_definition as read_definition
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 _LOOKS = 8
 
@@ -59,14 +62,17 @@ def signature(store: Store) -> Signature:
 def look(store: Store, *, described: Definition | None = None) -> Look:
     """The newest moment. InvalidFile, NewerFormat or Damaged if the workspace can't be opened. `described` replaces the
     content of workspace.yaml."""
-    having = _begin(partial(_have_definition, store)) if store.abilities.remote else None
-    store.refresh()
-    if having is not None:  # the listing has shown the names of the others
-        having.join()
+    if store.abilities.remote:
+        listing = _begin(store.refresh)  # takes longest, so its request comes first
+        _have_definition(store)
+        checkpoint.prepare()
+        listing.result()  # it has shown the names of the others
         having = _begin(partial(checkpoint.have_end, store)) if checkpoint.is_large(store) else None
         store.fetch(_needed(store))
         if having is not None:
-            having.join()
+            having.result()
+    else:
+        store.refresh()
     for _ in range(_LOOKS):
         before = signature(store)
         try:
@@ -125,11 +131,20 @@ def _glance(store: Store, *, described: Definition | None = None, besides: Itera
         return look(store, described=described)
 
 
-def _begin(job: Callable[[], None]) -> threading.Thread:
+def _begin(job: Callable[[], None]) -> Future[None]:
     """In a daemon thread."""
-    thread = threading.Thread(target=job, name="satchel-look", daemon=True)
-    thread.start()
-    return thread
+    from concurrent.futures import Future  # slow, and a look at a disk needs none
+
+    future: Future[None] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(job())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=work, name="satchel-look", daemon=True).start()
+    return future
 
 
 def _have_definition(store: Store) -> None:

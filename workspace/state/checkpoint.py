@@ -311,6 +311,11 @@ def is_large(store: Store) -> bool:
     return any(_large(store, path) for path in paths(store)[-1:])
 
 
+def prepare() -> None:
+    """Make what reads a checkpoint, for which the first reader would have to wait."""
+    _decoder()
+
+
 def have_end(store: Store) -> None:
     """Fetch the end of the newest checkpoint in advance. Its reader reports errors."""
     for path in paths(store)[-1:]:
