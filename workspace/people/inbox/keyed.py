@@ -52,7 +52,7 @@ def find(store: Store, key: str) -> Keyed | None:
     # In this order: a file that is moved meanwhile is in one of them.
     for folder in (FOLDER, *store.folders(f"{FOLDER}/open"), CANCELLED, *_ENDED):
         for entry in store.list(folder):
-            if (found := of_file(entry.path)) and found.mark.key == wanted:
+            if wanted in entry.path and (found := of_file(entry.path)) and found.mark.key == wanted:
                 return found
     return None
 
