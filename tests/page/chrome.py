@@ -174,7 +174,7 @@ class Served:
 
     def start(self) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "satchel", "page", self._root, "--port", str(self.port)],
+            [sys.executable, "-m", "satchel", "page", self._root, "--listen", str(self.port)],
             stderr=subprocess.PIPE, text=True, env=self._environment,
         )  # fmt: skip
         assert self.process.stderr
