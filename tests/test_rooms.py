@@ -25,7 +25,7 @@ TABLES = {
     ),
     "runtime": (
         "steps", "limits", "agent", "engine", "run", "execution", "supervision", "control", "testing", "web", "page",
-        "listen", "mcp", "cli",
+        "listen", "mcp", "terminal", "cli",
     ),
 }  # fmt: skip
 """The layers, each with its rooms. A module may import from what comes before it."""

@@ -24,6 +24,7 @@ COMMANDS = {
     "mcp": "Serve runs to other agents (Model Context Protocol).",
     "stop": "Kill runs at once: the emergency stop.",
     "status": "Show the state of a run, and what to type next.",
+    "watch": "Show a run, or all runs under a folder, live in the terminal.",
     "log": "Show what happened, one record a line.",
     "show": "Show the run as it was at a record.",
     "diff": "Compare two moments of a run, or two runs.",

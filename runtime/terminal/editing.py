@@ -1,0 +1,88 @@
+"""todo.md and state.json in the person's editor."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+
+from ...workspace.base import SatchelError, UsageError, decode, urls
+from ..control import Draft, Handle
+
+_EDITORS = ("VISUAL", "EDITOR")
+
+
+def editor() -> list[str]:
+    """The command of the person's editor. UsageError if none is known."""
+    for name in _EDITORS:
+        if words := shlex.split(os.environ.get(name, "")):
+            return words
+    raise UsageError(
+        "no editor is known", why="neither VISUAL nor EDITOR is set", remedy="`export EDITOR=nano`, and open it again"
+    )
+
+
+class Opened:
+    """A file of a workspace that an editor may open at `path`. Making it and `finish` may take requests.
+
+    On a disk the editor saves the file itself, which is an edit like any other: it is merged with what the run has
+    written meanwhile. From a URL the file is fetched, and sent back if it was changed.
+    """
+
+    def __init__(self, handle: Handle, file: str):
+        self._handle, self._file = handle, file
+        self._draft: Draft | None = None
+        if not urls.is_remote(handle.url):
+            self.path = os.path.join(handle.url, file)
+        else:
+            self._draft = handle.draft(file)
+            self.path = os.path.join(tempfile.mkdtemp(prefix="satchel-"), file)
+            with open(self.path, "x", encoding="utf-8", newline="") as copy:
+                copy.write(self._draft.text)
+        self._before = _digest(self.path)
+
+    def finish(self) -> str:
+        """Send the file back, and say what came of it. If that fails, the error names the copy, which stays."""
+        if _digest(self.path) == self._before:
+            self._remove()
+            return f"{self._file} is unchanged"
+        if self._draft is None:
+            return f"{self._file} is saved; the run takes the edit at its next safe point, or when it starts"
+        with open(self.path, "rb") as copy:
+            text = decode(copy.read(), self.path)
+        try:
+            done = self._handle.edit(self._file, text, version=self._draft.version)
+        except SatchelError as error:
+            raise UsageError(f"your text is in {self.path}", why=str(error)) from error
+        self._remove()
+        says = "; ".join(done.says) or "it changes nothing"
+        return f"{self._file}: {says}; {done.waits_for or 'the next start'} takes it"
+
+    def _remove(self) -> None:
+        if self._draft is not None:
+            shutil.rmtree(os.path.dirname(self.path), ignore_errors=True)
+
+
+def call(words: list[str], path: str) -> None:
+    """Let a person edit. Returns when the editor has ended."""
+    try:
+        code = subprocess.run([*words, path]).returncode
+    except OSError as error:
+        raise UsageError(
+            f"the editor {words[0]!r} does not start", why=error.strerror or str(error),
+            remedy="set EDITOR to the name of your editor",
+        ) from error  # fmt: skip
+    if code:
+        raise UsageError(f"the editor {words[0]!r} ended with the exit code {code}", remedy="look at the file again")
+
+
+def _digest(path: str) -> str:
+    """Empty if there is no such file."""
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError:
+        return ""

@@ -1,0 +1,258 @@
+"""What a person does with keys. Each act is that of the handle, and its error is shown."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.conftest import ASKING as DOUBTFUL
+from cli.conftest import Make
+
+import satchel
+from satchel.runtime.terminal import editing
+from satchel.workspace.base import UsageError
+
+from .conftest import ASKING, WAITING, Screen, play, watching
+
+FIELDS = """
+from satchel import agent
+
+SCHEMA = {
+    "type": "object", "required": ["amount"],
+    "properties": {
+        "amount": {"type": "number", "description": "in euros"}, "to": {"type": "string", "default": "Ada"},
+        "code": {"type": "string"},
+    },
+}
+
+@agent
+async def main(run):
+    answer = await run.ask("How much?", schema=SCHEMA, wait_for=0)
+    await run.output("answer.json", answer.decision)
+"""
+
+
+def answered(folder: Path) -> list[Any]:
+    return [row.record["decision"] for row in satchel.open(folder).log(type="approval.answered")]
+
+
+def test_a_question_is_answered_with_its_context_in_sight_and_a_note(make: Make) -> None:
+    folder = make(ASKING)
+    satchel.open(folder).run()
+
+    async def test() -> None:
+        async with watching(folder) as screen:
+            await screen.until("a1: May I write to Ada?")
+            await screen.press("a")
+            await screen.until("limit: 250", "1 yes", "2 no", "note (may be empty)")
+            await screen.press("enter")  # one Enter too many answers nothing
+            await screen.until("choose an answer with the arrows first")
+            await screen.press("2", "tab")
+            await screen.type("not now")
+            await screen.press("enter")
+            await screen.until("a1 is answered; r resumes the run")
+
+    play(test)
+    assert answered(folder) == ["no"]
+    (row,) = satchel.open(folder).log(type="approval.answered")
+    assert row.record["note"] == "not now"
+
+
+def test_an_answer_is_left_with_escape(make: Make) -> None:
+    folder = make(ASKING)
+    satchel.open(folder).run()
+
+    async def test() -> None:
+        async with watching(folder) as screen:
+            await screen.until("a1: May I write to Ada?")
+            await screen.press("5", "enter")
+            await screen.until("1 yes")
+            await screen.press("1", "escape")
+            await screen.until("nothing was answered")
+
+    play(test)
+    assert answered(folder) == []
+
+
+def test_fields_of_a_schema_are_typed_and_checked(make: Make) -> None:
+    folder = make(FIELDS)
+    satchel.open(folder).run()
+
+    async def fill(screen: Screen, amount: str) -> None:
+        await screen.press("a")
+        await screen.until("amount: number, in euros", "to (may be empty): string", "Ada")
+        await screen.type(amount)
+        await screen.press("ctrl+s")
+
+    async def test() -> None:
+        async with watching(folder) as screen:
+            await screen.until("a1: How much?")
+            await fill(screen, "some")
+            await screen.until('found "some", expected a number')
+            await fill(screen, "2.5")
+            await screen.until("a1 is answered")
+
+    play(test)
+    assert answered(folder) == [{"amount": 2.5, "to": "Ada"}]
+
+
+def test_an_effect_in_doubt_is_answered_with_its_result(make: Make) -> None:
+    folder = make(DOUBTFUL)
+    satchel.open(folder).run()
+
+    async def test() -> None:
+        async with watching(folder) as screen:
+            await screen.until("d1: send")
+            await screen.press("a")
+            text = await screen.until("what it has returned", "it has not happened: do it")
+            await screen.press("1" if "1 done" in text else "2", "tab")
+            await screen.type("sent")
+            await screen.press("enter", "enter")
+            await screen.until("d1 is answered")
+
+    play(test)
+    (row,) = satchel.open(folder).log(type="resolved")
+    assert (row.record["outcome"], row.record["result"]) == ("done", "sent")
+
+
+def test_an_active_run_is_paused_and_quitting_stops_none(make: Make, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    folder = make(WAITING.replace("GO", repr(str(go))))
+
+    async def test() -> None:
+        run = asyncio.create_task(satchel.open(folder).run_async())
+        async with watching(folder) as screen:
+            await screen.until("stormy")
+            await screen.press("q")
+            await screen.when(lambda: not screen.app.is_running)
+        assert not run.done()
+        async with watching(folder) as screen:
+            await screen.until("p pause  x stop")
+            await screen.press("p")
+            await screen.until("draining", "stops at its next safe point", "pause requested by")
+            go.touch()
+            await screen.until("paused", "1/2", "r resume")
+        assert (await run).status == "paused"
+
+    play(test)
+
+
+def test_stop_and_cancel_are_confirmed(make: Make) -> None:
+    folder = make(ASKING)
+    satchel.open(folder).run()
+
+    async def test() -> None:
+        async with watching(folder) as screen:
+            await screen.until("a1: May I write to Ada?")
+            await screen.press("x")
+            await screen.until("Kill what runs it, now?")
+            await screen.press("n")
+            await screen.until("r resume", gone="Kill what runs it")
+            assert satchel.open(folder).status().state == "waiting"
+            await screen.press("x")
+            await screen.until("Kill what runs it, now?")
+            await screen.press("y")
+            await screen.until("nothing was running; it is paused", "paused")
+            await screen.press("c")
+            await screen.until("End this run for good?")
+            await screen.press("y")
+            await screen.until("cancelled", "demo-1a2b  cancelled")
+            await screen.press("c")
+            await screen.until("End this run for good?")
+            await screen.press("y")
+            await screen.until("was already cancelled")  # the error of the handle
+
+    play(test)
+    assert satchel.open(folder).status().state == "cancelled"
+
+
+def test_work_and_messages_are_sent_in_several_lines(make: Make) -> None:
+    folder = make(ASKING)
+
+    async def test() -> None:
+        async with watching(folder) as screen:
+            await screen.until("new")
+            await screen.press("s")
+            await screen.until("Work for the inbox")
+            await screen.type("write to")
+            await screen.press("enter")
+            await screen.type("Barbara")
+            await screen.press("ctrl+s")
+            await screen.until("sent: inbox/")
+            await screen.press("m")
+            await screen.until("A message to the agent")
+            await screen.press("escape")
+            await screen.until("nothing was sent")
+
+    play(test)
+    (file,) = (folder / "inbox").iterdir()
+    assert file.read_text() == "write to\nBarbara\n"
+
+
+def editor(folder: Path, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make `code` the person's editor: a shell command for the file `$1`."""
+    path = folder / "editor"
+    path.write_text(f"#!/bin/sh\n{code}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", str(path))
+
+
+def edited(handle: satchel.Handle, file: str) -> str:
+    opened = editing.Opened(handle, file)
+    editing.call(editing.editor(), opened.path)
+    return opened.finish()
+
+
+@pytest.mark.parametrize("is_remote", [False, True])
+def test_a_file_is_edited_with_the_editor_of_the_person(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_remote: bool
+) -> None:
+    folder = make(ASKING)
+    satchel.open(folder).run()
+    handle = satchel.open(f"file://{folder}" if not is_remote else _uploaded(folder, tmp_path.name))
+    editor(tmp_path, "true", monkeypatch)
+    assert edited(handle, "todo.md") == "todo.md is unchanged"
+    editor(tmp_path, 'echo "- [ ] write to Edsger" >> "$1"', monkeypatch)
+    said = edited(handle, "todo.md")
+    assert ("the next start takes it" if is_remote else "todo.md is saved") in said
+    standing = handle.status()
+    assert standing.noticed and len(standing.noticed.edits) == 1
+    editor(tmp_path, 'echo broken > "$1"; exit 3', monkeypatch)
+    with pytest.raises(UsageError, match="exit code 3"):
+        edited(handle, "state.json")
+
+
+def _uploaded(folder: Path, name: str) -> str:
+    """The same workspace in a storage that has no files for an editor."""
+    from satchel.runtime import control
+
+    url = f"memory://watched/{name}"
+    control.open(folder).copy(url)
+    return url
+
+
+def test_a_text_that_can_not_be_sent_back_is_kept(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = make(ASKING)
+    satchel.open(folder).run()
+    handle = satchel.open(_uploaded(folder, tmp_path.name))
+    editor(tmp_path, 'printf "{" > "$1"', monkeypatch)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    with pytest.raises(UsageError, match="your text is in") as caught:
+        edited(handle, "state.json")
+    kept = Path(str(caught.value).partition("your text is in ")[2].partition("state.json")[0]) / "state.json"
+    assert kept.read_text() == "{"
+
+
+def test_an_editor_that_is_not_known_or_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.delenv("EDITOR", raising=False)
+    with pytest.raises(UsageError, match="neither VISUAL nor EDITOR is set"):
+        editing.editor()
+    with pytest.raises(UsageError, match="does not start"):
+        editing.call(["no-such-editor"], os.devnull)

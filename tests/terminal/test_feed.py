@@ -1,0 +1,98 @@
+"""What is known of a run, without a screen: offline storage, and what ends a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import pytest
+from cli.conftest import Make
+
+import satchel
+from satchel.runtime.control import Handle, events
+from satchel.runtime.terminal import feed as feeds
+from satchel.runtime.terminal.feed import Feed
+from satchel.workspace.base import StorageFailed
+
+from .conftest import ASKING, play
+
+
+async def until(holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+
+
+def test_a_storage_that_goes_offline_is_told_and_comes_back(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeds, "_AGAIN", (0.02,))
+    monkeypatch.setattr(feeds, "_LOOK", 0.02)
+    monkeypatch.setattr(feeds, "_SOON", 0.02)
+    handle = satchel.open(make(ASKING))
+    handle.run()
+    is_offline = True
+
+    def opened() -> Handle:
+        if is_offline:
+            raise StorageFailed("does not answer")
+        return satchel.open(handle.url)
+
+    def status() -> None:
+        if is_offline:
+            raise StorageFailed("does not answer")
+
+    async def test() -> None:
+        nonlocal is_offline
+        feed = Feed(opened, lambda: None)
+        tasks = [asyncio.create_task(feed.look()), asyncio.create_task(feed.follow())]
+        await until(lambda: feed.problem and feed.standing)
+        assert feed.standing and "does not answer" in str(feed.standing.problem) and feed.standing.state == "damaged"
+        is_offline = False
+        await until(lambda: feed.seen and feed.standing and not feed.standing.problem)
+        assert feed.standing.state == "waiting" and not feed.problem
+        is_offline = True
+        monkeypatch.setattr(Feed, "_status", staticmethod(lambda handle: status()))
+        await until(lambda: feed.standing and feed.standing.problem)
+        assert feed.standing.state == "waiting" and feed.standing.questions  # what was known stays in sight
+        monkeypatch.undo()
+        is_offline = False
+        await until(lambda: feed.standing and not feed.standing.problem)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+    play(test)
+
+
+def token(text: str, offset: int, at: str = "2026-01-01T00:00:05Z") -> events.Tokens:
+    return events.Tokens(seq=1, at=at, scope="1", no=1, step="think", text=text, offset=offset)
+
+
+def test_a_streamed_answer_grows_begins_again_and_ends() -> None:
+    feed = Feed(lambda: satchel.open("."), lambda: None)
+
+    def texts() -> list[str]:
+        return [stream.text for stream in feed.streams.values()]
+
+    feed._add(token("one ", 0))
+    feed._add(token("two", 4))
+    assert texts() == ["one two"]
+    feed._add(token("other", 0))
+    assert texts() == ["other"]
+    feed._add(token("x" * 100_000, 5))
+    assert texts() == ["x" * 65536]
+    feed._add(events.RunStarted(seq=2, at="2026-01-01T00:00:01Z", run_id="r", host="h", pid=1))  # read after the text
+    assert texts() == ["x" * 65536]
+    feed._add(events.StepCompleted(seq=3, at="2026-01-01T00:00:06Z", scope="1", no=2, step="think"))
+    assert len(texts()) == 1
+    feed._add(events.StepCompleted(seq=4, at="2026-01-01T00:00:07Z", scope="1", no=1, step="think"))
+    assert texts() == []
+
+
+def test_the_seconds_of_an_item_are_from_its_beginning_to_its_end() -> None:
+    feed = Feed(lambda: satchel.open("."), lambda: None)
+    feed._add(events.ItemBegun(seq=1, at="2026-01-01T00:00:01Z", scope="1", title="a"))
+    feed._add(events.ItemCommitted(seq=2, at="2026-01-01T00:01:02Z", scope="1", title="a"))
+    feed._add(events.ItemCommitted(seq=3, at="2026-01-01T00:01:02Z", scope="2", title="b"))
+    assert [each.took for each in feed.seen] == [None, 61.0, None]

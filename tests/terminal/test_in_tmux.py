@@ -1,0 +1,155 @@
+"""The command in a real terminal: a person starts a run, answers, pauses, edits and stops it with keys alone."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cli.conftest import Make
+
+import satchel
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed; .ci/run installs it"),
+]
+
+LIVE = """
+import asyncio
+from satchel import agent, step, Partial
+
+@step
+async def think(text: str, out: Partial) -> str:
+    for number in range(10_000):
+        await out.write(f"word{number} ")
+        await asyncio.sleep(0.05)
+    return out.text
+
+async def work(run, item):
+    if item.text.startswith("ask"):
+        answer = await run.ask("May I publish it?", ["yes", "no"], context={"pages": 12})
+        run.state["may"] = answer.decision
+    else:
+        await think(item.text)
+
+@agent
+async def main(run):
+    if not run.todo.items:
+        await run.plan("Book", ["ask the editor", "write it"])
+    await run.todo.each(work)
+"""
+
+
+class Terminal:
+    """A window of tmux."""
+
+    def __init__(self, socket: Path, folder: Path, columns: int, lines: int):
+        self._tmux = ["tmux", "-S", str(socket), "-f", "/dev/null"]
+        command = f"{sys.executable} -m satchel watch {folder}; echo it ended with $?; exec cat"
+        environment = [
+            "-e",
+            "NO_COLOR=1",
+            "-e",
+            "EDITOR=sed -i s/write/rewrite/",
+            "-e",
+            "VISUAL=",
+            "-e",
+            "COLUMNS=80",
+            "-e",
+            "LINES=24",
+        ]
+        size = ["-x", str(columns), "-y", str(lines)]
+        self._do("new-session", "-d", "-s", "watch", *size, *environment, command)
+        self._do("set", "-t", "watch", "status", "off")
+
+    def _do(self, *words: str) -> str:
+        return subprocess.run([*self._tmux, *words], check=True, capture_output=True, text=True, timeout=30).stdout
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            self._do("send-keys", "-t", "watch", key)
+
+    def resize(self, columns: int, lines: int) -> None:
+        self._do("resize-window", "-t", "watch", "-x", str(columns), "-y", str(lines))
+
+    def text(self, *options: str) -> str:
+        return self._do("capture-pane", "-p", *options, "-t", "watch")
+
+    def until(self, *texts: str) -> str:
+        """What is on the screen once it shows all of these."""
+        deadline = time.monotonic() + 60
+        while not all(each in (found := self.text()) for each in texts):
+            assert time.monotonic() < deadline, f"not shown: {texts}\n{found}"
+            time.sleep(0.05)
+        return found
+
+    def close(self) -> None:
+        subprocess.run([*self._tmux, "kill-server"], capture_output=True)
+
+
+@pytest.fixture
+def folder(make: Make) -> Path:
+    return make(LIVE)
+
+
+@pytest.fixture
+def terminal(folder: Path, tmp_path: Path) -> Iterator[Terminal]:
+    found = Terminal(tmp_path / "tmux", folder, 80, 24)
+    yield found
+    found.close()
+    satchel.open(folder).stop()
+
+
+def kill(terminal: Terminal) -> None:
+    terminal.press("x")
+    terminal.until("Kill what runs it, now?")
+    terminal.press("y")
+
+
+def test_a_run_is_started_answered_paused_edited_and_stopped_with_keys(terminal: Terminal, folder: Path) -> None:
+    terminal.until("demo-1a2b  new", "no items yet", "r start")
+    terminal.press("r")
+    terminal.until("it runs in the background", "a1: May I publish it?", "p pause  x stop")
+    terminal.press("a")
+    terminal.until("pages: 12", "1 yes", "2 no")
+    terminal.press("1", "Enter")
+    terminal.until("a1 is answered")
+    text = terminal.until("[x] ask the editor", "[/] write it", '> think("text":"write it")', "word9")
+    lines = text.splitlines()
+    assert len(lines) == 24 and max(map(len, lines)) <= 80 and re.match(r"demo-1a2b  running  1/2  ", lines[0])
+    assert not re.search(r"\x1b\[[0-9;]*[34]8[;:]|\x1b\[[0-9;]*(?:3[0-7]|4[0-7]|9[0-7])m", terminal.text("-e"))
+    terminal.resize(40, 10)
+    terminal.until("1 overview  2  3  4  5  6  7", "q quit")
+    terminal.resize(80, 24)
+    terminal.until("7 details")
+    terminal.press("p")
+    terminal.until("pause requested by")
+    kill(terminal)  # it may not wait for the end of the step
+    terminal.until("demo-1a2b  paused", "r resume")
+    terminal.press("r")
+    terminal.until("it runs in the background", '> think("text":"write it")', "p pause  x stop")
+    kill(terminal)
+    terminal.until("demo-1a2b  paused", "stopped by", "r resume")
+    terminal.press("e")
+    terminal.until("todo.md is saved")
+    terminal.press("q")
+    terminal.until("it ended with 0")
+    standing = satchel.open(folder).status()
+    assert standing.state == "paused" and "- [ ] rewrite it" in (folder / "todo.md").read_text().replace("[/]", "[ ]")
+    assert [row.record["decision"] for row in satchel.open(folder).log(type="approval.answered")] == ["yes"]
+    assert [row.record["mode"] for row in satchel.open(folder).log(type="pause.requested")][-1] == "emergency"
+
+
+def test_quitting_leaves_an_active_run_alone(terminal: Terminal, folder: Path) -> None:
+    terminal.until("r start")
+    terminal.press("r")
+    terminal.until("a1: May I publish it?", "p pause  x stop")
+    terminal.press("q")
+    terminal.until("it ended with 0")
+    assert satchel.open(folder).status().state == "running"

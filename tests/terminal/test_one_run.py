@@ -1,0 +1,146 @@
+"""The screen of one run: what it shows, and how it goes with the run."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+from cli.conftest import Make
+
+import satchel
+from satchel.runtime.terminal.run import VIEWS
+
+from .conftest import ASKING, WAITING, play, watching
+
+
+def test_a_waiting_run_is_shown_with_its_plan_its_question_and_what_has_happened(make: Make) -> None:
+    folder = make(ASKING)
+    satchel.open(folder).run()
+
+    async def test() -> None:
+        async with watching(folder) as screen:
+            text = await screen.until("asked   a1")
+            head, *_ = screen.lines
+            assert head.startswith("demo-1a2b  waiting  0/2  ")
+            assert "? a1: May I write to Ada?  a answers" in text
+            assert "[/] write to Ada" in text and "[ ] write to Grace" in text
+            assert "begin   ^1 write to Ada" in text and "stopped waiting" in text
+            assert screen.lines[-1].startswith("a answer  r resume  s send  e edit todo  ? keys  q quit")
+
+    play(test)
+
+
+def test_an_active_run_is_followed_from_its_text_to_its_last_tick(make: Make, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    folder = make(WAITING.replace("GO", repr(str(go))))
+
+    async def test() -> None:
+        async with watching(folder, size=(80, 30)) as screen:
+            await screen.until("demo-1a2b  new", "r start")
+            run = asyncio.create_task(satchel.open(folder).run_async())
+            text = await screen.until("It was a dark and stormy night.", "p pause  x stop")
+            assert '> think("text":"first chapter"), 32 characters' in text and "[/] first chapter" in text
+            go.touch()
+            await screen.until("completed", "2/2", "[x] first chapter", "[x] second chapter")
+            assert "commit  ^2 second chapter" in screen.text
+            assert (await run).status == "completed"
+            await screen.press("6")
+            await screen.until("assistant", "done with first chapter", "done with second chapter")
+
+    play(test)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (40, 10), (20, 5), (200, 50)])
+def test_each_view_fits_each_size(make: Make, size: tuple[int, int]) -> None:
+    folder = make(ASKING)
+    satchel.open(folder).run()
+
+    async def test() -> None:
+        async with watching(folder, size=size) as screen:
+            await screen.until("waiting")
+            for number, name in enumerate(VIEWS, 1):
+                await screen.press(str(number))
+                assert len(screen.lines) == size[1] and max(map(len, screen.lines)) <= size[0]
+                if size[0] >= 40:
+                    await screen.until(f"{number} {name}")
+                    assert "q quit" in screen.lines[-1] and screen.lines[0].endswith("ago")
+
+    play(test)
+
+
+def test_a_terminal_that_is_resized_shows_what_fits(make: Make) -> None:
+    folder = make(ASKING)
+    satchel.open(folder).run()
+
+    async def test() -> None:
+        async with watching(folder, size=(200, 50)) as screen:
+            await screen.until("[/] write to Ada", "asked   a1")
+            await screen.pilot.resize_terminal(40, 10)
+            text = await screen.until("1 overview  2  3  4", gone="asked   a1")
+            assert "[/] write to Ada" in text and "a answers" in text
+            await screen.pilot.resize_terminal(80, 24)
+            await screen.until("[/] write to Ada", "asked   a1", "7 details")
+
+    play(test)
+
+
+def test_a_run_that_is_moved_damaged_or_deleted_meanwhile_is_told_and_comes_back(make: Make, tmp_path: Path) -> None:
+    folder, kept = make(ASKING), tmp_path / "kept"
+    satchel.open(folder).run()
+    shutil.copytree(folder, kept)
+
+    async def test() -> None:
+        async with watching(folder) as screen:
+            await screen.until("waiting", "asked   a1")
+            shutil.rmtree(folder)
+            await screen.until("is not a workspace")
+            shutil.copytree(kept, folder)
+            await screen.until("waiting", "a1: May I write to Ada?", gone="is not a workspace")
+            for segment in (folder / "journal").iterdir():
+                segment.write_bytes(segment.read_bytes().replace(b'"type"', b'"tape"', 1))
+            for checkpoint in (folder / "checkpoints").glob("*.json"):
+                checkpoint.unlink()
+            await screen.until("damaged")
+            shutil.rmtree(folder)
+            shutil.copytree(kept, folder)
+            await screen.until("waiting", "a1: May I write to Ada?", gone="damaged")
+            await asyncio.to_thread(satchel.open(folder).move, tmp_path / "elsewhere")
+            await screen.until("moved", "the run is now at")
+
+    play(test)
+
+
+def test_another_run_in_its_place_is_shown_from_its_beginning(make: Make) -> None:
+    folder = make(ASKING)
+    satchel.open(folder).run()
+    satchel.open(folder).answer("yes")
+    satchel.open(folder).run()
+    other = make(ASKING.replace("write to Ada", "write to Barbara"), "other/demo")
+    satchel.open(other).run()
+
+    async def test() -> None:
+        async with watching(folder) as screen:
+            await screen.until("asked   a2")
+            shutil.rmtree(folder)
+            shutil.copytree(other, folder)
+            await screen.until("[/] write to Barbara", "begin   ^1 write to Barbara", gone="Ada")
+
+    play(test)
+
+
+def test_help_lists_the_keys_and_leaves(make: Make) -> None:
+    folder = make(ASKING)
+
+    async def test() -> None:
+        async with watching(folder) as screen:
+            await screen.until("new")
+            await screen.press("question_mark")
+            await screen.until("p  pause at the next safe point")
+            await screen.press("q")
+            await screen.until("r start")
+            await screen.press("q")
+            await screen.when(lambda: not screen.app.is_running)
+
+    play(test)
