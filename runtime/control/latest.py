@@ -87,6 +87,8 @@ class Latest:
         signs, partials = self._signs_of_all(), self._signs_of_text()
         if before is None or signs != self._signs:
             standing = self._handle.status()
+            if standing.plan:
+                standing.plan.next_leaf()  # parsed now: not each of several readers may do that
             self._read_rows(standing)
             shot = Shot(
                 standing, tuple(self._rows), before.number + 1 if before else 1, before.text + 1 if before else 1

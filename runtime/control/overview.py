@@ -112,13 +112,16 @@ class Overview:
             standings = (looks.map if looks else map)(lambda each: self._standing(*each), changed)
             for number, (_, run) in enumerate(changed):
                 run.standing, run.read = next(standings), time.monotonic()
+                if run.standing.plan:
+                    run.standing.plan.next_leaf()  # parsed now: not each of several readers may do that
                 if progress:
                     progress(number + 1, len(changed))
         finally:
             if looks:
                 looks.shutdown(cancel_futures=True)
-        before = self._seen.number if self._seen else 0
-        number = before + bool(changed or runs.keys() != self._runs.keys() or before == 0 or self._seen.problem)
+        before = self._seen
+        is_same = before is not None and not before.problem and not changed and runs.keys() == self._runs.keys()
+        number = (before.number if before else 0) + (not is_same)
         self._runs = runs
         found = [SeenRun(self._name(place), run.standing) for place, run in runs.items() if run.standing]
         compare_ids([run.standing for run in found])

@@ -140,7 +140,7 @@ async def _run_events(site: Site, watching: Watching, run: SeenRun, request: Req
             if shot is None:
                 yield _BEAT
             elif isinstance(shot, SatchelError):
-                html = await asyncio.to_thread(lambda error=shot: site.render("run/gone.html", error=error))
+                html = await asyncio.to_thread(site.render, "run/gone.html", error=shot)
                 yield _event([("head", html)], prefix="part-")
             else:
                 only_text = number == shot.number and shot.problem is None

@@ -60,6 +60,7 @@ def serve_page(
     overview = Overview(root, storage_options=storage_options)
     with bound(access.address) as (listener, address):
         site = Site(overview, root=root)
+        site.runs(patience=0)  # so that the first page need not wait for it
         config = uvicorn.Config(
             make_app(site, access.rules), lifespan="off", access_log=False, log_config=None, server_header=False,
             timeout_graceful_shutdown=_GRACE,
