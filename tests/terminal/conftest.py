@@ -80,8 +80,12 @@ class Screen:
         await self.pilot.press(*("space" if each == " " else each for each in text))
 
     async def until(self, *texts: str, gone: str = "") -> str:
-        """The screen once it shows all of these."""
-        await self.when(lambda: all(each in self.text for each in texts) and (not gone or gone not in self.text), texts)
+        """The screen once it shows all of these, folded or not, and no longer what is to be `gone`."""
+
+        def shows(text: str) -> bool:
+            return text in self.text or text in self.text.replace("\n", " ")
+
+        await self.when(lambda: all(map(shows, texts)) and not (gone and shows(gone)), texts)
         return self.text
 
     async def when(self, holds: Callable[[], bool], what: object = "") -> None:
