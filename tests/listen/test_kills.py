@@ -155,7 +155,7 @@ def test_an_accepted_task_is_lost_or_doubled_by_a_kill(tmp_path: Path, monkeypat
             assert not traffic.wrong
             if kill % (KILLS // TURNS) == 0:
                 found = written(folder)
-                assert max(found.values()) == 1, "before the run takes one of them"
+                assert {*found.values()} <= {1}, "before the run takes one of them"
                 assert handle.resume().status == "paused"
     found = written(folder)
     print(f"{traffic.failures=} {traffic.found_again=}")
