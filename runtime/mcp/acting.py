@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 
-from ...workspace.base import SatchelError, UsageError
+from ...workspace.base import LeaseHeld, SatchelError, UsageError
 from ..control import Handle
+from ..supervision.child import Background
 from . import describing, shapes
 from .asking import Asking
 
-_REFUSED = (2, 6, 8)
-"""Exit codes of a start that has not touched the run."""
+_HELD = 6
+_REFUSED = (2, _HELD, 8)
+"""Exit codes of a start that has not touched the run. The second: another process has it."""
 
 _PATIENCE = 60.0
 _LOOK = 0.05
@@ -45,13 +47,14 @@ def begin(handle: Handle, *, resume: bool = False, input: dict[str, object] | No
         handle.store.refresh()
     moment = handle.status(brief=True).moment
     if found.exit_code in _REFUSED or moment is None or moment.is_new:
-        raise _refusal(found.said, found.log)
+        raise _refusal(found)
 
 
-def _refusal(said: str, log: str) -> SatchelError:
+def _refusal(found: Background) -> SatchelError:
     """What the process has said that did not start."""
+    said, kind = found.said, LeaseHeld if found.exit_code == _HELD else UsageError
     text = "\n".join(line.strip().removeprefix("satchel: ") for line in said.strip().splitlines())
-    return UsageError(text or "it did not start", remedy=None if text else f"its output is in {log}")
+    return kind(text or "it did not start", remedy=None if text else f"its output is in {found.log}")
 
 
 def answer(asking: Asking, wanted: shapes.AnswerArguments) -> shapes.Answered:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import socket
 from typing import Any
 from urllib.parse import quote, unquote
 
 import msgspec
 
 from ...workspace.base import visible
+from ...workspace.inspect import lease
 from ...workspace.state import Moment
 from ..control import OpenQuestion, Row, Standing
 from . import shapes
@@ -167,6 +169,8 @@ def next_of(run: str, standing: Standing, allowed: frozenset[str]) -> str:
             return call("start", "Call start.", f"run {run}")
         case "running" | "draining":
             return "It is running. Call status again in a few seconds."
+        case "interrupted" if is_supervised(standing):
+            return "It has crashed, and its supervisor is about to restart it. Call status again in a few seconds."
         case "interrupted" | "failed" | "waiting":
             return resume
         case "paused":
@@ -183,3 +187,11 @@ def next_of(run: str, standing: Standing, allowed: frozenset[str]) -> str:
             return "Nothing: it has completed. Read its result and its outputs."
         case _:
             return "Nothing: it was cancelled."
+
+
+def is_supervised(standing: Standing) -> bool:
+    """Whether a supervisor is about to restart it."""
+    last = standing.last
+    if last is None or last.supervisor is None or last.host != socket.gethostname():
+        return False
+    return lease.process_started(last.supervisor.pid) == last.supervisor.process_started

@@ -5,9 +5,18 @@ from __future__ import annotations
 from . import describing, shapes
 from .asking import Asking
 
+_LISTED = 500
 
-def list_runs(asking: Asking, wanted: shapes.NoArguments) -> shapes.RunList:
-    return shapes.RunList([describing.line(name, each) for name, each in asking.runs.standings().items()])
+
+def list_runs(asking: Asking, wanted: shapes.ListArguments) -> shapes.RunList:
+    found = [describing.line(name, each) for name, each in asking.runs.standings().items()]
+    text = wanted.search.casefold()
+    found = [
+        each
+        for each in found
+        if (text in each.run.casefold() or text in each.run_id.casefold()) and wanted.state in (None, each.state)
+    ]
+    return shapes.RunList(found[:_LISTED], max(0, len(found) - _LISTED))
 
 
 def status(asking: Asking, wanted: shapes.OneRun) -> shapes.RunStatus:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from ...workspace.base import DEFINITION, SatchelError, UsageError, arguments, is_name, urls
+from ...workspace.inspect import moved_file
 from .. import control
 from ..control import Handle, Standing
 
@@ -67,22 +69,21 @@ class Runs:
 
     def _at(self, name: str) -> Handle | None:
         """None if no workspace is there."""
-        if name == self._own_name:
-            place = self.root
-        else:
-            try:
-                place = self.place_of(name)
-            except UsageError:
-                return None
-        if not self._is_remote and os.path.realpath(place) != place:
-            return None
-        if not self._is_remote and not os.path.isfile(os.path.join(place, DEFINITION)):
+        places = [self.root] if name == self._own_name else []
+        with suppress(UsageError):
+            places.append(self.place_of(name))
+        return next((handle for place in places if (handle := self._opened(place)) is not None), None)
+
+    def _opened(self, place: str) -> Handle | None:
+        """None if no run is there, or was there before it moved."""
+        if not self._is_remote and (os.path.realpath(place) != place or not os.path.isdir(place)):
             return None
         handle = control.open(place)
         try:
-            return handle if handle.store.version(DEFINITION) is not None else None
+            is_run = any(handle.store.version(name) is not None for name in (DEFINITION, moved_file.PATH))
         except SatchelError:
             return handle  # its methods say what is wrong
+        return handle if is_run else None
 
     @property
     def _own_name(self) -> str:

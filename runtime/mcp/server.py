@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import anyio
 import anyio.abc
@@ -13,7 +13,7 @@ import anyio.to_thread
 import mcp_types as types
 from mcp import MCPError
 from mcp.server import Server, ServerRequestContext
-from mcp.server.caching import CACHEABLE_METHODS, CacheHint
+from mcp.server.caching import CacheableMethod, CacheHint
 from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import Field
@@ -59,7 +59,7 @@ class RunServer(Server[anyio.abc.TaskGroup]):
         self._tools |= {each.name: each for each in tools.ACTING if each.name in allowed}
         super().__init__(
             "satchel", version=version(), title="Satchel", instructions=INSTRUCTIONS, lifespan=_lifespan,
-            cache_hints=dict.fromkeys(CACHEABLE_METHODS, CacheHint()),  # everything may change at any time
+            cache_hints=dict.fromkeys(get_args(CacheableMethod), CacheHint()),  # everything may change at any time
             on_list_tools=self._list_tools, on_call_tool=self._call_tool,
             on_list_resources=self._list_resources, on_list_resource_templates=self._list_templates,
             on_read_resource=self._read_resource, on_subscribe_resource=self._subscribe,

@@ -11,8 +11,9 @@ Reason = Annotated[str, Meta(description="Why, for the people who look at the ru
 Json = Any
 
 
-class NoArguments(Struct, forbid_unknown_fields=True):
-    pass
+class ListArguments(Struct, forbid_unknown_fields=True):
+    search: Annotated[str, Meta(description="Only runs with this text in their name or run_id.")] = ""
+    state: Annotated[str | None, Meta(description="Only runs in this state, such as waiting.")] = None
 
 
 class OneRun(Struct, forbid_unknown_fields=True):
@@ -141,6 +142,7 @@ class RunLine(Struct):
 
 class RunList(Struct):
     runs: list[RunLine]
+    omitted: Annotated[int, Meta(description="So many more runs match: search for less.")] = 0
 
 
 class Record(Struct):

@@ -6,7 +6,7 @@ outlives every kill of the server.
 
 from __future__ import annotations
 
-import socket
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple
@@ -16,7 +16,6 @@ import msgspec
 from mcp import MCPError
 
 from ...workspace.base import DEFINITION, LeaseHeld, SatchelError, visible
-from ...workspace.inspect import lease
 from ..control import Handle, OpenQuestion, Standing
 from . import acting, describing, tools
 from .asking import Asking
@@ -27,6 +26,9 @@ STARTING = ("start", "resume")
 
 _OFTEN, _REMOTELY, _SELDOM = 1_000, 5_000, 10_000
 """Milliseconds until the next look at a run that works, on a disk and in a bucket, and at one that waits."""
+
+_STOPPING, _LOOK = 2.0, 0.2
+"""Seconds in which a run that has asked a question stops, and between two looks."""
 
 _RESUME = "resume-"
 _CONTEXT = 2000  # characters
@@ -107,10 +109,8 @@ class Tasks:
                 _need(asking, "answer")
                 _answer(asking, handle, key, content, standing)
                 is_answered = True
-        if is_answered and "resume" in asking.allowed:
-            now = handle.status(brief=True)
-            if now.state == "waiting" and not now.questions:
-                _begin(handle)
+        if is_answered and "resume" in asking.allowed and _comes_to_rest(handle):
+            _begin(handle)
 
     def cancel(self, asking: Asking, task: str) -> None:
         """Cancel the run. One that is over stays as it is."""
@@ -150,16 +150,8 @@ def _waits_to_be_resumed(standing: Standing) -> bool:
             pause = standing.moment.pause if standing.moment else None
             return not (pause and (pause.until or pause.mode == "cancel"))
         case "interrupted":
-            return not _is_supervised(standing)
+            return not describing.is_supervised(standing)
     return False
-
-
-def _is_supervised(standing: Standing) -> bool:
-    """Whether a supervisor is about to restart it."""
-    last = standing.last
-    if last is None or last.supervisor is None or last.host != socket.gethostname():
-        return False
-    return lease.process_started(last.supervisor.pid) == last.supervisor.process_started
 
 
 def _key_of_resume(standing: Standing) -> str | None:
@@ -178,7 +170,7 @@ def _created(handle: Handle, standing: Standing) -> str:
     """When the run began, as far as its journal goes back."""
     if standing.moment is not None:
         with suppress(SatchelError):
-            return next(row.line.at for row in handle.log())
+            return next((row.line.at for row in handle.log()), standing.at)
     return handle.store.trace(DEFINITION).at or standing.at
 
 
@@ -250,17 +242,27 @@ def _accepted(response: Any) -> Mapping[str, Any] | None:
 
 def _answer(asking: Asking, handle: Handle, id: str, content: Mapping[str, Any], standing: Standing) -> None:
     (asked,) = (each for each in standing.questions if each.id == id)
-    if _fields(asked.question.schema) is not None:
-        decision, content = dict(content), {}
-    else:
-        decision = content.get("decision")
+    is_form = _fields(asked.question.schema) is not None
+    decision: Any = dict(content) if is_form else content.get("decision")
     if isinstance(decision, str) and "description" in _decision(asked):
         with suppress(msgspec.DecodeError):  # then the error says what was expected
             decision = msgspec.json.decode(decision)
     try:
-        handle.answer(decision, id, by=asking.by, note=str(content.get("note") or ""))
+        handle.answer(decision, id, by=asking.by, note="" if is_form else str(content.get("note") or ""))
     except SatchelError as error:
         raise MCPError(types.INVALID_PARAMS, str(error)) from error
+
+
+def _comes_to_rest(handle: Handle) -> bool:
+    """Whether an answered run waits to be resumed. One that has just asked may be about to stop; one that waits for its
+    answers goes on. If this gives up too early, the task asks to be resumed."""
+    until = time.monotonic() + _STOPPING
+    while (now := handle.status(brief=True)).state in ("running", "draining") and not now.questions:
+        if time.monotonic() > until:
+            return False
+        time.sleep(_LOOK)
+        handle.store.refresh()
+    return now.state == "waiting" and not now.questions
 
 
 def _begin(handle: Handle) -> None:

@@ -33,7 +33,7 @@ class Tool(NamedTuple):
 READING = (
     Tool(
         "list_runs", "List the runs", "All runs with their states, plan progress and open questions.",
-        shapes.NoArguments, shapes.RunList, looking.list_runs,
+        shapes.ListArguments, shapes.RunList, looking.list_runs,
     ),
     Tool(
         "status", "Status of a run", "Where a run is: what is done, what it asks, what went wrong, its result and "

@@ -16,7 +16,7 @@ from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from pydantic import ConfigDict
 
 from ...workspace.base import SatchelError
-from ...workspace.inspect import signature
+from ...workspace.inspect import lease, signature
 from ..control import Handle
 from . import describing
 from .asking import Asking
@@ -102,7 +102,7 @@ class _Look:
 
     def _signs(self, task: str) -> object:
         handle = self._handles.get(describing.run_of_task(task))
-        return (signature(handle.store), handle.store.version(".satchel/lease.json")) if handle else None
+        return (signature(handle.store), handle.store.version(lease.PATH)) if handle else None
 
     def _detailed(self, task: str) -> list[Change]:
         """The task, unless it is as it was told."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 
 import pytest
 import warm
@@ -112,3 +113,13 @@ def test_a_run_in_the_background_is_not_told(make: Make) -> None:
     assert started.log == os.path.join(handle.url, ".satchel/run.log")
     assert started.exit_code in (None, 0)
     assert handle.wait().status == "completed"
+
+
+@pytest.mark.usefixtures("is_warm")
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="only /proc tells of processes that wait for their parent")
+def test_a_program_keeps_the_dead_supervisors_of_its_runs(make: Make) -> None:
+    started = satchel.open(make()).detach()
+    deadline = time.monotonic() + 30
+    while os.path.exists(f"/proc/{started.pid}"):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

@@ -105,15 +105,23 @@ async def ask(client: Client, method: str, task: str, **params: Any) -> dict[str
 
 
 async def until(client: Client, task: str, *statuses: str) -> dict[str, Any]:
-    """The task, once it has one of these statuses. Asks more often than a client should."""
-    while (found := await ask(client, "tasks/get", task))["status"] not in statuses:
-        assert found["status"] == "working", found
-        await asyncio.sleep(0.05)
-    return found
+    """The task, once it has one of these statuses. Asks more often than a client should, and agrees if it asks to be
+    resumed."""
+    while True:
+        found = await ask(client, "tasks/get", task)
+        resuming = [key for key in found.get("inputRequests", ()) if key.startswith("resume-")]
+        if resuming:
+            agreed = {"action": "accept", "content": {"resume": True}}
+            await ask(client, "tasks/update", task, input_responses={resuming[0]: agreed})
+        elif found["status"] in statuses:
+            return found
+        else:
+            assert found["status"] == "working", found
+            await asyncio.sleep(0.05)
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, 60))
+    asyncio.run(asyncio.wait_for(work, 300))  # not for ever
 
 
 @pytest.fixture(autouse=True)

@@ -170,3 +170,49 @@ def test_a_start_that_is_refused_is_a_task(make: Make, root: Path) -> None:
             assert (await call(client, "status", run="letters"))["state"] == "new"
 
     run(work())
+
+
+FORMS = """
+import asyncio
+from satchel import agent
+
+FIELDS = {"name": {"type": "string"}, "age": {"type": "integer"}}
+PERSON = {"type": "object", "properties": FIELDS, "required": ["name"]}
+LIST = {"type": "array", "items": {"type": "string"}}
+
+@agent
+async def main(run):
+    asked = [("text", None), ("number", {"type": "number"}), ("person", PERSON), ("list", LIST)]
+    answers = await asyncio.gather(
+        *(run.ask(text, schema=schema, context={"from": "\\x1b[31mmail"}, wait_for=0) for text, schema in asked)
+    )
+    return [each.decision for each in answers]
+"""
+
+
+def test_a_form_does_not_fit_its_question(make: Make, root: Path) -> None:
+    handle = satchel.open(make(FORMS, "forms"))
+    handle.run()
+    task = task_of(root / "forms")
+
+    async def work() -> None:
+        async with connected(serve(root, "answer"), has_tasks=True, can_ask=True) as client:
+            asked = (await ask(client, "tasks/get", task))["inputRequests"]
+            schemas = {id: each["params"]["requestedSchema"] for id, each in asked.items()}
+            assert "\x1b" not in str(asked) and "[31mmail" in asked["a1"]["params"]["message"]
+            assert schemas["a1"]["properties"]["decision"]["type"] == "string"
+            assert schemas["a2"]["properties"]["decision"]["type"] == "number"
+            assert schemas["a3"]["properties"].keys() == {"name", "age"} and schemas["a3"]["required"] == ["name"]
+            assert schemas["a4"]["properties"]["decision"]["description"].startswith("As JSON: ")
+            wrong = {"a2": accept(decision="many"), "a3": accept(age=3), "a4": accept(decision="a, b")}
+            for key, response in wrong.items():
+                error = await error_of(client, "tasks/update", task, input_responses={key: response})
+                assert f"not a valid answer to {key}" in error.message
+            right = {
+                "a1": accept(decision="yes"), "a2": accept(decision=1.5, note="about"), "a3": accept(name="Ada"),
+                "a4": accept(decision='["a", "b"]'),
+            }  # fmt: skip
+            await ask(client, "tasks/update", task, input_responses=right)
+
+    run(work())
+    assert handle.resume().result == ["yes", 1.5, {"name": "Ada"}, ["a", "b"]]

@@ -175,3 +175,26 @@ def test_the_root_itself_can_not_be_the_run(make: Make) -> None:
     run(work())
     with pytest.raises(satchel.UsageError, match="no such folder"):
         serve(folder / "missing")
+
+
+def test_a_run_is_not_found_in_a_long_list(make: Make, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from satchel.runtime.mcp import looking
+
+    for name in ("runs/letters", "runs/runs", "runs/tax-2026"):
+        make(PLAIN, name)
+    satchel.open(root / "runs/letters").run()
+    satchel.open(root / "runs/letters").move(root / "moved")
+    monkeypatch.setattr(looking, "_LISTED", 2)
+
+    async def work() -> None:
+        async with connected(serve(root / "runs")) as client:
+            found = await call(client, "list_runs")
+            assert [each["run"] for each in found["runs"]] == ["letters", "runs"] and found["omitted"] == 1
+            found = await call(client, "list_runs", search="TAX", state="new")
+            assert [each["run"] for each in found["runs"]] == ["tax-2026"] and found["omitted"] == 0
+            assert not (await call(client, "list_runs", state="waiting"))["runs"]
+            assert (await call(client, "status", run="runs"))["state"] == "new"
+            moved = await call(client, "status", run="letters")
+            assert moved["state"] == "moved" and str(root / "moved") in moved["next"]
+
+    run(work())

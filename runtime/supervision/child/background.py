@@ -6,6 +6,7 @@ import os
 import subprocess
 import time
 from contextlib import suppress
+from threading import Thread
 from typing import IO
 
 from msgspec import Struct
@@ -54,7 +55,7 @@ def detach(store: Store, words: list[str]) -> Background:
         if held and held.supervisor and held.supervisor.pid == process.pid:
             break
         time.sleep(_LOOK)
-    process.returncode = 0  # it has no parent any more once this process has ended; no warning is needed
+    Thread(target=process.wait, daemon=True).start()  # a process that goes on must not keep a dead child for ever
     return Background(process.pid, log)
 
 
