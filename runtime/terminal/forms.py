@@ -7,10 +7,11 @@ from typing import ClassVar
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.events import Resize
 from textual.screen import ModalScreen, Screen
 from textual.widgets import TextArea
 
-from .lines import Bar, Lines
+from .lines import Bar, Lines, fold
 
 KEYS = """\
 q  leave; runs go on     ?  this list     Escape  back, follow again
@@ -45,10 +46,12 @@ class Help(Screen[None]):
         yield Bar("keys")
 
     def on_mount(self) -> None:
-        rows = KEYS.splitlines()
-        self.query_one(Lines).show(len(rows), lambda index, width: Text(rows[index]))
         self.query_one(Lines).focus()
         self.query_one("#keys", Bar).show(Text("Escape back", "reverse"))
+
+    def on_resize(self, event: Resize) -> None:
+        rows = fold(KEYS, event.size.width)
+        self.query_one(Lines).show(len(rows), lambda index, width: Text(rows[index]))
 
 
 class Confirm(ModalScreen[bool]):
@@ -71,7 +74,8 @@ class Confirm(ModalScreen[bool]):
         yield Bar("confirm")
 
     def on_mount(self) -> None:
-        self.query_one(Bar).show(*map(Text, self._question.splitlines()), Text("y yes   n no", "bold reverse"))
+        folded = fold(self._question, self.app.size.width)
+        self.query_one(Bar).show(*map(Text, folded), Text("y yes   n no", "bold reverse"))
 
 
 class Writing(Screen[str]):

@@ -55,7 +55,7 @@ def _fold_line(line: str, width: int) -> list[str]:
 class Bar(Static):
     """A few lines of text. It has no height if it has none."""
 
-    DEFAULT_CSS = "Bar { height: auto; width: 1fr; }"
+    DEFAULT_CSS = "Bar { height: auto; width: 1fr; text-wrap: nowrap; text-overflow: ellipsis; }"
 
     def __init__(self, id: str) -> None:
         super().__init__("", id=id, markup=False)
@@ -66,10 +66,8 @@ class Bar(Static):
         if [*lines] == self._shown:
             return
         self._shown = [*lines]
-        for line in lines:
-            line.no_wrap, line.overflow = True, "ellipsis"
         self.display = bool(lines)
-        self.update(Text("\n", no_wrap=True, overflow="ellipsis").join(lines))
+        self.update(Text("\n").join(lines))
 
     @property
     def text(self) -> str:
@@ -119,11 +117,6 @@ class Lines(ScrollView, can_focus=True):
         self.virtual_size = Size(self.size.width, count)
         self._keep_in_sight()
         self.refresh()
-
-    def show_text(self, text: str) -> None:
-        """Show a stranger's text, folded."""
-        folded = fold(text, self.size.width or 80)
-        self.show(len(folded), lambda index, width: Text(folded[index]))
 
     def follow(self) -> None:
         """Show the end again, or the line that is kept in sight."""

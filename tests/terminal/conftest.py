@@ -92,7 +92,7 @@ class Screen:
         deadline = time.monotonic() + 30
         while not holds():
             assert time.monotonic() < deadline, f"not shown: {what}\n{self.text}"
-            await self.pilot.pause(0.02)
+            await self.pilot.pause(0.05)
 
 
 Watch = Callable[..., AbstractAsyncContextManager[Screen]]

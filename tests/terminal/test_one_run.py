@@ -52,7 +52,7 @@ def test_an_active_run_is_followed_from_its_text_to_its_last_tick(make: Make, tm
     play(test)
 
 
-@pytest.mark.parametrize("size", [(80, 24), (40, 10), (20, 5), (200, 50)])
+@pytest.mark.parametrize("size", [(40, 10), pytest.param((20, 5), marks=pytest.mark.slow), (200, 50)])
 def test_each_view_fits_each_size(make: Make, size: tuple[int, int]) -> None:
     folder = make(ASKING)
     satchel.open(folder).run()
