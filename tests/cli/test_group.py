@@ -77,7 +77,7 @@ def test_a_command_needs_what_another_has_imported(make: Make, tmp_path: Path) -
         (["new", moved, new], 0), (["pause", new], 0), (["cancel", new, "--yes"], 0), (["stop", new], 0),
         (["show", new], 0), (["diff", new, "1"], 0), (["steps", new], 0),
         (["schema", "data"], 0), (["completion", "bash"], 0), (["serve", "--once", tmp_path], 0),
-        (["skill"], 0), (["page", tmp_path / "none"], 2), (["mcp", tmp_path / "none"], 2),
+        (["skill"], 0), *(([name, tmp_path / "none"], 2) for name in ("page", "mcp", "watch")),
         (["replay", copied, "^1", "--into", tmp_path / "replayed"], 0),
     ):  # fmt: skip
         done = satchel(*words, is_cold=True)
