@@ -12,7 +12,6 @@ import msgspec
 from ....workspace.base import SatchelError, urls
 from ...control import Replayed, typed_changes
 from ...supervision.child import EXIT_CODES
-from ..carrying import bar
 from ..going import refused
 from ..options import storage
 from ..options.place import complete_folders, find, json_option
@@ -58,10 +57,10 @@ def command(
         settings, prompts = typed_changes(place, chosen)
         with (
             contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext(),
-            bar() as tell, watching(quiet=quiet) as watch,
+            watching(quiet=quiet) as watch,
         ):  # fmt: skip
             found = place.replay(
-                item, to, settings=settings, prompts=prompts, watch=watch, run_id=run_id, by=by, progress=tell,
+                item, to, settings=settings, prompts=prompts, watch=watch, run_id=run_id, by=by,
                 storage_options=storage.given() if is_remote else None,
             )  # fmt: skip
     except SatchelError as error:
