@@ -167,14 +167,6 @@ class Lines(ScrollView, can_focus=True):
         if self.has_cursor and self.count:
             self.post_message(self.Chosen(self, self.cursor))
 
-    def _on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        event.stop()
-        self.action_move(3)
-
-    def _on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        event.stop()
-        self.action_move(-3)
-
     def go(self, to: int) -> None:
         """Choose a line."""
         self.cursor = max(0, min(to, self.count - 1))
