@@ -46,7 +46,7 @@ class LiveState:
     def __init__(self, codec: Codec):
         self.codec = codec
         self.value: Any = None
-        self._committed = _Said(b"", b"")  # what the state was at the last commit
+        self._committed = _Said(b"", None)  # what the state was at the last commit
         self._mark, self._buffer = bytearray(), bytearray()  # that of `_committed`, if it has one; to compare with
         self._has_null = False  # there, if only in a text
         self._recorded = Known(b"")  # the data on record as JSON, which may lack what the type has a default for

@@ -139,9 +139,11 @@ def _begin(job: Callable[[], None]) -> Future[None]:
 
     def work() -> None:
         try:
-            future.set_result(job())
+            job()
         except BaseException as error:
             future.set_exception(error)
+        else:
+            future.set_result(None)
 
     threading.Thread(target=work, name="satchel-look", daemon=True).start()
     return future
