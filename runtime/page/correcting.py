@@ -107,9 +107,9 @@ def conflicts(asked: Asked) -> Response:
 
 
 def merge(asked: Asked) -> Done:
-    use: Any = asked.text("use")
+    use: Any = asked.text("use") or ""
     try:
-        done = asked.handle.merge(use or "", files=[asked.text("file")])
+        done = asked.handle.merge(use, files=[asked.text("file")])
     except SatchelError as error:
         raise Again(error, "act/merge.html", merging=asked.handle.merge()) from None
     note = Note((f"{', '.join(done.settled)}: settled.", *(each.text for each in done.report[1:_TOLD])))

@@ -121,10 +121,10 @@ class Tab:
         self.do(press)
 
     def fill(self, label: str, text: str) -> None:
-        self.do(lambda page: page.get_by_label(label).first.fill(text))
+        self.do(lambda page: page.get_by_label(label).filter(visible=True).first.fill(text))
 
     def value(self, label: str) -> str:
-        return self.do(lambda page: page.get_by_label(label).first.input_value())
+        return self.do(lambda page: page.get_by_label(label).filter(visible=True).first.input_value())
 
     def until(self, selector: str, text: str = "") -> None:
         """Something comes into view, with this text in it."""
@@ -133,7 +133,10 @@ class Tab:
             found: Locator = page.locator(selector)
             (found.filter(has_text=text) if text else found).first.wait_for()
 
-        self.do(wait)
+        try:
+            self.do(wait)
+        except Exception as error:
+            raise AssertionError(f"{selector} {text!r} never came into view:\n{self.text}\n{self.wrong}") from error
 
 
 def _is_wrong(line: str) -> bool:
@@ -141,9 +144,9 @@ def _is_wrong(line: str) -> bool:
 
 
 def _drain(said: IO[str]) -> None:
-    """Read what a process says to its end, so that it never blocks."""
+    """Read what a process says to its end, so that it never blocks. pytest shows it if the test fails."""
     with said:
-        said.read()
+        print("the page said:", said.read())
 
 
 @pytest.fixture(scope="session")
