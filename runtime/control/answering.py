@@ -103,7 +103,8 @@ def answer(place: Place, said: Saying) -> Steps[Answering]:
         reply = _reply(said, question)
         with suppress(LeaseHeld):
             if seen.mistake is None:  # else a process runs it
-                return _record(said, place)
+                done = _record(said, place)
+                return replace(done, was_before=done.was_before and not written)
         if not written:
             _write(question, reply, moment.run_id, place)
             written = True

@@ -134,3 +134,22 @@ def test_a_result_is_not_what_the_effect_returns(make: Make, result: Any, typed:
     assert handle.answer("done", "d1", result=result, typed=typed).is_recorded
     assert handle.resume().status == "completed"
     assert data(handle)["answer"] == ("{x" if result == "{x" else {"a": [1]})
+
+
+def test_an_answer_that_the_file_has_brought_was_given_before(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process has the run when the answer is given, and has ended a moment later: the next opening finds the file."""
+    handle = satchel.open(make(GRANTING))
+    handle.run()
+    record = answering._record
+    calls: list[object] = []
+
+    def held_once(*arguments: Any) -> satchel.Answering:
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise satchel.LeaseHeld("another process has it")
+        return record(*arguments)
+
+    monkeypatch.setattr(answering, "_record", held_once)
+    done = handle.answer("approve", "a1", by="ada")
+    assert len(calls) == 2 and done.is_recorded and not done.was_before
+    assert handle.answer("approve", "a1").was_before

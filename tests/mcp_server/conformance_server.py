@@ -20,11 +20,11 @@ import warm
 from msgspec import Struct
 
 from satchel.runtime.mcp import acting, server, shapes, tools, transports, watching
-from satchel.runtime.mcp.address import Address
 from satchel.runtime.mcp.allowed import ACTIONS
 from satchel.runtime.mcp.asking import Asking
 from satchel.runtime.mcp.runs import Runs
 from satchel.runtime.supervision.child import background
+from satchel.runtime.web import address_of
 from satchel.workspace.base import decoder
 
 TICKING = """
@@ -136,4 +136,4 @@ if __name__ == "__main__":
     server.STARTING = (*server.STARTING, *AGENTS)  # type: ignore[assignment]
     transports.RunServer = ConformanceServer  # type: ignore[misc]
     background.subprocess = SimpleNamespace(Popen=warm.Popen, DEVNULL=subprocess.DEVNULL)  # type: ignore[assignment]
-    transports.over_http(Runs(sys.argv[1]), frozenset(ACTIONS), Address("127.0.0.1", int(sys.argv[2])), None, print)
+    transports.over_http(Runs(sys.argv[1]), frozenset(ACTIONS), address_of(sys.argv[2]), (), print)
