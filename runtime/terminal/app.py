@@ -84,9 +84,7 @@ def watch(root: str, *, storage_options: Mapping[str, Any] | None = None) -> Non
     loop = asyncio.new_event_loop()
     loop.set_default_executor(threads)
     try:
-        loop.run_until_complete(
-            app.run_async(mouse=False)
-        )  # the terminal selects text, and turns its wheel into arrows
+        loop.run_until_complete(app.run_async(mouse=False))  # so that a person can select text
     finally:
         threads.shutdown(wait=False, cancel_futures=True)
         _leave_threads_behind()

@@ -88,7 +88,7 @@ class Feed:
                     handle = await asyncio.to_thread(self._make)
                 found = await asyncio.to_thread(self._status, handle)
                 self._keep(found, found.problem)
-            except (SatchelError, OSError) as error:
+            except Exception as error:  # one that no reader has foreseen must not end the view either
                 self._keep(None, error)
             self._begin_again_if_replaced(began)
             self._changed()
@@ -130,7 +130,7 @@ class Feed:
                 await self._reading
                 failures, self.problem = 0, ""
                 await self._until_it_runs_again()
-            except (SatchelError, OSError) as error:
+            except Exception as error:
                 failures, self.problem = failures + 1, str(error)
                 self._changed()
                 await asyncio.sleep(_AGAIN[min(failures, len(_AGAIN)) - 1])

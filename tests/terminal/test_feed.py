@@ -65,6 +65,28 @@ def test_a_storage_that_goes_offline_is_told_and_comes_back(make: Make, monkeypa
     play(test)
 
 
+def test_an_error_that_no_reader_has_foreseen_is_told_and_ends_nothing(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = satchel.open(make(ASKING))
+
+    def status(handle: Handle) -> None:
+        raise RecursionError("too deep")
+
+    async def test() -> None:
+        feed = Feed(lambda: handle, lambda: None)
+        monkeypatch.setattr(Feed, "_status", staticmethod(status))
+        task = asyncio.create_task(feed.look())
+        await until(lambda: feed.standing)
+        assert feed.standing and "too deep" in str(feed.standing.problem)
+        monkeypatch.undo()
+        await until(lambda: feed.standing and feed.standing.state == "new")
+        task.cancel()
+        await asyncio.wait([task])
+
+    play(test)
+
+
 def token(text: str, offset: int, at: str = "2026-01-01T00:00:05Z") -> events.Tokens:
     return events.Tokens(seq=1, at=at, scope="1", no=1, step="think", text=text, offset=offset)
 
