@@ -10,6 +10,7 @@ from unittest import mock
 
 import pytest
 from msgspec.structs import replace
+from properties import ROUNDS
 
 from satchel.runtime.engine import apart
 from satchel.runtime.engine.open_scope import OpenScope
@@ -284,6 +285,10 @@ _QUICK = (_no_sync_of_the_journal, _checkpoint_ahead_of_the_journal, _files_ahea
 """The explorer finds these in no time. They show that it finds anything; the others are slow tests."""
 
 
+_LONG = (_blobs_removed_that_a_checkpoint_refers_to,)
+"""The explorer may take minutes for it, so only `make soak` looks for it."""
+
+
 def test_every_fault_can_be_planted() -> None:
     """The slow tests look for it: here its workload only runs."""
     for plant, workload, _ in _PLANTED:
@@ -292,7 +297,8 @@ def test_every_fault_can_be_planted() -> None:
 
 
 def _marks(plant: Callable[[], Fault]) -> list[pytest.MarkDecorator]:
-    return [pytest.mark.slow] * (plant not in _QUICK)
+    soak = pytest.mark.skipif(plant in _LONG and ROUNDS == 1, reason="takes minutes; `make soak` does it")
+    return [] if plant in _QUICK else [pytest.mark.slow, soak]
 
 
 @pytest.mark.parametrize(
