@@ -1,0 +1,86 @@
+"""What changes under the eyes of a person, in a real browser."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+from control.test_answering import GRANTING
+
+pytest.importorskip("playwright", reason="the tests in a browser need playwright")
+
+from satchel import Item, Partial, Run, agent, step
+
+from .chrome import Chrome, Served, chrome
+from .conftest import make
+
+__all__ = ["chrome"]
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_page_stays_as_it_was_loaded(tmp_path: Path, chrome: Chrome) -> None:
+    """Text comes as it is streamed, items are ticked, a search stays, and what a person types is not lost."""
+    make(tmp_path / "runs/other", GRANTING).run()
+    made = make(tmp_path / "runs/research")
+    gates = [threading.Event(), threading.Event()]
+
+    @step
+    async def think(text: str, out: Partial) -> str:
+        await out.write("the first words, ")
+        await asyncio.to_thread(gates[0].wait, 60)
+        while not gates[1].is_set():  # each write may bring what the one before has left
+            await out.write("the second ones, ")
+            await asyncio.sleep(0.1)
+        return out.text
+
+    async def work(run: Run, item: Item) -> None:
+        await think(item.text)
+
+    @agent
+    async def main(run: Run) -> None:
+        await run.plan("Research", ["read it", "tell it"])
+        await run.todo.each(work)
+
+    thread = threading.Thread(target=made.run, args=(main,))
+    thread.start()
+    try:
+        with Served(str(tmp_path / "runs")) as served, chrome.tab(served.url) as tab, chrome.tab(served.url) as other:
+            other.go("/")
+            other.do(lambda page: page.get_by_role("searchbox").fill("research"))
+            other.do(lambda page: page.locator(".runs tbody tr").nth(1).wait_for(state="detached"))
+            tab.go("/run/research")
+            tab.until(".stream .text", "the first words")
+            tab.fill("What to do", "half of a sentence")
+            gates[0].set()
+            tab.until(".stream .text", "the second ones")
+            gates[1].set()
+            tab.until(".status", "completed")
+            tab.do(lambda page: page.locator(".items .done").nth(1).wait_for())
+            assert tab.do(lambda page: page.get_by_label("What to do").input_value()) == "half of a sentence"
+            other.until(".runs", "completed")
+            assert other.do(lambda page: page.locator(".runs tbody tr").count()) == 1
+
+            served.end()
+            tab.do(lambda page: page.locator("#offline").wait_for(state="visible"))
+            served.start()
+            tab.do(lambda page: page.locator("#offline").wait_for(state="hidden"))
+            assert not tab.wrong or all("ERR_" in each or "Failed to" in each for each in tab.wrong), tab.wrong
+    finally:
+        for gate in gates:
+            gate.set()
+        thread.join(60)
+
+
+@pytest.mark.parametrize("width", [375, 768, 1280])
+def test_a_page_is_wider_than_its_window(tmp_path: Path, chrome: Chrome, width: int) -> None:
+    make(tmp_path / "runs/a-run-with-quite-a-long-name", GRANTING.replace("Grant?", "x" * 200)).run()
+    below = "/run/a-run-with-quite-a-long-name"
+    size = {"width": width, "height": 800}
+    with Served(str(tmp_path / "runs")) as served, chrome.tab(served.url, viewport=size, color_scheme="dark") as tab:
+        for path in ("/", below, *(f"{below}/-/{each}" for each in ("plan", "log", "at/latest", "blame", "messages"))):
+            tab.go(path)
+            assert tab.do(lambda page: page.evaluate("document.documentElement.scrollWidth")) <= width, path
+        assert not tab.wrong
