@@ -429,12 +429,21 @@ class _Begun:
 
     def __init__(self, simulation: Simulation, job: Callable[[], None]):
         self._left = [job]
+        self._error: Exception | None = None
         if simulation.chance(0.5):
-            self.join()
+            self._do()
 
-    def join(self) -> None:
-        while self._left:
-            self._left.pop()()
+    def _do(self) -> None:
+        try:
+            while self._left:
+                self._left.pop()()
+        except Exception as error:
+            self._error = error
+
+    def result(self) -> None:
+        self._do()
+        if self._error is not None:
+            raise self._error
 
 
 def _define(store: Store) -> definition.Definition:
