@@ -17,7 +17,7 @@ nothing else differs."""
 async def write(after: str, words_per_second: float) -> AsyncIterator[str]:
     """The words of a model. `after` is the text that already exists."""
     for word in re.findall(r"\s*\S+", _TEXT.removeprefix(after)):
-        await asyncio.sleep(1 / words_per_second)
+        await asyncio.sleep(1 / words_per_second if words_per_second else 0)
         yield word
 
 
