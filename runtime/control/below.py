@@ -58,6 +58,11 @@ class Below:
 _PATHS = (DEFINITION, moved_file.PATH)
 
 
+def is_run(place: str) -> bool:
+    """Whether a run is at a path or URL, or was there before it moved."""
+    return _has_run(_at(place)) if urls.is_remote(place) else _is_run(place)
+
+
 def _is_run(folder: str) -> bool:
     return any(os.path.isfile(os.path.join(folder, path)) for path in _PATHS)
 

@@ -48,7 +48,7 @@ def _position(cursor: str | None) -> tuple[str, str]:
     try:
         run, path = json.loads(cursor)
         return str(run), str(path)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         raise MCPError(types.INVALID_PARAMS, f"{cursor!r} is no cursor of this server") from None
 
 

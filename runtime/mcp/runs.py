@@ -10,9 +10,10 @@ from typing import Any
 from ...workspace.base import DEFINITION, SatchelError, UsageError, arguments, is_name, urls
 from ...workspace.inspect import moved_file
 from .. import control
-from ..control import Handle, Standing
+from ..control import Handle, Standing, is_run
 
 _NAMED = 20  # runs that an error names
+_ANOTHER = "choose another name"
 
 
 class Runs:
@@ -23,6 +24,7 @@ class Runs:
         self._is_remote = urls.is_remote(typed)
         self.root = typed.rstrip("/") if self._is_remote else os.path.realpath(typed)
         control.open_all(typed, storage_options=storage_options)  # says now what is wrong with the root
+        self._is_run = is_run(self.root)
 
     @property
     def is_remote(self) -> bool:
@@ -41,11 +43,11 @@ class Runs:
 
     def find(self, name: str) -> Handle:
         """The run of this name, or with this run_id if only one has it. UsageError names those that there are."""
-        if (found := self._at(name)) is not None:
+        if (found := self.at(name)) is not None:
             return found
         standings = self.standings()
         same = [known for known, each in standings.items() if each.definition and each.definition.run_id == name]
-        if len(same) == 1 and (found := self._at(same[0])) is not None:
+        if len(same) == 1 and (found := self.at(same[0])) is not None:
             return found
         known = [*standings]
         more = f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""
@@ -56,19 +58,29 @@ class Runs:
         )  # fmt: skip
 
     def place_of(self, name: str) -> str:
-        """The folder or URL of a run that is to be made. UsageError for a name that leads out of the root."""
+        """The folder or URL of a run that is to be made. UsageError for a name that leads out of the root, or
+        into a run."""
         if not all(map(_is_visible, name.split("/"))):
             raise UsageError(
                 f"a run can't be named {name!r}", remedy="give the name of a folder, without '..' and a leading '.'"
             )
         place = f"{self.root}/{name}"
-        above = os.path.dirname(place)
-        if not self._is_remote and os.path.realpath(above) != above:
-            raise UsageError(f"a run can't be named {name!r}", why=f"{above} is a link")
+        if not self._is_remote and os.path.realpath(place) != place:
+            raise UsageError(f"a run can't be named {name!r}", why="it leads through a link", remedy=_ANOTHER)
+        if (run := self._run_above(name)) is not None:
+            raise UsageError(f"a run can't be named {name!r}", why=f"{run} is a run itself", remedy=_ANOTHER)
         return place
 
-    def _at(self, name: str) -> Handle | None:
-        """None if no workspace is there."""
+    def _run_above(self, name: str) -> str | None:
+        """The run in whose folder this name leads. What lies there are its files, perhaps copied from strangers."""
+        if self._is_run:
+            return self.root
+        names = name.split("/")
+        places = (f"{self.root}/{'/'.join(names[:number])}" for number in range(1, len(names)))
+        return next(filter(is_run, places), None)
+
+    def at(self, name: str) -> Handle | None:
+        """The run of this name, found without a look at the others; None if there is none."""
         places = [self.root] if name == self._own_name else []
         with suppress(UsageError):
             places.append(self.place_of(name))

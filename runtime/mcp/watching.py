@@ -65,6 +65,7 @@ class _Look:
         self._asking, self._tasks, self._client = asking, tasks, client
         self._handles: dict[str, Handle] = {}
         self._known: dict[str, object] = {}
+        self._sought: set[str] = set()
         self.rest = _LOOK_REMOTELY if asking.runs.is_remote else _LOOK
 
     def changes(self, watched: Watched) -> list[Change]:
@@ -72,9 +73,9 @@ class _Look:
         pages = 0
         for run in watched.runs:
             with suppress(SatchelError, OSError):
-                if run not in self._handles:
-                    self._handles[run] = self._asking.runs.find(run)
-                handle = self._handles[run]
+                if (handle := self._handles.get(run) or self._found(run)) is None:
+                    continue
+                self._handles[run] = handle
                 handle.store.refresh()
                 pages += handle.store.pages
         if self._asking.runs.is_remote:
@@ -85,6 +86,13 @@ class _Look:
             if self._has_changed(task, partial(self._signs, task)) or is_first:
                 found += self._detailed(task)
         return found
+
+    def _found(self, run: str) -> Handle | None:
+        """A look at all runs, for a name that may be a run_id, is for the first time only: it costs too much."""
+        if run in self._sought:
+            return self._asking.runs.at(run)
+        self._sought.add(run)
+        return self._asking.runs.find(run)
 
     def _has_changed(self, key: str, look: Callable[[], object]) -> bool:
         try:

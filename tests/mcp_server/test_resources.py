@@ -17,7 +17,10 @@ from mcp.client.extension import ClientExtension, NotificationBinding
 
 import satchel
 from satchel.runtime.mcp import describing, resources, watching
-from satchel.runtime.mcp.tasks import EXTENSION
+from satchel.runtime.mcp.asking import Asking
+from satchel.runtime.mcp.runs import Runs
+from satchel.runtime.mcp.tasks import EXTENSION, Tasks
+from satchel.runtime.mcp.tasks import Client as TaskClient
 
 from .conftest import LETTERS, connected, run, serve
 
@@ -106,8 +109,9 @@ def test_a_long_list_is_not_given_in_pages(make: Make, root: Path, monkeypatch: 
                 page = await client.list_resources(cursor=page.next_cursor)
             assert len(found) == len({*found}) and found == sorted(found)
             assert {f"{name}/todo.md" for name in "abc"} <= {*found}
-            with pytest.raises(MCPError, match="no cursor"):
-                await client.list_resources(cursor="7")
+            for cursor in ("7", "[" * 100_000):
+                with pytest.raises(MCPError, match="no cursor"):
+                    await client.list_resources(cursor=cursor)
 
     run(work())
 
@@ -174,6 +178,22 @@ def test_a_client_of_2025_is_not_told(make: Make, root: Path, monkeypatch: pytes
             writing.cancel()
 
     run(work())
+
+
+def test_a_name_that_no_run_has_is_looked_for_among_all_of_them_again_and_again(
+    make: Make, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, real = Runs(root), Runs.standings
+    looks: list[Runs] = []
+    monkeypatch.setattr(Runs, "standings", lambda each: looks.append(each) or real(each))
+    watched = watching.Watched(frozenset((describing.uri("later", "todo.md"),)), frozenset())
+    look = watching._Look(Asking(runs, frozenset(), ""), Tasks(), TaskClient(True, True))
+    assert [look.changes(watched) for _ in range(3)] == [[], [], []] and len(looks) == 1
+    folder = make(PLAIN, "later")
+    assert not look.changes(watched)
+    (folder / "todo.md").write_text("# new\n")
+    assert [each.uri for each in look.changes(watched)] == [describing.uri("later", "todo.md")]
+    assert len(looks) == 1
 
 
 class Hearing(ClientExtension):

@@ -198,3 +198,25 @@ def test_a_run_is_not_found_in_a_long_list(make: Make, root: Path, monkeypatch: 
             assert moved["state"] == "moved" and str(root / "moved") in moved["next"]
 
     run(work())
+
+
+def test_a_run_is_served_or_made_that_the_list_does_not_have(make: Make, root: Path) -> None:
+    """What lies in a run are its files, and strangers may have written them; a link may lead anywhere."""
+    satchel.open(make(PLAIN, "runs/one")).run()
+    make(PLAIN, "runs/one/outputs/copied")
+    make(PLAIN, "runs/two")
+    (root / "elsewhere").mkdir()
+    (root / "runs/link").symlink_to(root / "elsewhere")
+
+    async def work() -> None:
+        async with connected(serve(root / "runs", "all")) as client:
+            assert len((await call(client, "list_runs"))["runs"]) == 2
+            assert "there is no run" in await refusal(client, "start", run="one/outputs/copied")
+            assert "is a run itself" in await refusal(client, "fork", run="one", to="two/outputs/new")
+            assert "a link" in await refusal(client, "fork", run="one", to="link")
+            assert "a link" in await refusal(client, "fork", run="one", to="link/new")
+        async with connected(serve(root / "runs/one", "all")) as client:
+            assert "there is no run" in await refusal(client, "start", run="outputs/copied")
+
+    run(work())
+    assert not [*(root / "elsewhere").iterdir()] and not (root / "runs/two/outputs/new").exists()
