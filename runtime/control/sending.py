@@ -17,6 +17,8 @@ from ...workspace.secrets import redactor_of
 from .place import Place
 
 _DATA = (".yaml", ".yml", ".json")
+_LEAST = 3  # bytes of a value in a list or mapping, as YAML
+_APART = "Put large content into a separate file"
 UNNAMED = "the text"
 """What an InvalidFile calls a content that has no file."""
 
@@ -74,11 +76,20 @@ def _packed(content: Any, as_message: bool) -> _Parcel:
         return _file(arguments.place("a file to send", content), as_message)
     if as_message:
         raise UsageError("is data, but a message must be a text", path=type(content).__name__)
+    if _values(content) * _LEAST > yamltext.LIMIT:  # writing so many takes many seconds, only to refuse them then
+        too_large = Problem("the value", f"more than {yamltext.LIMIT >> 10} KiB as YAML", "less", _APART)
+        raise InvalidFile(UNNAMED, [too_large])
     try:
         return _Parcel(yamltext.dump(content).encode(), "yaml", "")
     except (TypeError, ValueError) as error:
         raise UsageError("can't be sent", path=type(content).__name__, why=str(error),
                          remedy="send a text, a path, or JSON data") from error  # fmt: skip
+
+
+def _values(content: Any) -> int:
+    """How many values there are in lists and mappings."""
+    inner = content.values() if isinstance(content, dict) else content if isinstance(content, list | tuple) else ()
+    return len(inner) + sum(map(_values, inner))
 
 
 def _file(path: str, as_message: bool) -> _Parcel:

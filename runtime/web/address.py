@@ -71,10 +71,9 @@ def bound(place: Address) -> Iterator[tuple[socket.socket, Address]]:
             stack.enter_context(found)
             _bind(found, where)
             found.listen(_BACKLOG)
-        except OSError as error:
-            raise UsageError(
-                f"can't listen on {place.url}", why=error.strerror or str(error), remedy="choose another address"
-            ) from error
+        except (OSError, UnicodeError) as error:  # the latter: a name that no host can have, such as `a..b`
+            why = getattr(error, "strerror", None) or str(error)
+            raise UsageError(f"can't listen on {place.url}", why=why, remedy="choose another address") from error
         if place.path:
             stack.callback(os.unlink, place.path)
         yield found, place if place.path else place._replace(port=found.getsockname()[1])

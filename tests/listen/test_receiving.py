@@ -177,6 +177,7 @@ def test_two_requests_with_one_key_at_once_make_two_tasks(client: Client, root: 
         ("letters", "[" * 900 + "]" * 900, JSON, 400, "nested levels"),
         ("letters", {"kind": "letter"}, JSON, 400, "task or message"),
         ("letters", {"a": "x" * 300_000}, JSON, 400, "256 KiB"),
+        ("letters", f"[{'[1],' * 50_000}1]", JSON, 400, "256 KiB as YAML"),
         ("letters", "x", {"content-type": "application/x-www-form-urlencoded"}, 415, "text/plain"),
         ("letters", "x", {}, 415, "application/json"),
         ("letters", "x" * ((1 << 20) + 1), TEXT, 413, "1 MiB"),
@@ -303,6 +304,7 @@ def test_a_socket_that_a_kill_has_left_is_in_the_way(root: Path, tmp_path: Path)
         ("0", " \n", "needs a token"),
         ("0", "short", "fewer than 16"),
         ("192.0.2.1:1", TOKEN, "can't listen on http://192.0.2.1:1"),
+        ("a..b:0", TOKEN, "can't listen on http://a..b:0"),
     ],
 )
 def test_it_listens_where_or_how_it_should_not(root: Path, written: str, token: str | None, said: str) -> None:

@@ -11,4 +11,4 @@ from ...base.lazy import on_first_use
 with on_first_use(__name__):  # PyYAML takes a while to import
     from ...base import decode
     from .edit import dump, set_value
-    from .parse import Document, load
+    from .parse import LIMIT, Document, load
