@@ -27,7 +27,7 @@ in its last group.
 from ..base.lazy import on_first_use
 
 with on_first_use(__name__):
-    from .blobs import BLOB_NAME, BLOBS, blob, filled
+    from .blobs import BLOB_NAME, BLOBS, blob, filled, may_name
     from .fencing import check_newest, fence
     from .histories import woven
     from .joints import check_joints

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 from msgspec import Raw
 from msgspec.structs import replace
@@ -19,6 +21,7 @@ BLOBS = ".satchel/blobs"
 BLOB_NAME = re.compile(r"[0-9a-f]{64}-[0-9]{1,12}")
 
 _READ_LIMIT = 1 << 30
+_RETURN = re.compile(rb'"type":"rewound","to":[0-9]+,"by":"(?:[^"\\]|\\.)*","blob":"([0-9a-f]{64}-[0-9]+)"')
 
 
 def blob(store: Store, name: str) -> bytes:
@@ -41,3 +44,14 @@ def filled(store: Store, line: Line) -> Line:
     if not isinstance(record, Rewound) or not record.blob:
         return line
     return replace(line, record=replace(record, agents=Raw(blob(store, record.blob))))
+
+
+def may_name(store: Store, paths: Iterable[str]) -> Iterator[bytes]:
+    """What may name blobs and prompts: these files of the journal and checkpoints, and the large states of returns in
+    them. Those name results whose own records may have gone. FileNotFoundError if one of the files is missing."""
+    for path in paths:
+        data = store.read(path, limit=_READ_LIMIT).data
+        yield data
+        for found in _RETURN.findall(data):
+            with suppress(FileNotFoundError):
+                yield store.read(f"{BLOBS}/{found.decode()}", limit=_READ_LIMIT).data

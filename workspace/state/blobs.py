@@ -19,7 +19,6 @@ from .scope_state import Kept
 
 FOLDER = journal.BLOBS
 INLINE_BYTES = 64 << 10
-_READ_LIMIT = 1 << 30
 
 
 def keep(store: Store, result: bytes, mark: int) -> Kept:
@@ -49,8 +48,8 @@ def unused(store: Store, before: int, gone: Collection[str], more: Callable[[], 
     if not left:
         return []
     entries = [*store.list(journal.FOLDER), *store.list(journal.CHECKPOINTS)]
-    for path in (entry.path for entry in entries if entry.path not in gone):
-        left -= _named_in(store.read(path, limit=_READ_LIMIT).data)
+    for data in journal.may_name(store, (entry.path for entry in entries if entry.path not in gone)):
+        left -= _named_in(data)
     return [f"{FOLDER}/{name}" for name in sorted(left - _named_in(more()))]
 
 

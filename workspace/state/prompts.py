@@ -22,7 +22,6 @@ PINNED = "pinned"
 
 _VERSION = re.compile(r"[0-9a-f]{12}")
 _NAMED = re.compile(rb'"([0-9a-f]{12})"')
-_READ_LIMIT = 1 << 30
 
 
 def version_of(data: bytes) -> str:
@@ -78,8 +77,8 @@ def unused(store: Store, gone: Collection[str], more: Callable[[], bytes]) -> li
     FileNotFoundError if a file has been removed meanwhile: then another process is pruning."""
     left = {entry.path for entry in store.list(KEPT) if _VERSION.fullmatch(_version_in(entry.path))}
     named = {entry.path for folder in (journal.FOLDER, journal.CHECKPOINTS) for entry in store.list(folder)}
-    for path in sorted(named - {*gone}) if left else ():
-        left -= _named_in(store.read(path, limit=_READ_LIMIT).data)
+    for data in journal.may_name(store, sorted(named - {*gone}) if left else ()):
+        left -= _named_in(data)
     return sorted(left - _named_in(more())) if left else []
 
 

@@ -13,6 +13,7 @@ import satchel
 from satchel import Item, Run, agent, step
 from satchel.workspace import journal
 from satchel.workspace.formats.definition import Keep, Rule
+from satchel.workspace.inspect import look
 from satchel.workspace.journal.records import StepCompleted
 from satchel.workspace.retention.old_files import old_refused
 from satchel.workspace.state import prompts
@@ -112,3 +113,45 @@ def test_an_export_that_a_prune_overtakes_has_a_gap(tmp_path: Path, monkeypatch:
         archive.extractall(tmp_path / "out")
     checked = satchel.open(tmp_path / "out" / "r-1").check()
     assert checked.ok, checked.problems
+
+
+def test_what_only_the_large_state_of_a_return_names_goes(tmp_path: Path) -> None:
+    """Its record is kept, and the records of the steps that it brings back are not."""
+    calls: list[str] = []
+
+    @step
+    async def asked(text: str, brief: str) -> str:
+        calls.append(text)
+        return f"{brief} {text} " * 20_000
+
+    async def ask(run: Run[dict[str, Any]], item: Item) -> None:
+        brief.write_text("new" if item.text == "c" else "old")
+        run.state[item.text] = await asked(item.text, run.prompt("brief"))
+
+    @agent
+    async def asking(run: Run[dict[str, Any]]) -> None:
+        if not run.todo.items:
+            await run.plan("Plan", ["a", "b", "c"])
+        await run.todo.each(ask)
+
+    store = DiskStore(tmp_path / "run")
+    (tmp_path / "run" / "prompts").mkdir(parents=True)
+    brief = tmp_path / "run" / "prompts" / "brief.md"
+    brief.write_text("as the run began")
+    (tmp_path / "run" / "workspace.yaml").write_text(
+        "format: 1\nrun_id: r-1\nagent: agent.py:main\nkeep: {history: all, checkpoints: all}\n"
+    )
+    handle = satchel.open(store.url)
+    assert handle.run(asking).status == "completed"
+    (end,) = (row.line.seq for row in handle.log(type="closed"))
+    done = [row.line.seq for row in handle.log(type="step.completed")]
+    handle.rewind(to=done[1])  # there, the result of b is on record, and b is not done
+    (back,) = (row.line.seq for row in handle.log(type="rewound"))
+    assert handle.resume(asking).status == "completed" and calls == ["a", "b", "c", "c"]
+    ruled(store, f"{{history: {look(store).moment.seq - end}, checkpoints: 1}}")
+    handle.prune()
+    assert done[1] < journal.first_kept(store) <= back, "the test is to remove the step, and to keep the return"
+    assert handle.prompt("brief", prompts.version_of(b"old")) == "old"
+    handle.rewind(to=back)
+    assert handle.resume(asking).status == "completed" and calls == ["a", "b", "c", "c", "c"]
+    assert handle.check().ok
