@@ -12,4 +12,4 @@ from ...workspace.base.lazy import on_first_use
 with on_first_use(__name__):
     from .address import Address, address_of, bound
     from .names import Names, is_address
-    from .token import is_bearer, tokens_of
+    from .token import given_token, is_bearer, tokens_of

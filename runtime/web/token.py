@@ -6,12 +6,22 @@ It comes from the environment or from a file, never from the command line, which
 from __future__ import annotations
 
 import hmac
+import os
 from collections.abc import Sequence
+from typing import TextIO
 
 from ...workspace.base import UsageError
 
 _LEAST = 16  # characters
+_LONGEST = 10_000  # characters of a file
 _MAKE = "take a longer one: `openssl rand -hex 32` makes one"
+
+
+def given_token(variable: str, file: TextIO | None) -> str:
+    """What the file has, or else the variable of the environment, which is removed: the runs that this process starts
+    must not have the token of those who may start runs."""
+    found = os.environ.pop(variable, "")
+    return file.read(_LONGEST) if file else found
 
 
 def tokens_of(written: str) -> tuple[str, ...]:

@@ -353,7 +353,10 @@ def test_a_listener_that_fails_leaves_serve_alone(root: Path) -> None:
 
 
 def test_serve_starts_no_run_for_a_task_that_has_arrived(root: Path) -> None:
-    """The whole command: a new task of a completed run, and SIGTERM while a connection is open."""
+    """The whole command: a new task of a completed run, and SIGTERM while a connection is open. The run must not have
+    the token."""
+    reading = TAKING.replace("task.text or task.data", "[task.text, os.environ.get('SATCHEL_LISTEN_TOKEN')]")
+    (root / "letters/agent.py").write_text(f"import os\n{reading}")
     assert satchel.open(root / "letters").run().status == "completed"
     command = [sys.executable, "-m", "satchel", "serve", "--json", "--listen", "0", str(root)]
     environment = {**os.environ, "SATCHEL_LISTEN_TOKEN": TOKEN}
@@ -373,7 +376,7 @@ def test_serve_starts_no_run_for_a_task_that_has_arrived(root: Path) -> None:
             left_open.close()
         finally:
             served.kill()
-    assert json.loads((root / "letters/state.json").read_text())["data"]["seen"] == ["Write to Ada\n"]
+    assert json.loads((root / "letters/state.json").read_text())["data"]["seen"] == [["Write to Ada\n", None]]
 
 
 def test_a_run_in_a_bucket_gets_no_tasks_or_gets_them_twice(

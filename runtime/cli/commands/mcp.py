@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import TextIO
 
 import click
 
 from ...mcp import ACTIONS, serve_mcp
+from ...web import given_token
 from ..options.place import complete_folders, tell
 from ..options.storage import given, storage_option
 
@@ -39,5 +39,5 @@ def command(root: str, allow: str, http: str | None, token_file: TextIO | None) 
 
     Clients only read, unless --allow says more. The server keeps nothing: you may kill it at any time.
     """
-    token = token_file.read(10_000) if token_file else os.environ.get("SATCHEL_MCP_TOKEN", "")
+    token = given_token("SATCHEL_MCP_TOKEN", token_file)
     serve_mcp(root, allow=allow, http=http, token=token, storage_options=given(), tell=tell)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 from typing import TextIO
 
 import click
@@ -51,9 +50,9 @@ def command(root: str, listen: str, token_file: TextIO | None, names: tuple[str,
             f"`satchel page` needs {', '.join(missing)}", remedy="install it with `pip install 'satchel[page]'`"
         )
     from ...page import Access, serve_page
-    from ...web import address_of
+    from ...web import address_of, given_token
 
-    token = token_file.read(10_000) if token_file else os.environ.get("SATCHEL_PAGE_TOKEN", "")
+    token = given_token("SATCHEL_PAGE_TOKEN", token_file)
     serve_page(
         root,
         Access(address_of(listen), token.strip(), names),

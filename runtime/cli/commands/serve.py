@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from contextlib import nullcontext, suppress
 from typing import TextIO
 
@@ -13,6 +12,7 @@ from ....workspace.base import UsageError
 from ...control import serve
 from ...listen import listening
 from ...supervision.serve import ServeEvent
+from ...web import given_token
 from ..options.place import complete_folders
 from ..options.storage import given, storage_option
 from ..render.words import one_line
@@ -84,8 +84,9 @@ def command(
         kind = click.style(f"{event.kind:<12}", fg=_COLOURS.get(event.kind))
         click.echo(kind + one_line(f"{event.folder}: {event.text}" if event.text else event.folder), err=True)
 
-    token = None if no_token else token_file.read(10_000) if token_file else os.environ.get("SATCHEL_LISTEN_TOKEN", "")
-    door = listening(root, listen, token=token, storage_options=given()) if listen else nullcontext("")
+    token = given_token("SATCHEL_LISTEN_TOKEN", token_file)
+    wanted = None if no_token else token
+    door = listening(root, listen, token=wanted, storage_options=given()) if listen else nullcontext("")
     with door as url:
         if url:
             tell(ServeEvent("listening", root, url))
