@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from hashlib import sha256
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -112,9 +113,12 @@ def answer(asked: Asked) -> Done:
 def send(asked: Asked) -> Done:
     kind = "message" if asked.text("kind") == "message" else "task"
     try:
-        if not asked.text("text"):
+        text, once = asked.typed.get("text", ""), asked.text("once")
+        if not text.strip():
             raise UsageError("write what to do")
-        (sent,) = asked.handle.send(asked.typed.get("text", ""), message=kind == "message")
+        # Another text from the same form, as after the Back button of the browser, is another task
+        key = f"page-{sha256(json.dumps([once, kind, text]).encode()).hexdigest()}" if once else ""
+        (sent,) = asked.handle.send(text, message=kind == "message", key=key)
     except SatchelError as error:
         raise Again(error, form="act/send.html") from None
     return said(f"The {kind} is in {sent.file}.")

@@ -7,14 +7,14 @@ browser gets a part only if its content has changed. The data of an event is HTM
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.routing import BaseRoute, Route
 
-from ...workspace.base import SatchelError, StorageFailed
+from ...workspace.base import SatchelError, StorageFailed, lines
 from ..control import Latest, SeenRun, Shot
 from . import facts, reading
 from .site import Site
@@ -40,11 +40,11 @@ def routes(site: Site) -> list[BaseRoute]:
     watching = Watching(site)
 
     async def of_list(request: Request) -> StreamingResponse:
-        return _stream(_list_events(site, request))
+        return _stream(site, _list_events(site, request))
 
     async def of_run(request: Request) -> StreamingResponse:
         run = await asyncio.to_thread(site.find, request.path_params["name"])
-        return _stream(_run_events(site, watching, run, request))
+        return _stream(site, _run_events(site, watching, run, request))
 
     return [Route("/-/events", of_list), Route("/run/{name:path}/-/events", of_run)]
 
@@ -99,7 +99,7 @@ class _Watched:
                     latest = Latest(await asyncio.to_thread(site.handle, run))
                 self._tell(await asyncio.to_thread(latest.look))
                 await asyncio.sleep(latest.rest)
-            except (SatchelError, OSError) as error:
+            except Exception as error:  # one that no reader has foreseen must not end the stream in silence either
                 ours = error if isinstance(error, SatchelError) else StorageFailed("can't be read", why=str(error))
                 if str(ours) != str(self.newest):
                     self._tell(ours)
@@ -112,7 +112,7 @@ class _Watched:
             self.changed = asyncio.Event()
 
 
-async def _list_events(site: Site, request: Request) -> AsyncIterator[str]:
+async def _list_events(site: Site, request: Request) -> AsyncGenerator[str, None]:
     """The rows of the list, when a run has changed."""
     sent: object = None
     waited = 0.0
@@ -131,7 +131,7 @@ async def _list_events(site: Site, request: Request) -> AsyncIterator[str]:
             yield _BEAT
 
 
-async def _run_events(site: Site, watching: Watching, run: SeenRun, request: Request) -> AsyncIterator[str]:
+async def _run_events(site: Site, watching: Watching, run: SeenRun, request: Request) -> AsyncGenerator[str, None]:
     """The parts of a run's page that have changed."""
     sent: dict[str, str] = {}
     number = -1
@@ -142,6 +142,8 @@ async def _run_events(site: Site, watching: Watching, run: SeenRun, request: Req
             elif isinstance(shot, SatchelError):
                 html = await asyncio.to_thread(site.render, "run/gone.html", error=shot)
                 yield _event([("head", html)], prefix="part-")
+                sent.clear()  # the browser gets all parts again once the run can be read
+                number = -1
             else:
                 only_text = number == shot.number and shot.problem is None
                 number = shot.number if shot.problem is None else -1
@@ -164,10 +166,33 @@ def _event(parts: Iterable[tuple[str, str]], prefix: str = "") -> str:
     html = "".join(
         f'<hx-partial hx-target="#{prefix}{name}" hx-swap="innerMorph">{text}</hx-partial>' for name, text in parts
     )
-    return "".join(f"data: {line}\n" for line in html.split("\n")) + "\n"
+    return "".join(f"data: {line}\n" for line in lines(html)) + "\n"
 
 
-def _stream(events: AsyncIterator[str]) -> StreamingResponse:
+def _stream(site: Site, events: AsyncGenerator[str, None]) -> StreamingResponse:
     return StreamingResponse(
-        events, media_type="text/event-stream", headers={"cache-control": "no-store", "x-accel-buffering": "no"}
-    )
+        _until_it_stops(site, events), media_type="text/event-stream",
+        headers={"cache-control": "no-store", "x-accel-buffering": "no"},
+    )  # fmt: skip
+
+
+async def _until_it_stops(site: Site, events: AsyncGenerator[str, None]) -> AsyncGenerator[str, None]:
+    """The events. They end when the server stops, which would otherwise wait for them, and then cut them off."""
+    stops = asyncio.ensure_future(site.stopping.wait())
+    coming: asyncio.Future[str] | None = None
+    try:
+        while not stops.done():
+            coming = asyncio.ensure_future(anext(events))
+            await asyncio.wait((coming, stops), return_when=asyncio.FIRST_COMPLETED)
+            if coming.done():
+                try:
+                    event = coming.result()
+                except StopAsyncIteration:
+                    return
+                yield event
+    finally:
+        left = [each for each in (coming, stops) if each is not None]
+        for each in left:
+            each.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        await events.aclose()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,7 +19,7 @@ from .guard import Rules
 from .site import Site
 
 _GRACE = 1
-"""Seconds that requests get at the end. Streams of events never end by themselves."""
+"""Seconds that requests get at the end."""
 
 
 class Access(Struct, frozen=True):
@@ -48,6 +49,18 @@ class Access(Struct, frozen=True):
         return Rules((*ours.known, *self.names), self.token, ours.any_address)
 
 
+class Server(uvicorn.Server):
+    """Ends the streams of events when it stops: they never end by themselves."""
+
+    def __init__(self, config: uvicorn.Config, site: Site):
+        super().__init__(config)
+        self._site = site
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._site.stopping.set()
+        await super().shutdown(sockets)
+
+
 def serve_page(
     root: str, access: Access, *, tell: Callable[[str], None], opens: bool = False,
     storage_options: Mapping[str, Any] | None = None,
@@ -74,4 +87,4 @@ def serve_page(
         # uvicorn raises the signal again after it has stopped: this process is to end normally
         for each in (signal.SIGINT, signal.SIGTERM):
             signal.signal(each, lambda *_: None)
-        asyncio.run(uvicorn.Server(config).serve([listener]))
+        asyncio.run(Server(config, site).serve([listener]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import secrets
 from concurrent.futures import Future, ThreadPoolExecutor, TimeoutError
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,6 +44,7 @@ class Site:
         self.overview, self.root = overview, root or overview.url
         self.progress = Progress(0, 0)
         self.notes = Notes()
+        self.stopping = asyncio.Event()  # set by the server, in its event loop
         self._looks = ThreadPoolExecutor(1, "satchel-page")
         self._look: Future[Seen] | None = None
         self.templates = _templates(self)
@@ -104,7 +107,7 @@ def _templates(site: Site) -> Environment:
     )  # fmt: skip
     found.filters.update(words.FILTERS)
     names = {"site": site, "run_url": run_url, "name_of": site.name_of, "version": version()}
-    found.globals.update(names, detail=control.detail, wanted=control.wanted)
+    found.globals.update(names, detail=control.detail, wanted=control.wanted, new_key=secrets.token_urlsafe)
     return found
 
 

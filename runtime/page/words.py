@@ -112,8 +112,8 @@ def _moment(at: str) -> datetime | None:
 
 
 def as_typed(text: str) -> Markup:
-    """A text in a field that a person edits: escaped, but each character as it is."""
-    return escape(text)
+    """A text in a field that a person edits: escaped, but each character as it is. HTML would take CR for a LF."""
+    return escape(text).replace("\r", Markup("&#13;"))
 
 
 FILTERS: dict[str, Callable[..., Any]] = {

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from textual.app import App, SuspendNotSupported
 
-from ...workspace.base import SatchelError, UsageError
+from ...workspace.base import UsageError
 from ..control import Handle, counted
 from . import editing, words
 from .answer import Answer, Given
@@ -44,8 +44,8 @@ class Acting:
         try:
             said = await asyncio.to_thread(lambda: act(self._make()))
             self._say(said)
-        except (SatchelError, OSError) as error:
-            self._say(str(error), is_error=True)
+        except Exception as error:  # one that this code has not foreseen must not end the screen
+            self._say(str(error) or type(error).__name__, is_error=True)
         finally:
             self.doing = ""
             self._feed.look_now()
@@ -128,8 +128,8 @@ class Acting:
             self._say(await asyncio.to_thread(opened.finish))
         except SuspendNotSupported:
             self._say("this terminal can't be given to an editor", is_error=True)
-        except (SatchelError, OSError) as error:
-            self._say(str(error), is_error=True)
+        except Exception as error:  # one that this code has not foreseen must not end the screen
+            self._say(str(error) or type(error).__name__, is_error=True)
         app.refresh(layout=True)
         self._feed.look_now()
 

@@ -18,8 +18,13 @@ _EDITORS = ("VISUAL", "EDITOR")
 def editor() -> list[str]:
     """The command of the person's editor. UsageError if none is known."""
     for name in _EDITORS:
-        if words := shlex.split(os.environ.get(name, "")):
-            return words
+        try:
+            if words := shlex.split(os.environ.get(name, "")):
+                return words
+        except ValueError as error:
+            raise UsageError(
+                f"{name} is no command", why=str(error), remedy=f"`export {name}=nano`, and open it again"
+            ) from error
     raise UsageError(
         "no editor is known", why="neither VISUAL nor EDITOR is set", remedy="`export EDITOR=nano`, and open it again"
     )
@@ -76,7 +81,7 @@ def call(words: list[str], path: str) -> None:
             remedy="set EDITOR to the name of your editor",
         ) from error  # fmt: skip
     if code:
-        raise UsageError(f"the editor {words[0]!r} ended with the exit code {code}", remedy="look at the file again")
+        raise UsageError(f"the editor {words[0]!r} ended with the exit code {code}", remedy=f"the file is {path}")
 
 
 def _digest(path: str) -> str:

@@ -14,7 +14,6 @@ from textual.containers import Horizontal, Vertical
 from textual.events import Resize
 from textual.screen import Screen
 
-from ...workspace.base import SatchelError
 from ..control import Handle
 from . import panes, words
 from .acting import Acting
@@ -262,8 +261,8 @@ class RunScreen(Screen[None]):
     async def _fetch_messages(self) -> None:
         try:
             self._messages = await asyncio.to_thread(_messages_of, self._make)
-        except (SatchelError, OSError) as error:
-            self.say(str(error), is_error=True)
+        except Exception as error:  # one that no reader has foreseen must not end the screen either
+            self.say(str(error) or type(error).__name__, is_error=True)
         self._changed()
 
     # Actions

@@ -12,7 +12,6 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import Input
 
-from ...workspace.base import SatchelError
 from .. import control
 from ..control import Handle, Overview, SeenRun
 from . import words
@@ -85,8 +84,8 @@ class RunsScreen(Screen[None]):
                             return
                         self._number, self._has_looked = seen.number, True
                         self._choose()
-                except (SatchelError, OSError) as error:
-                    self._problem = str(error)
+                except Exception as error:  # one that no reader has foreseen must not end the screen either
+                    self._problem = str(error) or type(error).__name__
                 self._read = ""
                 self._draw()
             await asyncio.sleep(_LOOK)

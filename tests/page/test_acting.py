@@ -146,6 +146,27 @@ def test_what_is_sent_does_not_arrive(person: Person) -> None:
     assert person.status == 422 and person.field("text").endswith("\nend")
 
 
+def test_a_double_click_sends_twice(person: Person) -> None:
+    person.read()
+    once = person.field("once")
+    first, second = (person.act("send", text="Write to Ada", kind="task", once=once) for _ in range(2))
+    assert first == second and "The task is in inbox/" in first
+    assert person.act("send", text="Write to Grace", kind="task", once=once) != first, "as after the Back button"
+    person.read()
+    assert person.act("send", text="Write to Ada", kind="task", once=person.field("once")) != first
+    sent = sorted(path.read_text() for path in Path(handle(person).url, "inbox").iterdir())
+    assert sent == ["Write to Ada\n", "Write to Ada\n", "Write to Grace\n"]
+    person.act("send", text="\n", once=once)
+    assert person.status == 422 and person.field("once") == once
+
+
+def test_an_item_without_a_name_is_an_internal_error(person: Person) -> None:
+    person.read("redo/")
+    assert person.status == 200
+    person.act("redo")
+    assert person.status == 422
+
+
 def test_an_edit_changes_another_character(person: Person) -> None:
     folder = Path(handle(person).url)
     plan = folder / "todo.md"

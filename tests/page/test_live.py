@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import logging
+import re
 import socket
 import threading
 import time
@@ -19,6 +21,7 @@ import satchel
 from satchel import Partial, Run, agent, step
 from satchel.runtime.control import Latest, Overview, Shot
 from satchel.runtime.page import Site, live, make_app
+from satchel.runtime.page.server import Server
 
 from .conftest import make
 
@@ -26,11 +29,11 @@ PATIENCE = 30.0
 
 
 @contextmanager
-def serving(site: Site) -> Iterator[int]:
+def serving(site: Site, grace: int | None = 0) -> Iterator[int]:
     """A real server of the page in a thread, and its port."""
     listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(make_app(site), lifespan="off", log_config=None, timeout_graceful_shutdown=0)
-    server = uvicorn.Server(config)
+    config = uvicorn.Config(make_app(site), lifespan="off", log_config=None, timeout_graceful_shutdown=grace)
+    server = Server(config, site)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])), daemon=True)
     thread.start()
     try:
@@ -38,6 +41,7 @@ def serving(site: Site) -> Iterator[int]:
     finally:
         server.should_exit = True
         thread.join(PATIENCE)
+        assert not thread.is_alive()
         listener.close()
 
 
@@ -125,6 +129,43 @@ def test_a_run_that_is_gone_ends_the_stream(tmp_path: Path) -> None:
         shutil.rmtree(tmp_path / "letters")
         assert 'role="alert"' in stream.until('role="alert"')
         stream.close()
+
+
+def test_an_unforeseen_error_ends_a_stream_in_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    handle = make(tmp_path / "letters", GRANTING)
+    handle.run()
+    monkeypatch.setattr(live, "_AGAIN", 0.01)
+    with serving(Site(Overview(tmp_path))) as port:
+        stream = Stream(port, "/run/letters/-/events")
+        stream.until("Grant?")
+
+        def look(latest: Latest) -> Shot:
+            raise RecursionError("too deep")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Latest, "look", look)
+            stream.until("too deep")
+        assert "Grant?" in stream.until('hx-target="#part-facts"'), "the page is whole again"
+        handle.answer("approve")
+        handle.run()
+        stream.until('id="question-a2"')
+        stream.close()
+
+
+def test_open_streams_delay_the_end_or_leave_a_traceback(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    make(tmp_path / "letters", GRANTING).run()
+    with serving(Site(Overview(tmp_path)), grace=None) as port:  # it waits for all requests
+        streams = [Stream(port, path) for path in ("/-/events", "/run/letters/-/events")]
+        for stream in streams:
+            stream.until("</hx-partial>")
+    for stream in streams:
+        stream.close()
+    assert not [each for each in caplog.records if each.levelno > logging.INFO]
+
+
+def test_a_line_break_of_an_old_kind_cuts_an_event_in_two() -> None:
+    event = live._event([("now", "a\rdata: b\r\nc\n")])
+    assert all(not line or line.startswith("data: ") for line in re.split("\r\n|\r|\n", event))
 
 
 def test_streamed_text_comes_late(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from control.test_answering import GRANTING
@@ -15,6 +16,9 @@ from satchel import Item, Partial, Run, agent, step
 
 from .chrome import Chrome, Served, chrome
 from .conftest import make
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 __all__ = ["chrome"]
 
@@ -72,6 +76,20 @@ def test_a_page_stays_as_it_was_loaded(tmp_path: Path, chrome: Chrome) -> None:
         for gate in gates:
             gate.set()
         thread.join(60)
+
+
+def test_tabs_in_the_background_take_all_connections(tmp_path: Path, chrome: Chrome) -> None:
+    """A browser has six connections to a server."""
+    make(tmp_path / "runs/a", GRANTING).run()
+
+    def open_eight(page: Page) -> None:
+        page.context.add_init_script("Object.defineProperty(document, 'hidden', {get: () => true})")
+        for _ in range(8):
+            page.context.new_page().goto("/run/a", wait_until="load")
+
+    with Served(str(tmp_path / "runs")) as served, chrome.tab(served.url) as tab:
+        tab.do(open_eight)
+        tab.go("/run/a")
 
 
 @pytest.mark.parametrize("width", [375, 768, 1280])

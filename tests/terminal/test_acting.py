@@ -254,5 +254,8 @@ def test_an_editor_that_is_not_known_or_not_there_is_told(monkeypatch: pytest.Mo
     monkeypatch.delenv("EDITOR", raising=False)
     with pytest.raises(UsageError, match="neither VISUAL nor EDITOR is set"):
         editing.editor()
+    monkeypatch.setenv("EDITOR", "vim 'unclosed")
+    with pytest.raises(UsageError, match="EDITOR is no command: No closing quotation"):
+        editing.editor()
     with pytest.raises(UsageError, match="does not start"):
         editing.call(["no-such-editor"], os.devnull)

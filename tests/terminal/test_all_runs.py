@@ -5,9 +5,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
 from cli.conftest import PLAIN, Make, contents
 
 import satchel
+from satchel.runtime.control import Overview
 
 from .conftest import ASKING, play, watching
 
@@ -91,5 +93,22 @@ def test_a_list_of_many_lines_makes_only_those_that_are_seen(make: Make) -> None
             await screen.press("end")
             await screen.until("line 99999")
             assert len(made) < 100
+
+    play(test)
+
+
+def test_an_unforeseen_error_is_told_and_ends_nothing(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = make(ASKING)
+
+    def look(overview: Overview, **options: object) -> None:
+        raise RecursionError("too deep")
+
+    async def test() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(Overview, "look", look)
+            async with watching(folder.parent) as screen:
+                await screen.until("too deep")
+                patch.undo()
+                await screen.until(folder.name, "new", gone="too deep")
 
     play(test)

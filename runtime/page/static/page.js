@@ -24,7 +24,14 @@
     if (said && said.hidden === isGone) said.hidden = !isGone;
   }
 
+  // A tab that was opened in the background has a stream, too, until it is told that it is hidden. A browser has six
+  // connections to a server, and the seventh tab would wait for one of the others to end.
+  function rest() {
+    if (document.hidden) document.dispatchEvent(new Event("visibilitychange"));
+  }
+
   setInterval(refresh, 5000);
+  document.addEventListener("htmx:sse:after:message", rest);
   document.addEventListener("htmx:sse:error", () => offline(true));
   document.addEventListener("htmx:sse:after:connection", () => offline(false));
   document.addEventListener("htmx:error", (event) => { if (event.detail?.error instanceof TypeError) offline(true); });
