@@ -44,11 +44,11 @@ def host_of(url: str) -> str:
     """The part of the URL that may be shown."""
     try:
         parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
             raise ValueError
         return f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname
     except ValueError:
-        raise NotSent("a webhook has an http or https URL") from None
+        raise NotSent("a webhook has an http or https URL without a user name") from None
 
 
 def deliver(url: str, keys: list[bytes], id: str, body: bytes, *, until: float) -> None:
@@ -63,9 +63,11 @@ def deliver(url: str, keys: list[bytes], id: str, body: bytes, *, until: float) 
             error.close()
             why = f"it answered {error.code}"
             may_pass = error.code >= 500 or error.code in _AGAIN
-        except (OSError, http.client.HTTPException, ValueError) as error:
+        except (http.client.InvalidURL, ValueError):
+            why, may_pass = "its URL has a space, or characters besides ASCII", False
+        except (OSError, http.client.HTTPException) as error:
             cause = getattr(error, "reason", error)
-            why, may_pass = getattr(cause, "strerror", None) or type(cause).__name__, not isinstance(error, ValueError)
+            why, may_pass = getattr(cause, "strerror", None) or type(cause).__name__, True
         if not may_pass or pause is None or time.monotonic() + pause >= until:
             raise NotSent(why)
         time.sleep(pause)
