@@ -290,7 +290,7 @@ def _call(record: records.OfCall) -> dict[str, Any]:
 
 
 def _opened(record: records.Opened, teller: Teller) -> _Facts | None:
-    if record.why != "run":
+    if record.why not in ("run", "replay"):
         return None
     return RunStarted, {
         "run_id": record.run_id, "host": record.host, "pid": record.pid, "after_crash": record.found == "crash",

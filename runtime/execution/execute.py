@@ -27,8 +27,8 @@ async def execute(start: Start, seen: Look, go: Go) -> Outcome:
             pausing.add_end(opened, go.wanted, myself() if start.wake else "", go.found.says)
 
     with opening.opened(
-        store, "run", report, seen=seen, check_data=check_state(start, seen.moment), take_over=True, adopt=start.adopt,
-        add_more=begin, reaches_out=True,
+        store, "replay" if start.only else "run", report, seen=seen, check_data=check_state(start, seen.moment),
+        take_over=True, adopt=start.adopt, add_more=begin, reaches_out=True,
     ) as opened:  # fmt: skip
         if opened.was_finished:
             return _nothing_to_do(start, opened, go)

@@ -42,7 +42,7 @@ from .salvage import Leftover
 from .workspace import Workspace
 
 Found = Literal["new", "clean", "crash", "files"]
-Why = Literal["run", "recover", "merge", "pause", "forced", "answer", "rewind", "redo", "prune", "fork"]
+Why = Literal["run", "recover", "merge", "pause", "forced", "answer", "rewind", "redo", "prune", "fork", "replay"]
 
 
 AddMore = Callable[[Workspace], None]
@@ -80,7 +80,7 @@ def opened(
         workspace = _taken(store, mine, report, noticed)
         workspace.reaches_out, workspace.home = reaches_out, adopted.home or store.url
         try:
-            if workspace.was_finished and why in ("run", "pause", "forced"):
+            if workspace.was_finished and why in ("run", "replay", "pause", "forced"):
                 why = "recover"  # nothing is left that could run or be paused
             how = _Came(why, adopted.says, cut_off)
             _record_opening(workspace, how, seen, noticed, None if leftovers else add_more)
@@ -165,7 +165,7 @@ def _record_opening(
 ) -> None:  # fmt: skip
     moment, writer = workspace.moment, workspace.journal
     store, why = workspace.store, how.why
-    workspace.owned.write_lease(store, is_brief=why != "run")
+    workspace.owned.write_lease(store, is_brief=why not in ("run", "replay"))
     was: Found = "new" if workspace.owned.is_new else "clean" if moment.clean else "crash"
     was = "files" if seen.is_rebuilt else was
     has_none = was == "new" or (moment.lost_nonce and not moment.run_nonce)
@@ -182,7 +182,7 @@ def _record_opening(
     workspace.add_edits(noticed)
     if add_more is not None:
         add_more(workspace)
-    if why != "run" and why != "pause" and not workspace.was_finished:
+    if why not in ("run", "replay", "pause") and not workspace.was_finished:
         _record_emergency(workspace)
     writer.flush()
     workspace.desk.lay_out()

@@ -185,10 +185,10 @@ class Moment(Questions, kw_only=True):
         self.tasks_done.clear()
         if record.definition is not None:
             self.definition = record.definition
-        if record.why == "run":
+        if record.why in ("run", "replay"):
             self.attempt += 1
-            self.status, self.reason, self.until, self.error = "running", "", "", None
-            self.root.result = None
+            self.status = "running" if record.why == "run" else "paused"  # only a person continues a killed replay
+            self.reason, self.until, self.error, self.root.result = "", "", None, None
         for agent in self.agents.values():
             agent.opened()
 

@@ -58,7 +58,9 @@ def is_of_serve(held: Lease) -> bool:
 
 
 def _judge(store: Store, seen: Look, now: datetime, tried: datetime | None, afresh: bool) -> Verdict:
-    status = seen.moment.status if seen.moment.clean else "running"
+    status = seen.moment.status
+    if not seen.moment.clean and status not in ("paused", "failed"):  # else a run in which nothing ran was interrupted
+        status = "running"
     if status == "cancelled":
         return NEVER
     try:
@@ -81,10 +83,10 @@ def _judge(store: Store, seen: Look, now: datetime, tried: datetime | None, afre
             return _after(datetime.fromisoformat(seen.moment.until), now, Verdict(True, why="its sleep is over"))
         case "waiting":
             return _waiting(store, seen, now)
-        case "paused" if afresh:
+        case "paused" if afresh and wanted is not None:
             return Verdict(True, why="it was stopped by a signal")
         case "paused":
-            return NEVER  # as with one that has failed
+            return NEVER  # as with one that has failed: it is a fork, or has gone back
         case _:
             return Verdict(True, why="interrupted")
 

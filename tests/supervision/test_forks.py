@@ -1,0 +1,81 @@
+"""`serve` and the runs that only a person continues: forks, replays, and runs that have gone back."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import satchel
+from satchel.runtime.control import Handle
+from satchel.runtime.supervision.serve.judging import judge
+from satchel.workspace.store import DiskStore
+
+AGENT = """
+import os
+from satchel import agent, effect, step
+
+@step
+def think(text, how):
+    if how == "die":
+        os._exit(9)
+    return text
+
+@effect
+def send(text):
+    return text
+
+async def work(run, item):
+    await send(await think(item.text, run.settings["how"]))
+
+@agent
+async def main(run):
+    if not run.todo.items:
+        await run.plan(None, ["a", "b"])
+    await run.todo.each(work)
+"""
+
+
+def completed(folder: Path) -> Handle:
+    folder.mkdir()
+    (folder / "agent.py").write_text(AGENT)
+    (folder / "workspace.yaml").write_text("format: 1\nrun_id: r-1\nagent: agent.py:main\nsettings: {how: live}\n")
+    assert satchel.run(folder).status == "completed"
+    return satchel.open(folder)
+
+
+def killed(code: str) -> None:
+    ended = subprocess.run([sys.executable, "-c", f"import os, satchel\n{code}"], capture_output=True, text=True)
+    assert ended.returncode == 9, ended.stderr
+
+
+def starts(folder: Path, *, afresh: bool) -> bool:
+    return judge(DiskStore(folder), datetime.now(UTC), afresh=afresh).starts
+
+
+def test_a_new_serve_starts_a_fork_or_a_run_that_has_gone_back(tmp_path: Path) -> None:
+    handle = completed(tmp_path / "run")
+    handle.fork(tmp_path / "fork", at="^2")
+    handle.rewind(to="^2")
+    for name in ("fork", "run"):
+        assert not starts(tmp_path / name, afresh=True) and not starts(tmp_path / name, afresh=False), name
+
+
+def test_a_killed_replay_is_continued_as_a_run_with_effects(tmp_path: Path) -> None:
+    completed(tmp_path / "run")
+    there = tmp_path / "replay"
+    killed(f"satchel.open({str(tmp_path / 'run')!r}).replay('^1', {str(there)!r}, settings={{'how': 'die'}})")
+    assert satchel.open(there).status().state == "interrupted"
+    assert not starts(there, afresh=True) and not starts(there, afresh=False)
+    assert satchel.open(there).check().ok
+
+
+def test_a_killed_rewind_is_continued_without_a_person(tmp_path: Path) -> None:
+    completed(tmp_path / "run")
+    killed(
+        "from satchel.workspace.lifecycle import Workspace\nWorkspace.close = lambda *_: os._exit(9)\n"
+        f"satchel.open({str(tmp_path / 'run')!r}).rewind(to='^2')"
+    )
+    assert satchel.open(tmp_path / "run").status().moment.status == "paused"
+    assert not starts(tmp_path / "run", afresh=True) and not starts(tmp_path / "run", afresh=False)
