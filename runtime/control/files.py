@@ -47,7 +47,9 @@ def read(place: Place, path: str, limit: int) -> bytes:
     entry = next((each for each in _files(store, folder) if each.path == path), None)
     if entry is None or (folder and folder.split("/")[0] not in _FOLDERS):
         raise UsageError(
-            "is no readable file of this run", path=path, remedy="`files()` of a handle lists those that there are"
+            "is no readable file of this run",
+            path=path,
+            remedy="name one of the list of its files",
         )
     try:
         data = store.read(path, limit=limit).data

@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 import msgspec
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -47,7 +48,7 @@ def app(below: Below, tokens: tuple[str, ...]) -> Starlette:
             Route("/inbox/{run:path}", door.receive, methods=["POST"]),
             Route("/healthz", _healthy, methods=["GET"]),
         ],
-        exception_handlers={Problem: _tell, 404: _not_here},
+        exception_handlers={Problem: _tell, 404: _not_here, 405: _not_so},
     )
 
 
@@ -157,6 +158,11 @@ async def _healthy(request: Request) -> Response:
 
 async def _not_here(request: Request, error: Exception) -> Response:
     return await _tell(request, Problem(404, "nothing is here", "tasks go to POST /inbox/RUN"))
+
+
+async def _not_so(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return await _tell(request, Problem(405, f"{request.method} does nothing here", **(error.headers or {})))
 
 
 async def _tell(request: Request, problem: Exception) -> Response:

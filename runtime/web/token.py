@@ -8,20 +8,33 @@ from __future__ import annotations
 import hmac
 import os
 from collections.abc import Sequence
-from typing import TextIO
+from typing import BinaryIO
 
 from ...workspace.base import UsageError
 
 _LEAST = 16  # characters
 _LONGEST = 10_000  # characters of a file
-_MAKE = "take a longer one: `openssl rand -hex 32` makes one"
+_MAKE = "`openssl rand -hex 32` makes one"
 
 
-def given_token(variable: str, file: TextIO | None) -> str:
+def given_token(variable: str, file: BinaryIO | None) -> str:
     """What the file has, or else the variable of the environment, which is removed: the runs that this process starts
-    must not have the token of those who may start runs."""
-    found = os.environ.pop(variable, "")
-    return file.read(_LONGEST) if file else found
+    must not have the token of those who may start runs. Empty if there is neither.
+
+    UsageError if it is there and has no token, or one that no request can show. An empty file may be a command that
+    failed, so it must not let everybody in.
+    """
+    found = os.environ.pop(variable, None)
+    if file is not None:
+        found = file.read(_LONGEST).decode("ascii", "replace")
+    place = file.name if file is not None else variable
+    if found is None:
+        return ""
+    if not found.strip():
+        raise UsageError("there is no token", path=place, remedy=_MAKE)
+    if not found.isascii() or not "".join(found.split()).isprintable():
+        raise UsageError("the token has other characters than ASCII", path=place, remedy=_MAKE)
+    return found
 
 
 def tokens_of(written: str) -> tuple[str, ...]:

@@ -241,7 +241,8 @@ def test_a_request_without_the_token_is_accepted(client: Client, root: Path) -> 
 def test_something_else_is_served(client: Client, path: str, method: str, status: int) -> None:
     connection = client.connection()
     connection.request(method, path)
-    assert connection.getresponse().status == status
+    reply = connection.getresponse()
+    assert reply.status == status and json.loads(reply.read())["status"] == status
     connection.close()
 
 
@@ -323,12 +324,14 @@ def test_a_token_that_replaces_another_locks_senders_out(root: Path) -> None:
     [
         (["--no-token"], "--listen"),
         (["--listen", "0", "--once"], "--once"),
-        (["--listen", "0", "--token-file", "empty"], "needs a token"),
+        (["--listen", "0", "--token-file", "empty"], "there is no token"),
+        (["--listen", "0", "--token-file", "junk"], "other characters than ASCII"),
         (["--listen", "0"], "needs a token"),
     ],
 )
 def test_a_command_that_makes_no_sense_listens(root: Path, words: list[str], said: str) -> None:
     (root / "empty").touch()
+    (root / "junk").write_bytes(bytes(range(256)))
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("SATCHEL_LISTEN_TOKEN", raising=False)
         patch.chdir(root)

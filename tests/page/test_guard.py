@@ -21,7 +21,7 @@ from starlette.testclient import TestClient
 from satchel.runtime.page import guard, words
 from satchel.runtime.page.guard import Guard, Rules
 from satchel.runtime.page.server import Access
-from satchel.runtime.web import Address, bound
+from satchel.runtime.web import Address, bound, given_token
 from satchel.workspace.base.errors import UsageError
 
 TOKEN = "correct-horse-battery"
@@ -262,6 +262,24 @@ def test_other_machines_need_no_token(host: str) -> None:
     rules = Access(Address(host), token=TOKEN, names=("other.example",)).rules
     assert rules.token == TOKEN and rules.is_served_at("other.example:80") and not rules.is_served_at("evil.example")
     assert rules.is_served_at("198.51.100.1") == (host in ("0.0.0.0", "::"))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"", "there is no token"), (b" \n", "there is no token"), (bytes(range(256)), "other characters than ASCII")],
+)
+def test_a_token_that_is_none_lets_everybody_in(
+    content: bytes, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "token").write_bytes(content)
+    monkeypatch.setenv("SATCHEL_PAGE_TOKEN", TOKEN)
+    with pytest.raises(UsageError, match=said), open(tmp_path / "token", "rb") as file:
+        given_token("SATCHEL_PAGE_TOKEN", file)
+    assert "SATCHEL_PAGE_TOKEN" not in os.environ, "runs that it starts don't get it"
+    if b"\0" not in content:
+        monkeypatch.setenv("SATCHEL_PAGE_TOKEN", content.decode())
+        with pytest.raises(UsageError, match=said):
+            given_token("SATCHEL_PAGE_TOKEN", None)
 
 
 def test_this_machine_needs_a_token() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TextIO
+from typing import BinaryIO
 
 import click
 
@@ -30,10 +30,10 @@ Without one, only this machine can reach the server.
     help=f"What clients may do besides reading: {', '.join(ACTIONS)}, or all. [default: nothing]",
 )  # fmt: skip
 @click.option("--http", metavar="ADDRESS", help="Listen for HTTP there, not on stdin: PORT, HOST:PORT or unix:PATH.")
-@click.option("--token-file", type=click.File(), help="A file with the token of --http. [default: what "
+@click.option("--token-file", type=click.File("rb"), help="A file with the token of --http. [default: what "
               "SATCHEL_MCP_TOKEN has]")  # fmt: skip
 @storage_option
-def command(root: str, allow: str, http: str | None, token_file: TextIO | None) -> None:
+def command(root: str, allow: str, http: str | None, token_file: BinaryIO | None) -> None:
     """Serve the runs under ROOT, a folder or URL, to clients of the Model Context Protocol: other agents list runs,
     read their files and follow them as tasks.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import TextIO
+from typing import BinaryIO
 
 import click
 
@@ -33,12 +33,12 @@ Ctrl-C ends it. The runs continue.
     "--listen", default="127.0.0.1:8420", show_default=True, metavar="ADDRESS",
     help="PORT (0: a free one), HOST:PORT or unix:PATH. Where other machines reach it, the page needs a token.",
 )  # fmt: skip
-@click.option("--token-file", type=click.File(), help="A file with the token that opens the page. "
+@click.option("--token-file", type=click.File("rb"), help="A file with the token that opens the page. "
               "[default: SATCHEL_PAGE_TOKEN, or none]")  # fmt: skip
 @click.option("--name", "names", multiple=True, metavar="HOST", help="Another name that the page is served at.")
 @click.option("--open", "opens", is_flag=True, help="Show the page in the browser.")
 @storage_option
-def command(root: str, listen: str, token_file: TextIO | None, names: tuple[str, ...], opens: bool) -> None:
+def command(root: str, listen: str, token_file: BinaryIO | None, names: tuple[str, ...], opens: bool) -> None:
     """Show all runs under ROOT, a folder or URL, on a web page, to look at them and to act on them.
 
     The page itself runs no code of an agent: what it does, a person could do with the files or a command. Several may

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import nullcontext, suppress
-from typing import TextIO
+from typing import BinaryIO
 
 import click
 
@@ -21,6 +22,8 @@ from ..starting import drain_timeout_option
 _COLOURS = {"started": "cyan", "listening": "cyan", "completed": "green", "failed": "red", "crashed": "red",
             "damaged": "red", "refused": "red", "waiting": "yellow", "paused": "yellow",
             "warned": "yellow", "late": "yellow", "storage": "red"}  # fmt: skip
+
+_TOKEN = "SATCHEL_LISTEN_TOKEN"
 
 _EXAMPLES = """\b
 Examples:
@@ -51,14 +54,14 @@ of a run under a URL a file in ~/.local/state/satchel/log.
     metavar="ADDRESS",
     help="Take tasks by HTTP, POST /inbox/RUN: PORT, HOST:PORT or unix:PATH.",
 )
-@click.option("--token-file", type=click.File(), help="A file with the token of --listen. [default: what "
+@click.option("--token-file", type=click.File("rb"), help="A file with the token of --listen. [default: what "
               "SATCHEL_LISTEN_TOKEN has]")  # fmt: skip
 @click.option("--no-token", is_flag=True, help="With --listen on this machine: every program here may send tasks.")
 @drain_timeout_option
 @click.option("--json", "as_json", is_flag=True, help="Print events as JSON, one a line, for programs.")
 @storage_option
 def command(
-    root: str, at_most: int | None, once: bool, listen: str | None, token_file: TextIO | None, no_token: bool,
+    root: str, at_most: int | None, once: bool, listen: str | None, token_file: BinaryIO | None, no_token: bool,
     drain_timeout: float | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Start the runs under ROOT that are new or were interrupted. Resume those whose question was answered, whose pause
@@ -84,9 +87,12 @@ def command(
         kind = click.style(f"{event.kind:<12}", fg=_COLOURS.get(event.kind))
         click.echo(kind + one_line(f"{event.folder}: {event.text}" if event.text else event.folder), err=True)
 
-    token = given_token("SATCHEL_LISTEN_TOKEN", token_file)
-    wanted = None if no_token else token
-    door = listening(root, listen, token=wanted, storage_options=given()) if listen else nullcontext("")
+    token = None
+    if listen is None or no_token:
+        os.environ.pop(_TOKEN, None)  # not for the runs either
+    else:
+        token = given_token(_TOKEN, token_file)
+    door = listening(root, listen, token=token, storage_options=given()) if listen else nullcontext("")
     with door as url:
         if url:
             tell(ServeEvent("listening", root, url))

@@ -249,7 +249,7 @@ def parse(path: str, data: bytes) -> Said:
     if rest.keys() != {"text"} or not isinstance(rest["text"], str):
         keys = ", ".join(rest) or "nothing"
         raise _invalid(
-            path, document.place(()), keys, "`text:` with `kind: message`, and no other key", "Write it like this"
+            path, document.place(()), keys, "`text:` with `kind: message`, and no other key", "Write `text: ...`"
         )
     return Said("message", msgspec.json.encode(rest["text"]))
 
