@@ -30,6 +30,14 @@ def wanted(standing: Standing) -> str:
     return _WANTED.get(standing.state, "resume" if standing.state == "waiting" else "")
 
 
+def answered(standing: Standing) -> str:
+    """`answered, has to be resumed` of a run that waits for a person although no question is open any more. Otherwise
+    empty."""
+    moment = standing.moment
+    is_asked = moment is not None and (moment.doubts or moment.approvals)
+    return "" if standing.state != "waiting" or moment is None or is_asked else "answered, has to be resumed"
+
+
 def detail(standing: Standing) -> str:
     """What follows the state in a sentence: `: process 7 on ada, since ...`, ` for a person: 2 open questions`. Safe to
     print."""
@@ -43,6 +51,8 @@ def detail(standing: Standing) -> str:
             return ": repaired after a crash, not running"
         case "interrupted":
             return f": {one_line(_process(standing), 80)} ended without closing the run; what was recorded is safe"
+        case "waiting" if said := answered(standing):
+            return f": {said}"
         case "waiting" if moment:
             return f" for a person: {counted(len(moment.doubts) + len(moment.approvals), 'open question')}"
         case "failed" if moment and moment.error:

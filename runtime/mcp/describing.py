@@ -12,7 +12,7 @@ import msgspec
 from ...workspace.base import visible
 from ...workspace.inspect import lease
 from ...workspace.state import Moment
-from ..control import OpenQuestion, Row, Standing
+from ..control import OpenQuestion, Row, Standing, answered
 from . import shapes
 
 SCHEME = "satchel://"
@@ -79,7 +79,8 @@ def status(run: str, standing: Standing, allowed: frozenset[str]) -> shapes.RunS
     if (moment := standing.moment) is None:
         return found
     found.task_id = task_id(run, moment)
-    found.reason, found.until = moment.reason, moment.until or (moment.pause.until if moment.pause else "")
+    found.reason = answered(standing) or moment.reason
+    found.until = moment.until or (moment.pause.until if moment.pause else "")
     if moment.error and standing.state == "failed":
         found.error = failure(moment)
     if standing.at_work and standing.state not in ("completed", "cancelled"):

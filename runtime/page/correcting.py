@@ -185,9 +185,14 @@ def _moment(at: str) -> int | str:
 
 def _below(site: Site, name: str) -> str:
     """The place of a new run below the root. UsageError if it would be elsewhere, also through a link."""
-    check_path(name)
+    if not name:
+        raise UsageError("the new run needs a name")
+    try:
+        check_path(name)
+    except UsageError as error:
+        raise UsageError("is not a path below the runs", path=name, remedy=error.remedy) from None
     if any(part.startswith(".") for part in name.split("/")):
-        raise UsageError("a hidden folder is not in the list", path=name, remedy="choose another name")
+        raise UsageError("is hidden, so the run would not be in the list", path=name, remedy="choose another name")
     root = site.overview.url
     place = urls.join(root, name)
     if not site.overview.is_remote and os.path.realpath(place) != place:

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ...workspace.journal import records
 from ...workspace.journal.records import Line
@@ -135,7 +136,8 @@ def timeline(rows: Iterable[Row]) -> list[Event]:
 
 def _event(line: Line, begun: dict[tuple[str, str], str]) -> Event:
     record = line.record
-    told = tell(record)
+    # A step's time has a column of its own
+    told = tell(replace(record, ms=0) if isinstance(record, records.StepCompleted) else record)
     took: int | None = None
     files: tuple[str, ...] = ()
     match record:

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from ...workspace.base import SatchelError, UsageError
+from ...workspace.base import SatchelError, StorageFailed, UsageError
 from ..control import RECORD_TYPES, Handle, Row, SeenRun, records_before
 from . import facts, values
 from .site import Site, run_url
@@ -95,7 +95,17 @@ def to_moment(site: Site, request: Request, run: SeenRun, handle: Handle) -> Res
 def moment(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
     """The whole run as it was right after a record."""
     at = request.path_params["at"]
-    shown = handle.show(at)
+    try:
+        shown = handle.show(at)
+    except StorageFailed:
+        raise
+    except SatchelError as error:
+        if at != "latest":
+            raise
+        standing = handle.status(brief=True)
+        is_new = standing.problem is None and standing.moment is not None and standing.moment.is_new
+        problem = None if is_new else standing.problem or error
+        return site.page(request, "no_moment.html", name=site.name_of(run), run=run, problem=problem)
     by_path = {each.path: each for each in shown.agents}
     agent = by_path.get(request.query_params.get("agent", "")) or shown.agents[0]
     pointer = request.query_params.get("path", "")

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.text import Text
 
-from ..control import Standing, duration, events
+from ..control import Standing, answered, duration, events
 from .lines import joined, plain
 
 COLOURS = {"running": "cyan", "completed": "green", "failed": "red", "damaged": "red", "new": "", "moved": ""}
@@ -115,6 +115,8 @@ def detail(standing: Standing) -> str:
             found.append(f"{_MODES[pause.mode]} by {pause.by}: {pause.reason}{until}")
         elif standing.state in ("sleeping", "waiting") and moment.until:
             found.append(f"until {moment.until}")
+    if said := answered(standing):
+        found.append(said)
     if standing.pause_problem:
         found.append(str(standing.pause_problem))
     if standing.mistake:

@@ -83,6 +83,7 @@ def test_what_a_run_needs_is_not_said(make: Make, root: Path) -> None:
             assert "may be" not in await refusal(client, "answer", run="letters", decision="perhaps")
             done = await call(client, "answer", run="letters", decision="yes", note="once")
             assert done["is_recorded"] and not done["was_before"] and done["next"] == "Call resume."
+            assert (await call(client, "status", run="letters"))["reason"] == "answered, has to be resumed"
             again = await call(client, "answer", run="letters", decision="yes", question="a1")
             assert again["was_before"]
             assert "already answered" in await refusal(client, "answer", run="letters", decision="no", question="a1")

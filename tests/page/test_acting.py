@@ -181,6 +181,27 @@ def test_an_edit_changes_another_character(person: Person) -> None:
     assert "already" in said or "is saved" in said or "changes nothing" in said
 
 
+def test_an_edit_of_a_completed_run_waits_unseen(tmp_path: Path) -> None:
+    made = make(tmp_path / "runs/a")
+    assert made.run().status == "completed"
+    with Person(tmp_path / "runs", "a") as person:
+        assert "Resume the run" not in person.read()
+        person.read("edit", file="todo.md")
+        text = person.field("text") + "- [ ] say c\n"
+        person.act("edit", file="todo.md", text=text, version=person.field("version"))
+        now = person.read()
+        assert "Resume the run" in now and "waits for the next start" in now and "say c" in now
+        made.resume()
+        now = person.read()
+        assert "Resume the run" not in now and "waits for the next start" not in now
+
+
+def test_an_answered_run_waits_for_nobody(person: Person) -> None:
+    assert "for a person: 1 open question" in person.read()
+    person.act("answer", question="a1", decision="approve")
+    assert ": answered, has to be resumed" in person.read() and "0 open questions" not in person.text
+
+
 def test_a_wrong_edit_is_saved_or_lost(person: Person) -> None:
     folder = Path(handle(person).url)
     before = (folder / "state.json").read_bytes()
@@ -247,6 +268,10 @@ def test_a_fork_leaves_the_root(tmp_path: Path) -> None:
     (tmp_path / "runs/link").symlink_to(tmp_path / "outside")
     with Person(tmp_path / "runs", "a") as person:
         person.read("back/4")
+        said = " ".join(person.act("fork", at="4", to="../../evil").split())
+        assert "../../evil is not a path below the runs" in said
+        assert "needs a name" in person.act("fork", at="4", to="")
+        assert "is hidden" in person.act("fork", at="4", to=".b")
         for to in ("../b", "/etc/b", "link/b", "x/../../b", ".hidden/b", "", "a", "a/inside", "b\0c", "x\\..\\b"):
             person.act("fork", at="4", to=to)
             assert person.status in (422, 200) and (person.status == 422 or to.startswith("/")), to

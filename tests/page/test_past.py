@@ -10,9 +10,11 @@ import pytest
 from starlette.testclient import TestClient
 
 import satchel
-from satchel.runtime.control import Overview, records_before
+from satchel.runtime.control import Overview, Row, records_before
 from satchel.runtime.page import Site, facts, make_app, past, values
-from satchel.workspace.base.errors import UsageError
+from satchel.workspace.base.errors import Damaged, UsageError
+from satchel.workspace.journal import records
+from satchel.workspace.journal.records import Line
 
 from .conftest import HOSTILE, make
 from .test_reading import Tags
@@ -139,6 +141,29 @@ def test_text_of_the_past_becomes_markup(page: TestClient, path: str) -> None:
     tags = Tags(answer.text)
     assert "img" not in tags.names and not tags.inline and "style" not in tags.attributes
     assert not any(name.startswith(("on", "hx-on")) for name in tags.attributes) and "\u202e" not in answer.text
+
+
+def test_a_time_is_told_twice(talk: satchel.Handle) -> None:
+    step = records.StepCompleted(scope="1", step="read", no=1, args="", n=1, ms=3100)
+    (told,) = facts.timeline([Row({}, Line(7, 7, "2026-11-24T03:00:00Z", 1, step))])
+    assert told.took == 3100 and "(3.1 s)" not in told.text
+
+
+def test_a_run_without_a_state_has_an_error_or_an_untrue_one(
+    page: TestClient, talk: satchel.Handle, root: Path
+) -> None:
+    fresh = page.get("/run/fresh/-/at/latest")
+    assert fresh.status_code == 200 and "has not begun, so it has no state yet" in fresh.text
+    assert page.get("/run/fresh/-/at/4").status_code == 400
+    typo = page.get("/run/typo/-/at/latest").text
+    assert "The state can't be read" in typo and "unknown key" in typo and "begun" not in typo
+    shutil.copytree(root / "talk", root / "without", symlinks=True)
+    for segment in (root / "without/journal").glob("0*.jsonl"):
+        segment.unlink()
+    lost = page.get("/run/without/-/at/latest").text
+    assert "has no records: the newest checkpoint is at record" in lost and "begun" not in lost
+    with pytest.raises(Damaged, match="has no records"):
+        satchel.open(root / "without").show("^2")
 
 
 def test_a_damaged_journal_has_no_page(page: TestClient, talk: satchel.Handle, root: Path) -> None:

@@ -92,13 +92,28 @@ def test_tabs_in_the_background_take_all_connections(tmp_path: Path, chrome: Chr
         tab.go("/run/a")
 
 
+# Whether all lines of a label are at the right of its box, and the first one is on its height
+BOXES = """[...document.querySelectorAll('label > [type=checkbox]')].map(box => {
+  const range = document.createRange();
+  range.selectNode(box.nextSibling);
+  const [first, ...more] = range.getClientRects(), at = box.getBoundingClientRect(), middle = (at.top + at.bottom) / 2;
+  return [first, ...more].every(each => each.left >= at.right) && first.top <= middle && middle <= first.bottom;
+})"""
+
+
 @pytest.mark.parametrize("width", [375, 768, 1280])
 def test_a_page_is_wider_than_its_window(tmp_path: Path, chrome: Chrome, width: int) -> None:
     make(tmp_path / "runs/a-run-with-quite-a-long-name", GRANTING.replace("Grant?", "x" * 200)).run()
     below = "/run/a-run-with-quite-a-long-name"
     size = {"width": width, "height": 800}
     with Served(str(tmp_path / "runs")) as served, chrome.tab(served.url, viewport=size, color_scheme="dark") as tab:
-        for path in ("/", below, *(f"{below}/-/{each}" for each in ("plan", "log", "at/latest", "blame", "messages"))):
+        for path in (
+            "/",
+            below,
+            *(f"{below}/-/{each}" for each in ("plan", "log", "at/latest", "blame", "messages", "back/4")),
+        ):
             tab.go(path)
             assert tab.do(lambda page: page.evaluate("document.documentElement.scrollWidth")) <= width, path
+        boxes = tab.do(lambda page: page.evaluate(BOXES))
+        assert boxes and all(boxes), "a label is below its box"
         assert not tab.wrong

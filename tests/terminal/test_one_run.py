@@ -10,6 +10,7 @@ import pytest
 from cli.conftest import Make
 
 import satchel
+from satchel.runtime.terminal import words
 from satchel.runtime.terminal.run import VIEWS
 
 from .conftest import ASKING, WAITING, play, watching
@@ -30,6 +31,14 @@ def test_a_waiting_run_is_shown_with_its_plan_its_question_and_what_has_happened
             assert screen.lines[-1].startswith("a answer  r resume  s send  e edit todo  ? keys  q quit")
 
     play(test)
+
+
+def test_an_answered_run_waits_for_nobody(make: Make) -> None:
+    handle = satchel.open(make(ASKING))
+    handle.run()
+    assert not words.detail(handle.status())
+    handle.answer("yes", "a1")
+    assert words.detail(handle.status()) == "answered, has to be resumed"
 
 
 def test_an_active_run_is_followed_from_its_text_to_its_last_tick(make: Make, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ...schemas import nearest
-from ..base import UsageError
+from ..base import Damaged, UsageError
 from ..journal.records import Edited, Line, Rewound, ScopeBegun, ScopeCommitted
 from ..state import ROOT, checkpoint
 from ..store import Store
@@ -31,7 +31,8 @@ def seq_of(store: Store, named: str | int, records: Records | None = None) -> in
     000000000042-3-title.json   the record of this checkpoint; also its folder, with or without `checkpoints/` before it
 
     UsageError for what is none of these, for an item that has not begun and for a checkpoint that does not exist, with
-    those there are. Reads the journal only for `latest` and for items, if `records` does not have it.
+    those there are; Damaged if the records are lost. Reads the journal only for `latest` and for items, if `records`
+    does not have it.
     """
     text = str(named).strip()
     if _SEQ.match(text):
@@ -40,6 +41,12 @@ def seq_of(store: Store, named: str | int, records: Records | None = None) -> in
     if _CHECKPOINT.match(name) or text.endswith(".json"):
         return _of_checkpoint(store, name)
     records = records or records_of(store)
+    if not records.last and records.problem is None and (kept := checkpoint.paths(store)):
+        newest = checkpoint.position_of(kept[-1])
+        raise Damaged(
+            "has no records", path="journal", why=f"the newest checkpoint is at record {newest}",
+            remedy="copy the folder journal/ from the place where this workspace came from",
+        )  # fmt: skip
     if text == LATEST:
         if not records.last:
             raise records.problem or UsageError("there are no records", why="the run has not begun")
