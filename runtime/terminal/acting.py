@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from textual.app import App, SuspendNotSupported
@@ -34,23 +35,27 @@ class Acting:
         self.doing = ""  # the action that is running, in words
         self.is_last = False  # the application ends after it
 
-    async def do(self, name: str, act: Callable[[Handle], str]) -> None:
-        """Call `act` with a handle in a thread."""
+    async def do(self, name: str, act: Callable[[Handle], str]) -> str:
+        """Call `act` with a handle in a thread. Returns why it was not done; empty if it was."""
         if self.doing:
-            self._say(f"still busy: {self.doing}", is_error=True)
-            return
+            busy = f"still busy: {self.doing}"
+            self._say(busy, is_error=True)
+            return busy
+        wrong = ""
         self.doing = name
         self._say(f"{name} ...")
         try:
             said = await asyncio.to_thread(lambda: act(self._make()))
             self._say(said)
         except Exception as error:  # one that this code has not foreseen must not end the screen
-            self._say(str(error) or type(error).__name__, is_error=True)
+            wrong = str(error) or type(error).__name__
+            self._say(wrong, is_error=True)
         finally:
             self.doing = ""
             self._feed.look_now()
             if self.is_last:
                 self._app.exit()
+        return wrong
 
     async def pause(self) -> None:
         await self.do("pausing", lambda handle: handle.pause().said)
@@ -93,16 +98,14 @@ class Acting:
             await self.do("cancelling", lambda handle: handle.cancel().said)
 
     async def send(self, *, message: bool) -> None:
+        """A text that could not be sent is shown again, so that it is not lost."""
         what = "A message to the agent" if message else "Work for the inbox"
-        text = await self._app.push_screen_wait(Writing(what))
-        if not text:
-            self._say("nothing was sent")
-            return
-
-        def act(handle: Handle) -> str:
-            return "sent: " + ", ".join(each.file for each in handle.send(text, message=message))
-
-        await self.do("sending", act)
+        text = wrong = ""
+        while text := await self._app.push_screen_wait(Writing(what, text, wrong)):
+            wrong = await self.do("sending", partial(_send, text, message))
+            if not wrong or self.is_last:
+                return
+        self._say("nothing was sent")
 
     async def answer(self, index: int = 0) -> None:
         standing = self._feed.standing
@@ -137,6 +140,10 @@ class Acting:
         standing = self._feed.standing
         name = f"{plain(words.run_id(standing), _ID)}: " if standing else ""
         return await self._app.push_screen_wait(Confirm(f"{name}{question}"))
+
+
+def _send(text: str, message: bool, handle: Handle) -> str:
+    return "sent: " + ", ".join(each.file for each in handle.send(text, message=message))
 
 
 def _answer(handle: Handle, given: Given, *, is_active: bool) -> str:

@@ -87,17 +87,19 @@ class Writing(Screen[str]):
         Binding("escape", "leave", show=False, priority=True),
     ]
 
-    def __init__(self, title: str) -> None:
+    def __init__(self, title: str, text: str = "", wrong: str = "") -> None:
+        """`wrong`: why the `text` could not be sent."""
         super().__init__()
-        self._title = title
+        self._title, self._text, self._wrong = title, text, wrong
 
     def compose(self) -> ComposeResult:
         yield Bar("title")
-        yield TextArea(compact=True, highlight_cursor_line=False)
+        yield TextArea(self._text, compact=True, highlight_cursor_line=False)
         yield Bar("keys")
 
     def on_mount(self) -> None:
-        self.query_one("#title", Bar).show(Text(self._title, "bold"))
+        wrong = fold(self._wrong, self.app.size.width)[:3] if self._wrong else []
+        self.query_one("#title", Bar).show(Text(self._title, "bold"), *(Text(line, "bold red") for line in wrong))
         self.query_one("#keys", Bar).show(Text("Ctrl-S send   Escape leave", "reverse"))
         self.query_one(TextArea).focus()
 

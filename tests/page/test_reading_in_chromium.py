@@ -78,6 +78,19 @@ def test_a_page_stays_as_it_was_loaded(tmp_path: Path, chrome: Chrome) -> None:
         thread.join(60)
 
 
+def test_a_form_that_is_open_becomes_another_one(tmp_path: Path, chrome: Chrome) -> None:
+    made = make(tmp_path / "runs/a", GRANTING)
+    made.run()
+    made.pause()
+    with Served(str(tmp_path / "runs")) as served, chrome.tab(served.url) as tab:
+        tab.go("/run/a")
+        tab.open("Resume")
+        made.resume()  # by another person
+        tab.until(".state", "waiting")
+        opened = tab.do(lambda page: page.locator("details.act[open] > summary").all_inner_texts())
+        assert opened == ["Resume"]
+
+
 def test_tabs_in_the_background_take_all_connections(tmp_path: Path, chrome: Chrome) -> None:
     """A browser has six connections to a server."""
     make(tmp_path / "runs/a", GRANTING).run()

@@ -193,6 +193,30 @@ def test_work_and_messages_are_sent_in_several_lines(make: Make) -> None:
     assert file.read_text() == "write to\nBarbara\n"
 
 
+def test_a_text_that_can_not_be_sent_is_lost(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = make(ASKING)
+
+    def fails(handle: satchel.Handle, *contents: object, **options: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    async def test() -> None:
+        async with watching(folder) as screen:
+            await screen.until("new")
+            await screen.press("s")
+            await screen.until("Work for the inbox")
+            await screen.type("write to Ada")
+            with monkeypatch.context() as patch:
+                patch.setattr(satchel.Handle, "send", fails)
+                await screen.press("ctrl+s")
+                await screen.until("Input/output error", "Work for the inbox", "write to Ada")
+            await screen.press("ctrl+s")
+            await screen.until("sent: inbox/")
+
+    play(test)
+    (file,) = (folder / "inbox").iterdir()
+    assert file.read_text() == "write to Ada\n"
+
+
 def editor(folder: Path, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make `code` the person's editor: a shell command for the file `$1`."""
     path = folder / "editor"
