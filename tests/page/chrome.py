@@ -120,6 +120,19 @@ class Tab:
 
         self.do(press)
 
+    def follow(self, link: str) -> None:
+        """A link. Returns when the next page is there."""
+
+        def follow(page: Page) -> None:
+            with page.expect_navigation(wait_until="load"):
+                page.get_by_role("link", name=link, exact=True).first.click()
+
+        self.do(follow)
+
+    def check(self, label: str) -> None:
+        """Tick a box."""
+        self.do(lambda page: page.get_by_label(label).filter(visible=True).first.check())
+
     def fill(self, label: str, text: str) -> None:
         self.do(lambda page: page.get_by_label(label).filter(visible=True).first.fill(text))
 

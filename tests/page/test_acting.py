@@ -255,7 +255,8 @@ def test_a_rewind_or_a_redo_does_something_else(tmp_path: Path) -> None:
         assert "No effect was done since then" in person.read("back/^2")
         assert "is at record" in person.act("rewind", at="^2")
         assert made.status().state != "completed" and made.run().status == "completed"
-        assert "will be done again" in person.act("redo", item="^1")
+        assert "Resume the run" not in person.read(), "there is nothing to do"
+        assert "will be done again" in person.act("redo", item="^1") and "Resume the run" in person.text
         assert person.act("rewind", at="999999") and person.status == 422
         assert person.act("redo", item="^9") and person.status == 422
         assert person.read("back/x%2F..%2Fy") and person.status in (200, 404)
