@@ -78,6 +78,10 @@ class Acting:
         return last if not started.exit_code else f"{last} (exit code {started.exit_code})"
 
     async def stop(self) -> None:
+        standing = self._feed.standing
+        if standing is not None and standing.state in ("completed", "cancelled"):
+            self._say(f"nothing runs it: it is {standing.state}", is_error=True)
+            return
         question = "Kill what runs it, now? Running work is cut off, and may be in doubt."
         if await self._confirmed(question):
             await self.do("stopping", self._stop)
@@ -126,9 +130,9 @@ class Acting:
         try:
             command = editing.editor()
             opened = await asyncio.to_thread(lambda: editing.Opened(self._make(), file))
-            with app.suspend():
-                editing.call(command, opened.path)
-            self._say(await asyncio.to_thread(opened.finish))
+            with app.suspend():  # must end without an error: Textual would not take the terminal back
+                failed = editing.call(command, opened.path)
+            self._say(await asyncio.to_thread(opened.finish, failed))
         except SuspendNotSupported:
             self._say("this terminal can't be given to an editor", is_error=True)
         except Exception as error:  # one that this code has not foreseen must not end the screen

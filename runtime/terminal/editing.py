@@ -6,6 +6,7 @@ import hashlib
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
 
@@ -49,11 +50,22 @@ class Opened:
                 copy.write(self._draft.text)
         self._before = _digest(self.path)
 
-    def finish(self) -> str:
-        """Send the file back, and say what came of it. If that fails, the error names the copy, which stays."""
-        if _digest(self.path) == self._before:
+    def finish(self, failed: str = "") -> str:
+        """Send the file back, and say what came of it. If that fails, the error names the copy, which stays.
+        `failed`: what the editor failed with, so nothing is sent."""
+        after = _digest(self.path)
+        if after == self._before:
             self._remove()
+            if failed:
+                raise UsageError(failed, why="nothing is saved")
             return f"{self._file} is unchanged"
+        if not after:
+            self._remove()
+            raise UsageError(f"{self._file} is gone", why=failed or "the editor or another program has removed it")
+        if failed:
+            raise UsageError(
+                failed, why=f"it has saved {self._file}" if self._draft is None else f"your text is in {self.path}"
+            )
         if self._draft is None:
             return f"{self._file} is saved; the run takes the edit at its next safe point, or when it starts"
         with open(self.path, "rb") as copy:
@@ -71,17 +83,22 @@ class Opened:
             shutil.rmtree(os.path.dirname(self.path), ignore_errors=True)
 
 
-def call(words: list[str], path: str) -> None:
-    """Let a person edit. Returns when the editor has ended."""
+def call(words: list[str], path: str) -> str:
+    """Let a person edit. Returns when the editor has ended, with what it failed with. It raises no error, since the
+    terminal has to be taken back first."""
+    # Keys like Ctrl+C reach each program of the terminal, and are meant for the editor.
+    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGQUIT)}
     try:
         code = subprocess.run([*words, path]).returncode
     except OSError as error:
-        raise UsageError(
-            f"the editor {words[0]!r} does not start", why=error.strerror or str(error),
-            remedy="set EDITOR to the name of your editor",
-        ) from error  # fmt: skip
-    if code:
-        raise UsageError(f"the editor {words[0]!r} ended with the exit code {code}", remedy=f"the file is {path}")
+        why = error.strerror or str(error)
+        return f"the editor {words[0]!r} does not start ({why}; $VISUAL or $EDITOR names it)"
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if code < 0:
+        return f"the editor {words[0]!r} was killed by signal {-code}"
+    return f"the editor {words[0]!r} ended with exit code {code}" if code else ""
 
 
 def _digest(path: str) -> str:

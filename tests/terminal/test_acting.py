@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import stat
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from cli.conftest import ASKING as DOUBTFUL
 from cli.conftest import Make
+from textual.drivers.headless_driver import HeadlessDriver
 
 import satchel
 from satchel.runtime.terminal import editing
@@ -165,6 +167,8 @@ def test_stop_and_cancel_are_confirmed(make: Make) -> None:
             await screen.until("End this run for good?")
             await screen.press("y")
             await screen.until("was already cancelled")  # the error of the handle
+            await screen.press("x")
+            await screen.until("nothing runs it: it is cancelled")
 
     play(test)
     assert satchel.open(folder).status().state == "cancelled"
@@ -228,8 +232,7 @@ def editor(folder: Path, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def edited(handle: satchel.Handle, file: str) -> str:
     opened = editing.Opened(handle, file)
-    editing.call(editing.editor(), opened.path)
-    return opened.finish()
+    return opened.finish(editing.call(editing.editor(), opened.path))
 
 
 @pytest.mark.parametrize("is_remote", [False, True])
@@ -246,8 +249,15 @@ def test_a_file_is_edited_with_the_editor_of_the_person(
     assert ("the next start takes it" if is_remote else "todo.md is saved") in said
     standing = handle.status()
     assert standing.noticed and len(standing.noticed.edits) == 1
+    for code, failed in (("exit 3", "ended with exit code 3"), ("kill -TERM $$", "was killed by signal 15")):
+        editor(tmp_path, code, monkeypatch)
+        with pytest.raises(UsageError, match=f"{failed}: nothing is saved"):
+            edited(handle, "state.json")
     editor(tmp_path, 'echo broken > "$1"; exit 3', monkeypatch)
-    with pytest.raises(UsageError, match="exit code 3"):
+    with pytest.raises(UsageError, match="exit code 3: " + ("your text is in" if is_remote else "it has saved state")):
+        edited(handle, "state.json")
+    editor(tmp_path, 'rm "$1"', monkeypatch)
+    with pytest.raises(UsageError, match=r"state\.json is gone"):
         edited(handle, "state.json")
 
 
@@ -281,5 +291,44 @@ def test_an_editor_that_is_not_known_or_not_there_is_told(monkeypatch: pytest.Mo
     monkeypatch.setenv("EDITOR", "vim 'unclosed")
     with pytest.raises(UsageError, match="EDITOR is no command: No closing quotation"):
         editing.editor()
-    with pytest.raises(UsageError, match="does not start"):
-        editing.call(["no-such-editor"], os.devnull)
+    assert "does not start (No such file" in editing.call(["no-such-editor"], os.devnull)
+
+
+def test_ctrl_c_is_for_the_editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    editor(tmp_path, 'kill -INT $PPID; echo saved > "$1"', monkeypatch)
+    assert editing.call(editing.editor(), str(tmp_path / "text")) == ""
+    assert (tmp_path / "text").read_text() == "saved\n" and signal.getsignal(signal.SIGINT) is before
+
+
+def test_the_screen_is_back_after_an_editor_that_fails(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make(ASKING)
+    (tmp_path / "text").write_text("no program")
+    seen: list[str] = []
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setattr(HeadlessDriver, "can_suspend", True)  # there is no terminal to give away
+    monkeypatch.setattr(HeadlessDriver, "suspend_application_mode", lambda driver: seen.append("away"))
+    monkeypatch.setattr(HeadlessDriver, "resume_application_mode", lambda driver: seen.append("back"))
+
+    async def test() -> None:
+        async with watching(folder) as screen:
+            await screen.until("new")
+            for command, said in (
+                ("false", "the editor 'false' ended with exit code 1: nothing is saved"),
+                ("not-there --wait", "the editor 'not-there' does not start"),
+                (str(tmp_path / "text"), "Permission denied"),
+                ("true", "todo.md is unchanged"),
+            ):
+                monkeypatch.setenv("EDITOR", command)
+                await screen.press("e")
+                await screen.until(said)
+                assert seen == ["away", "back"]
+                seen.clear()
+            monkeypatch.setenv("EDITOR", "'unbalanced")
+            await screen.press("e")
+            await screen.until("EDITOR is no command: No closing quotation")
+            assert not seen
+
+    play(test)
