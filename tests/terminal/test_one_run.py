@@ -49,11 +49,12 @@ def test_an_active_run_is_followed_from_its_text_to_its_last_tick(make: Make, tm
         async with watching(folder, size=(80, 30)) as screen:
             await screen.until("demo-1a2b  new", "r start")
             run = asyncio.create_task(satchel.open(folder).run_async())
-            text = await screen.until("It was a dark and stormy night.", "p pause  x stop")
-            assert '> think("text":"first chapter"), 32 characters' in text and "[/] first chapter" in text
+            call = '> think("text":"first chapter"), 32 characters'
+            await screen.until("It was a dark and stormy night.", "p pause  x stop", call, "[/] first chapter")
             go.touch()
-            await screen.until("completed", "2/2", "[x] first chapter", "[x] second chapter")
-            assert "commit  ^2 second chapter" in screen.text
+            await screen.until(
+                "completed", "2/2", "[x] first chapter", "[x] second chapter", "commit  ^2 second chapter"
+            )
             assert (await run).status == "completed"
             await screen.press("6")
             await screen.until("assistant", "done with first chapter", "done with second chapter")
