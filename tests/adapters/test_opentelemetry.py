@@ -91,8 +91,9 @@ def trace(spans: InMemorySpanExporter, told: AsyncGenerator[events.Event, None])
 
 
 def lines(spans: InMemorySpanExporter) -> list[str]:
-    """A line for each span below its parent, in the order of their beginnings."""
-    found = sorted(spans.get_finished_spans(), key=lambda span: (span.start_time or 0, -(span.end_time or 0)))
+    """A line for each span below its parent, in the order of their beginnings. A failed step begins and ends at its
+    record, so within a millisecond the end decides."""
+    found = sorted(spans.get_finished_spans(), key=lambda span: (span.start_time or 0, span.end_time or 0))
 
     def below(parent: int | None, depth: int) -> list[str]:
         told = []
