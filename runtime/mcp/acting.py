@@ -41,6 +41,8 @@ def begin(handle: Handle, *, resume: bool = False, input: dict[str, object] | No
     until = time.monotonic() + _PATIENCE
     while found.exit_code is None and time.monotonic() < until:
         moment = handle.status(brief=True).moment
+        if moment is None and before is not None:
+            return  # it broke a file of its own run, or a person did: its status says which
         if moment is not None and not moment.is_new and (before is None or moment.epoch > before.epoch):
             return
         time.sleep(_REMOTE_LOOK if handle.store.abilities.remote else _LOOK)

@@ -19,7 +19,7 @@ import mcp_types as types
 import warm
 from msgspec import Struct
 
-from satchel.runtime.mcp import acting, server, shapes, tools, transports, watching
+from satchel.runtime.mcp import acting, describing, server, shapes, tools, transports, watching
 from satchel.runtime.mcp.allowed import ACTIONS
 from satchel.runtime.mcp.asking import Asking
 from satchel.runtime.mcp.runs import Runs
@@ -43,11 +43,23 @@ async def main(run, seconds: float = 0.0):
     return {"seconds": seconds}
 """
 
-FAILING = """
+WAITING = """
+import asyncio
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+async def until_its_task_is_known():
+    while not (HERE / "known").exists():
+        await asyncio.sleep(0.02)
+"""
+
+FAILING = f"""{WAITING}
 from satchel import agent
 
 @agent
 async def main(run):
+    await until_its_task_is_known()
     raise ValueError("this always fails")
 """
 
@@ -63,14 +75,14 @@ async def main(run):
     return [each.decision for each in answers]
 """
 
-BREAKING = """
+BREAKING = f"""{WAITING}
 import os
 from satchel import agent
 
 @agent
 async def main(run):
-    with open(os.path.join(os.path.dirname(__file__), "workspace.yaml"), "w") as file:
-        file.write("run_id: [")
+    await until_its_task_is_known()
+    (HERE / "workspace.yaml").write_text("run_id: [")
     os._exit(1)
 """
 
@@ -114,6 +126,10 @@ def started(name: str) -> tools.Tool:
     return tools.Tool(name, name, f"Run {name}.", Anything, shapes.RunStatus, start, is_idempotent=False)
 
 
+def make_known(run: Path) -> None:
+    (run / "known").touch()
+
+
 class ConformanceServer(server.RunServer):
     """With the tools of the scenarios besides."""
 
@@ -129,7 +145,10 @@ class ConformanceServer(server.RunServer):
         if params.name == "greet":
             text = f"Hello, {(params.arguments or {}).get('name')}!"
             return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=params.arguments)
-        return await super()._call_tool(ctx, params)
+        result = await super()._call_tool(ctx, params)
+        if isinstance(result, dict):  # a task
+            make_known(Path(self._runs.root, describing.run_of_task(result["taskId"])))
+        return result
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from cli.conftest import PLAIN, Make
 from mcp import Client, MCPError
 
 import satchel
-from satchel.runtime.mcp import describing
+from satchel.runtime.control import Handle
+from satchel.runtime.mcp import acting, describing
 
 from .conftest import LETTERS, AnyResult, ask, call, connected, refusal, run, serve, until
 
@@ -33,16 +35,18 @@ async def error_of(client: Client, method: str, task: str, **params: Any) -> typ
     return caught.value.error
 
 
+async def start_task(client: Client, run: str) -> dict[str, Any]:
+    params = types.CallToolRequestParams(name="start", arguments={"run": run})
+    found = await client.session.send_request(types.CallToolRequest(params=params), AnyResult)
+    return found.model_extra or {}
+
+
 def test_a_run_is_not_a_task_from_start_to_end(make: Make, root: Path) -> None:
     folder = make(LETTERS, "letters")
 
     async def work() -> None:
         async with connected(serve(root, "start,answer,resume"), has_tasks=True, can_ask=True) as client:
-            begun = await client.session.send_request(
-                types.CallToolRequest(params=types.CallToolRequestParams(name="start", arguments={"run": "letters"})),
-                AnyResult,
-            )
-            task, created = task_of(folder), begun.model_extra or {}
+            created, task = await start_task(client, "letters"), task_of(folder)
             assert created["resultType"] == "task" and created["taskId"] == task
             assert not created.keys() & {"task", "result", "inputRequests", "requestState"}
             asked = await until(client, task, "input_required")
@@ -168,6 +172,41 @@ def test_a_start_that_is_refused_is_a_task(make: Make, root: Path) -> None:
             assert "copys" in said and "copies" in said and "satchel:" not in said
             assert "has never started" in await refusal(client, "resume", run="letters")
             assert (await call(client, "status", run="letters"))["state"] == "new"
+
+    run(work())
+
+
+BREAKING = """
+import os
+from pathlib import Path
+from satchel import agent
+
+@agent
+async def main(run):
+    Path(__file__).with_name("workspace.yaml").write_text("run_id: [")
+    os._exit(1)
+"""
+
+
+def test_the_start_of_a_run_that_breaks_its_own_files_is_refused(
+    make: Make, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """The server had waited for it for a minute."""
+    workspace, detach = make(BREAKING, "breaking"), Handle.detach
+
+    def detach_until_broken(handle: Handle, **options: Any) -> Any:
+        found = detach(handle, **options)
+        while "[" not in (workspace / "workspace.yaml").read_text():
+            time.sleep(0.01)
+        return found
+
+    monkeypatch.setattr(Handle, "detach", detach_until_broken)
+    monkeypatch.setattr(acting, "_PATIENCE", 1.0)
+
+    async def work() -> None:
+        async with connected(serve(root, "all"), has_tasks=True) as client:
+            started = await call(client, "start", run="breaking")
+            assert started["state"] == "damaged" and "workspace.yaml" in str(started)
 
     run(work())
 
