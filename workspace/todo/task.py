@@ -225,11 +225,10 @@ def lines_of(words: str) -> list[str]:
     return [line.strip() for line in BREAK.split(words)]
 
 
-@functools.lru_cache(maxsize=1024)  # an item's line is read again with each of its marks
 def _cut_id(rest: str) -> tuple[str, str | None]:
     """The part after a checkbox without its id; and the id."""
-    before, caret, word = rest.rstrip().rpartition("^")
-    if caret and before[-1:].isspace() and ID.fullmatch(word):
+    before, caret, word = rest.rpartition("^")
+    if caret and before[-1:].isspace() and ID.fullmatch(word := word.rstrip()):
         return before, word
     return rest, None
 

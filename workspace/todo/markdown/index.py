@@ -86,18 +86,19 @@ class Reading:
 
     def _by_id(self) -> dict[str, int]:
         if self._ids is None:
-            self._ids, self._highest = {}, 0
-            for index, row in enumerate(self.rows):
-                line = self.lines[row.line]
-                if "^" in line and (word := read_id(line, row.column)) is not None:
-                    self._note_id(word, index, self._ids)
+            words = [(read_id(self.lines[row.line], row.column), index) for index, row in enumerate(self.rows)]
+            self._ids = {word.lower(): index for word, index in reversed(words) if word}  # the first of equal ones wins
+            self._highest = max(map(_number, self._ids), default=0)
         return self._ids
 
     def _note_id(self, word: str, index: int, ids: dict[str, int]) -> None:
         key = word.lower()
         ids[key] = min(index, ids.get(key, index))
-        if word.isdigit() and len(word) <= _NUMBER_LENGTH:
-            self._highest = max(self._highest, int(word))
+        self._highest = max(self._highest, _number(word))
+
+
+def _number(word: str) -> int:
+    return int(word) if word.isdigit() and len(word) <= _NUMBER_LENGTH else 0
 
 
 _INTEGERS = [int] * len(Row._fields)
