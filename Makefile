@@ -48,7 +48,7 @@ lint: $(VENV)/tests conflict-markers retired-words
 	MYPYPATH=build/lint $(BIN)/mypy
 	$(BIN)/python tools/check_types.py build/lint
 	@for sample in digest offers onboarding refunds; do (cd sample_workspaces/$$sample && MYPYPATH=../../build/lint \
-		../../$(BIN)/mypy --config-file= --strict --cache-dir ../../.mypy_cache/$$sample agent.py) || exit 1; done
+		../../$(BIN)/mypy --config-file= --strict --cache-dir ../../.mypy_cache/strict agent.py) || exit 1; done
 
 bench: $(BENCH)/installed
 	$(BENCH)/bin/python -m benchmarks.peers --write docs/benchmarks.md
