@@ -487,7 +487,11 @@ def test_a_start_of_the_schedule_is_missed_or_made_twice(root: Path, monkeypatch
     done = make(root / "a", QUICK, "schedule: [{cron: '0 9 * * *'}]\n")
     make(root / "b", FAILING, "schedule: [{cron: '0 9 * * *'}]\n")
     make(root / "c", "x = 1\n", "schedule: [{cron: '0 9 * * *'}]\n")
-    now, told = NOW, list[tuple[str, str]]()
+    # The agents date their records by the real clock, and the test's clock has to be ahead of it on any day.
+    noon = (datetime.now(UTC) + timedelta(days=1)).replace(hour=12, minute=0, second=0, microsecond=0)
+    for name in "abc":
+        os.utime(root / name / "workspace.yaml", (noon.timestamp(), noon.timestamp()))
+    now, told = noon, list[tuple[str, str]]()
     server = Server(
         str(root), 3, lambda event: told.append((event.kind, os.path.basename(event.folder))), clock=lambda: now
     )
@@ -509,7 +513,7 @@ def test_a_start_of_the_schedule_is_missed_or_made_twice(root: Path, monkeypatch
 
     started = [("completed", "a"), ("failed", "b"), ("refused", "c"), *(("started", name) for name in "abc")]
     assert turns() == []
-    now = NOW + timedelta(days=1)
+    now = noon + timedelta(days=1)
     assert turns() == started
     assert status_of(done) == "completed"
     now += timedelta(hours=20)

@@ -211,6 +211,20 @@ def test_a_run_that_dies_while_its_folder_can_not_be_read_keeps_its_place_for_ev
     assert (folder / "workspace.yaml").exists()
 
 
+@pytest.mark.parametrize("error", [StorageFailed("can't be inspected"), OSError(116, os.strerror(116))])
+def test_a_signal_is_lost_while_the_folder_can_not_be_read(
+    root: Path, serve: Callable[[], Served], monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    make(root / "a", WAITING.replace('os.environ.get("SEEN", "seen")', repr(str(root / "seen"))))
+    served = serve()
+    served.turn()  # it is started, and nothing has looked at it since
+    with monkeypatch.context() as patched:
+        patched.setattr(DiskStore, "version", mock.Mock(side_effect=error))
+        served.server.ask(signal.SIGTERM)
+    served.until(lambda: not served.server.running)
+    assert [kind for kind, _, _ in served.events] == ["started", "paused"]
+
+
 def test_a_full_disk_below_its_own_output_ends_serve(root: Path) -> None:
     for name in "ab":
         make(root / name, COUNTING.replace("BETWEEN", "pass"))

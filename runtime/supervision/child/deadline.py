@@ -84,8 +84,10 @@ class Deadline:
 
     @property
     def patience(self) -> float | None:
-        """Seconds from the request for a stop to the kill. None: never, because stops are extended."""
-        self._begin()
+        """Seconds from the request for a stop to the kill. None: never, because stops are extended. As far as it is
+        known while the storage does not answer."""
+        with suppress(SatchelError, OSError):
+            self._begin()
         return self.patience_so_far
 
     @property

@@ -115,6 +115,8 @@ class Supervisor:
             self._over(STORAGE if isinstance(error, StorageFailed | OSError) else FAILED, str(error))
         if self._child is None:
             return
+        if glances and self._phase == "draining" and not self._forced_by:
+            self._bound_drain()
         if self._phase == "draining" and now >= self._due:
             self._force("it did not stop in time")
         elif glances and not self._forced_by:
@@ -221,9 +223,14 @@ class Supervisor:
     def _drain(self, number: signal.Signals) -> None:
         self._phase, self._asked_at = "draining", time.monotonic()
         self._request, self._drains_since = _asked_by(number), self._asked_at
-        patience = self._deadline.patience
-        self._due = float("inf") if patience is None else self._asked_at + patience
         self._the_child().ask(number)
+        self._bound_drain()
+
+    def _bound_drain(self) -> None:
+        """Until when a drain that a signal has requested may last, as far as workspace.yaml could be read by now."""
+        assert self._drains_since is not None
+        patience = self._deadline.patience
+        self._due = float("inf") if patience is None else self._drains_since + patience
 
     def _force(self, why: str) -> None:
         self._late(f"{why}; killing process {self._the_child().pid}")
