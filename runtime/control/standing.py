@@ -375,6 +375,8 @@ def _state(standing: Standing, moment: Moment, is_stopped: bool) -> State:
 
 def _read_plan(store: Store, standing: Standing) -> None:
     """The plan that a person has written for a run that has not begun."""
+    if store.abilities.remote and store.version(TODO) is None:
+        return  # most runs without a plan never get one, and in a bucket the listing shows that for nothing
     try:
         found = read_markdown(store.read(TODO).data)
         standing.plan = Plan(found.body.decode())

@@ -58,11 +58,11 @@ def ending(how: str) -> satchel.Agent:
 class Bucket:
     """In which a run has stopped."""
 
-    def __init__(self, server: Server, how: str = "sleeping"):
+    def __init__(self, server: Server, how: str = "sleeping", main: satchel.Agent | None = None):
         self.server, self.url = server, server.place()
         self.name, _, self.prefix = self.url.removeprefix("s3://").partition("/")
         self.put("workspace.yaml", DEFINITION)
-        assert satchel.run(self.url, ending(how)).status == how
+        assert satchel.run(self.url, main or ending(how)).status == how
 
     def put(self, path: str, data: bytes) -> None:
         self.server.client.put_object(Bucket=self.name, Key=f"{self.prefix}/{path}", Body=data)
@@ -85,14 +85,16 @@ def s3(seaweedfs: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
 
 
 @contextmanager
-def counting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
-    """Requests of this process while the body runs, by method."""
+def counting(monkeypatch: pytest.MonkeyPatch, keys: list[str] | None = None) -> Iterator[Counter[str]]:
+    """Requests of this process while the body runs, by method; the keys of objects that it asks for go into `keys`."""
     asked: Counter[str] = Counter()
     answer = Requests._answer
 
-    async def counted(self: Requests, method: str, *arguments: Any) -> Any:
+    async def counted(self: Requests, method: str, arguments: Any, *more: Any) -> Any:
         asked[method] += 1
-        return await answer(self, method, *arguments)
+        if keys is not None and "Key" in arguments:
+            keys.append(arguments["Key"])
+        return await answer(self, method, arguments, *more)
 
     with monkeypatch.context() as patched:
         patched.setattr(Requests, "_answer", counted)
@@ -106,6 +108,22 @@ def test_status_asks_more_than_four_times(s3: Server, cli: Cli, monkeypatch: pyt
         said = cli("status", bucket.url)
     assert f"state     {how}" in said.stdout and asked["list_objects_v2"] == 1, (said.output, asked)
     assert asked.total() <= 4, asked
+
+
+def test_a_run_without_a_plan_is_asked_for_its_plan(s3: Server, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The listing shows that there is none."""
+
+    @agent
+    async def main(run: Run[dict[str, Any]]) -> str:
+        return "x" * 100_000  # a result in a file of its own
+
+    bucket = Bucket(s3, "completed", main)
+    for command, most in (("status", 4), ("ls", 2)):
+        keys: list[str] = []
+        with counting(monkeypatch, keys) as asked:
+            said = cli(command, bucket.url).stdout
+        assert "completed" in said and asked.total() <= most, (said, asked)
+        assert {key.removeprefix(f"{bucket.prefix}/") for key in keys} <= {*bucket.paths}, keys
 
 
 def test_ls_asks_one_after_the_other_or_for_what_it_knows(
