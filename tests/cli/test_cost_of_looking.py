@@ -14,7 +14,8 @@ from servers import Server
 
 import satchel
 from satchel import Item, Run, agent, step
-from satchel.workspace.store import AT_ONCE
+from satchel.workspace.inspect import lease
+from satchel.workspace.store import AT_ONCE, open_store
 from satchel.workspace.store.remote.s3 import Requests
 
 from .conftest import Cli, data_of
@@ -124,6 +125,32 @@ def test_a_run_without_a_plan_is_asked_for_its_plan(s3: Server, cli: Cli, monkey
             said = cli(command, bucket.url).stdout
         assert "completed" in said and asked.total() <= most, (said, asked)
         assert {key.removeprefix(f"{bucket.prefix}/") for key in keys} <= {*bucket.paths}, keys
+
+
+def test_an_active_run_is_asked_for_files_that_nothing_is_read_from(
+    s3: Server, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of its steps, and the plan that it does not have."""
+
+    async def paused(run: Run[dict[str, Any]]) -> None:
+        await add(1, 2)
+        await run.pause("a look")
+
+    @agent
+    async def main(run: Run[dict[str, Any]]) -> None:
+        await run.scope("paused", paused, run)
+
+    bucket = Bucket(s3, "paused", main)
+    assert [path for path in bucket.paths if path.startswith("steps/")]
+    held = lease.mine(open_store(bucket.url), "nap-1", epoch=1000, ttl=600.0)  # as of the next owner
+    bucket.put(lease.PATH, lease.encode(held))
+    for command in ("status", "ls"):
+        keys: list[str] = []
+        with counting(monkeypatch, keys):
+            said = cli(command, bucket.url).stdout
+        asked = {key.removeprefix(f"{bucket.prefix}/") for key in keys}
+        assert "draining" in said or "running" in said, said
+        assert not [path for path in asked if path.startswith("steps/")] and asked <= {*bucket.paths}, asked
 
 
 def test_ls_asks_one_after_the_other_or_for_what_it_knows(

@@ -120,19 +120,27 @@ def _ask_again(looking: Looking) -> None:
 
 def _expected(store: Store, moment: Moment) -> Iterator[str]:
     """The readable files, except those that the listing shows to be unchanged."""
+    if store.abilities.remote:
+        yield from _expected_editable(store, moment)
+        for agent in moment.agents.values():
+            yield from (file.path for file in projection.step_files(agent, projection.steps_shown(store)))
+
+
+def _expected_editable(store: Store, moment: Moment) -> Iterator[str]:
     for agent in moment.agents.values() if store.abilities.remote else ():
         store.expect(agent.folder + STATE, projection.state_file(moment, agent))
         store.expect(agent.folder + TODO, projection.todo_file(moment, agent))
         yield from (agent.folder + STATE, agent.folder + TODO)
-        yield from (file.path for file in projection.step_files(agent, projection.steps_shown(store)))
 
 
 def untaken(store: Store, moment: Moment) -> Iterator[str]:
-    """The readable files that a person has saved since the run last wrote them. Costs a read of each, or in a bucket of
-    those that have changed."""
-    store.fetch(_expected(store, moment))
+    """The plans and states that a person has saved since the run last wrote them. Costs a read of each, or in a bucket
+    of those that have changed."""
+    store.fetch(_expected_editable(store, moment))
     for agent in moment.agents.values():
         for path in (agent.folder + STATE, agent.folder + TODO):
+            if store.version(path) is None:
+                continue
             try:
                 data = store.read(path).data
             except FileNotFoundError:
