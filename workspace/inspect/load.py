@@ -125,10 +125,11 @@ def _glance(store: Store, *, described: Definition | None = None, besides: Itera
     if not store.abilities.remote:
         return look(store, described=described)
     store.fetch([*read_by_glance(store), *besides])
-    try:
-        return _look(store, signature(store), described, knows_enough=True)
-    except (Damaged, FileNotFoundError):  # the listing may be older than what was read
-        return look(store, described=described)
+    with suppress(Damaged, FileNotFoundError):
+        seen = _look(store, signature(store), described, knows_enough=True)
+        if not seen.is_rebuilt:
+            return seen
+    return look(store, described=described)  # the listing may be older than what was read, or lack the first files
 
 
 def _begin(job: Callable[[], None]) -> Future[None]:
