@@ -72,6 +72,8 @@ def _wrong(store: Store, path: str, output: Output) -> str | None:
 
 
 def _of(size: int, output: Output) -> str:
+    if size == output.bytes:
+        return f"{size:,} bytes as the run wrote, but not the same"
     return f"{size:,} bytes, but the run wrote {output.bytes:,}"
 
 

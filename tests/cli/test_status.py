@@ -64,6 +64,9 @@ def test_an_output_that_is_not_the_runs_is_shown_as_the_runs(make: Make, cli: Cl
     assert f"note      {said}" in out and "outputs/2.txt is" not in out
     assert data_of(cli("status", "--json", folder))["complaints"] == [said]
     assert f"wanted  {said}" in cli("run", folder).output, "of a completed run, too"
+    (folder / "outputs/1.txt").write_text("12345")
+    said = "outputs/1.txt is not what the run made: 5 bytes as the run wrote, but not the same"
+    assert said in cli("status", folder).stdout
 
 
 def test_a_conflict_copy_of_a_sync_tool_is_not_named(make: Make, cli: Cli) -> None:
