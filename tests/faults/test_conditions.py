@@ -1,4 +1,4 @@
-"""Every PUT to a bucket has a condition, whatever makes it: what arrives late replaces nothing."""
+"""Every PUT and DELETE in a bucket has a condition, whatever makes it: what arrives late does nothing."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Person:
         return [each["Key"].removeprefix(f"{self._prefix}/") for each in found]
 
 
-def test_every_put_has_a_condition(
+def test_every_put_and_delete_has_a_condition(
     seaweedfs: Server, prefix: str, machines: list[Machine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run that writes files of each kind: streams, outputs, blobs, messages, a crash, edits that are refused and ones
@@ -151,3 +151,6 @@ def test_every_put_has_a_condition(
     puts = [each for each in machine.proxy.seen if each.method == "PUT"]
     assert {each.kind for each in puts} >= KINDS
     assert [each.key for each in puts if not each.condition] == []
+    deletes = [each for each in machine.proxy.seen if each.method == "DELETE"]
+    assert {each.kind for each in deletes} >= {"several", "lease", "partials", "inbox", "pause"}
+    assert [(each.kind, each.key) for each in deletes if not each.condition] == []

@@ -92,7 +92,8 @@ def describe(request: Message) -> Seen:
     key = unquote(url.path).lstrip("/")
     bucket, _, inside = key.partition("/")
     if not inside and "delete" in query:
-        return Seen("DELETE", "several", bucket, len(request.body))
+        is_each = request.body.count(b"<ETag>") == request.body.count(b"<Object>")
+        return Seen("DELETE", "several", bucket, len(request.body), condition="ETag of each" if is_each else "")
     if not inside and verb == "GET":
         listing = "list-type" in query or "prefix" in query or not query
         return Seen("LIST" if listing else verb, "bucket", f"{bucket}/{query.get('prefix', [''])[0]}", 0)

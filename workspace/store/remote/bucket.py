@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 from ...base import SatchelError, UsageError, check_path
@@ -26,6 +26,13 @@ _REFUSALS = 3
 _LARGEST = 5 << 30  # bytes that one PUT may have
 _BUSY = "other programs keep changing it"
 _NONCE = "satchel-write"  # metadata by which a writer recognises its own write
+
+
+class _Listed(NamedTuple):
+    """An object to remove, as this store has seen it."""
+
+    path: str
+    version: Version
 
 
 class BucketStore(RemoteStore):
@@ -341,27 +348,27 @@ class BucketStore(RemoteStore):
         self._view.wrote(path, None)
 
     def remove_many(self, paths: Sequence[str]) -> None:
-        keys = {self._key(path): path for path in paths}
-        for start in range(0, len(keys), _AT_ONCE):
-            self._remove_batch(dict([*keys.items()][start : start + _AT_ONCE]))
+        listed: dict[str, _Listed] = {}
+        for path in dict.fromkeys(paths):
+            if (known := self._view.peek(path) or self._view.get(path)) is not None:
+                listed[self._key(path)] = _Listed(path, known.version)
+            else:
+                self.remove(path)  # it looks itself for the version that its condition needs
+        for start in range(0, len(listed), _AT_ONCE):
+            self._remove_batch(dict([*listed.items()][start : start + _AT_ONCE]))
 
-    def _remove_batch(self, keys: dict[str, str]) -> None:
-        first = next(iter(keys.values()))
-        answer = self._change(
-            "delete_objects", "can't be removed", first,
-            Delete={"Objects": [self._as_seen(key, path) for key, path in keys.items()], "Quiet": True},
-        )  # fmt: skip
-        failed = {each["Key"] for each in answer.get("Errors", ())} & keys.keys()
-        for key, path in keys.items():
+    def _remove_batch(self, listed: dict[str, _Listed]) -> None:
+        tags = self._has_conditional_delete
+        objects = [{"Key": key, "ETag": each.version} if tags else {"Key": key} for key, each in listed.items()]
+        first = next(iter(listed.values())).path
+        deletion = {"Objects": objects, "Quiet": True}
+        answer = self._change("delete_objects", "can't be removed", first, Delete=deletion)
+        failed = {each["Key"] for each in answer.get("Errors", ())} & listed.keys()
+        for key, each in listed.items():
             if key not in failed:
-                self._view.wrote(path, None)
+                self._view.wrote(each.path, None)
         for key in sorted(failed):  # one of them alone: that request is repeated, or names the error
-            self.remove(keys[key])
-
-    def _as_seen(self, key: str, path: str) -> dict[str, str]:
-        """The object of a batch of DELETEs, with its condition."""
-        known = self._view.peek(path) if self._has_conditional_delete else None
-        return {"Key": key, "ETag": known.version} if known else {"Key": key}
+            self.remove(listed[key].path)
 
     def _key(self, path: str) -> str:
         return self._prefix + check_path(path)
