@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -125,6 +126,33 @@ def test_a_run_without_a_plan_is_asked_for_its_plan(s3: Server, cli: Cli, monkey
             said = cli(command, bucket.url).stdout
         assert "completed" in said and asked.total() <= most, (said, asked)
         assert {key.removeprefix(f"{bucket.prefix}/") for key in keys} <= {*bucket.paths}, keys
+
+
+def test_the_outputs_of_a_run_that_was_moved_here_are_fetched_to_compare_them(
+    s3: Server, cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """On a disk it has written other versions; but the listing of a bucket shows hashes."""
+
+    async def wrote(run: Run[dict[str, Any]]) -> None:
+        for number in range(5):
+            await run.output(f"{number}.txt", "x" * number)
+
+    @agent
+    async def main(run: Run[dict[str, Any]]) -> None:
+        await run.scope("wrote", wrote, run)
+
+    (tmp_path / "workspace.yaml").write_bytes(DEFINITION)
+    assert satchel.run(tmp_path, main).status == "completed"
+    url = s3.place()
+    satchel.open(tmp_path).move(url)
+    keys: list[str] = []
+    with counting(monkeypatch, keys):
+        said = cli("status", url).stdout
+    assert "completed" in said and "is not what" not in said
+    assert not [key for key in keys if "/outputs/" in key], keys
+    bucket, _, prefix = url.removeprefix("s3://").partition("/")
+    s3.client.put_object(Bucket=bucket, Key=f"{prefix}/outputs/3.txt", Body=b"abc")
+    assert "outputs/3.txt is not what the run made" in cli("status", url).stdout
 
 
 def test_an_active_run_is_asked_for_files_that_nothing_is_read_from(

@@ -81,6 +81,7 @@ RECORDS: list[records.AnyRecord] = [
     records.ScopeFailed(scope="", error=FAILURE, calls=(("send", "0" * 16, 0),), uncounted=True),
     records.ScopeCommitted(scope="", patch=[{"op": "add", "path": "", "value": {}}]),
     records.ScopeCommitted(scope="3", result=Raw(b"1"), outputs={"a.md": records.Output("0" * 64, 3)}, cancelled="x"),
+    records.ScopeCommitted(scope="3", outputs={"a.md": records.Output("0" * 64, 3, "1-2", "0" * 32)}),
     records.PlanChanged(plan=(), by="agent", planned="0" * 16),
     records.PlanChanged(agent="a", plan=(Splice(0, 0, "- [ ] a\n"),), outline=[[0, 3, -1, 0, 1]], by="person", why="x"),
     records.PlanChanged(plan=(), by="person", person="alice@h"),

@@ -37,7 +37,8 @@ def write(store: Store, path: str, data: bytes, last: Output | None, check_owner
             else:
                 store.create(path, data)
                 version = store.version(path) or ""
-            return Made(Output(sha256, len(data), version), kept)
+            md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
+            return Made(Output(sha256, len(data), version, md5), kept)
         except (FileChanged, FileExistsError):
             there = read_if_there(store, path, limit=_READ_LIMIT)
         check_owner()  # after the look: a later owner's write has another version

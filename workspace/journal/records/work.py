@@ -26,11 +26,17 @@ class ScopeFailed(Record, frozen=True, kw_only=True, tag="scope.failed"):
 
 
 class Output(Struct, frozen=True, omit_defaults=True):
-    """A file in outputs/ as it was written. `version` is the storage's: if it is the same, the file is unchanged."""
+    """A file in outputs/ as it was written. `version` is the storage's: if it is the same, the file is unchanged. After
+    a move into a bucket the version is another one, but most buckets list the `md5`. So the file need not be read."""
 
     sha256: str
     bytes: int
     version: str = ""
+    md5: str = ""
+
+    def is_in(self, version: str | None) -> bool:
+        """Whether a version that the storage shows proves that the file is unchanged."""
+        return bool(version) and version in (self.version, self.md5, f'"{self.md5}"')
 
 
 class ScopeCommitted(Record, frozen=True, kw_only=True, tag="scope.committed"):
