@@ -59,6 +59,7 @@ def send(place: Place, contents: Sequence[Any], *, as_message: bool, key: str = 
     if earlier is None:
         files = [inbox.send(place.store, *parcel, key=key) for parcel in parcels]
     elif earlier.mark == keyed.mark(key, parcels[0].data):
+        place.store.settle(earlier.folder)  # its sender may have been killed before the name was durable
         files = [earlier.path]
     else:
         raise KeyReused(

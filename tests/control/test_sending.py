@@ -8,9 +8,13 @@ from typing import Any
 
 import pytest
 from cli.conftest import Make
+from crash import memory
+from crash.memory import ROOT, Memory
 
 import satchel
+from satchel.runtime.control import Handle
 from satchel.workspace.base.errors import InvalidFile, KeyReused, UsageError
+from satchel.workspace.store import DiskStore
 
 TAKING = """
 from satchel import agent
@@ -113,6 +117,34 @@ def test_two_processes_send_one_key_at_the_same_moment(make: Make) -> None:
     (folder / "inbox" / "done" / Path(first.file).name).rename(folder / first.file)  # a person wants it again
     assert handle.run().status == "completed" and not double.exists()
     assert len(json.loads((folder / "state.json").read_text())["data"]["seen"]) == 3
+
+
+def test_a_power_failure_takes_a_task_whose_sender_was_killed_and_tried_again() -> None:
+    """The first sender may be killed between the name of the file and its sync, and the second one finds the file."""
+    before = memory.planted({"workspace.yaml": b"format: 1\nrun_id: letters-1\nagent: agent.py:main\n"})
+    system = Memory(before)
+    send(system)
+    assert len(system.log) > 5
+    for step in system.log:
+        again = Memory(step.nodes)
+        file = send(again)
+        assert durable(again).get(file) == b"count the stars\n", f"killed after {step.call}"
+
+
+def send(system: Memory) -> str:
+    (sent,) = Handle(DiskStore(ROOT, system), ROOT).send("count the stars", key="order 17")
+    return sent.file
+
+
+def durable(system: Memory) -> dict[str, bytes]:
+    """What a power failure leaves at least."""
+    left: memory.Nodes = {}
+    for number, node in system.nodes.items():
+        if isinstance(node, memory.Folder):
+            left[number] = memory.Folder(node.durable, node.durable, ())
+        else:
+            left[number] = node._replace(data=node.data[: node.synced])
+    return memory.files(left)
 
 
 def test_a_key_is_forgotten_when_the_run_is_cancelled(make: Make) -> None:

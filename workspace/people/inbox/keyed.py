@@ -35,6 +35,7 @@ class Mark(NamedTuple):
 class Keyed(NamedTuple):
     mark: Mark
     path: str  # the path in `inbox/` that it had first
+    folder: str  # the folder that it is in now
 
 
 def mark(key: str, data: bytes) -> Mark:
@@ -42,8 +43,9 @@ def mark(key: str, data: bytes) -> Mark:
 
 
 def of_file(path: str) -> Keyed | None:
-    match = _NAME.fullmatch(path.rpartition("/")[2])
-    return Keyed(Mark(match[2], match[3]), f"{FOLDER}/{match[1]}.{match[4]}") if match else None
+    folder, _, name = path.rpartition("/")
+    match = _NAME.fullmatch(name)
+    return Keyed(Mark(match[2], match[3]), f"{FOLDER}/{match[1]}.{match[4]}", folder) if match else None
 
 
 def find(store: Store, key: str) -> Keyed | None:
