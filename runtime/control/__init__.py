@@ -37,7 +37,7 @@ with on_first_use(__name__):
     from .comparing import Difference
     from .editing import Draft, Editing
     from .emergency import stop_all
-    from .files import RunFile
+    from .files import RunFile, is_readable
     from .finding import Finding, of_error
     from .forking import effects_since
     from .handle import Handle

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ...workspace.base import DEFINITION, InvalidFile, UsageError, arguments, check_path
+from ...workspace.base import DEFINITION, InvalidFile, UsageError, arguments, check_path, is_name
 from ...workspace.inspect import define
 from ...workspace.people.approvals import FOLDER as APPROVALS
 from ...workspace.people.inbox import archive
@@ -38,14 +38,22 @@ def files(place: Place) -> list[RunFile]:
     return sorted(found)
 
 
+def is_readable(path: str) -> bool:
+    """Whether a file of this path would be one of them. Looks only at the text."""
+    parts = path.split("/")
+    if not all(is_name(part) and not part.startswith(".") for part in parts):
+        return False
+    return path in _FILES if len(parts) == 1 else parts[0] in _FOLDERS
+
+
 def read(place: Place, path: str, limit: int) -> bytes:
     """The content of one of them, without secrets."""
     store = place.store
     check_path(arguments.text("path", path))
     folder = path.rpartition("/")[0]
     store.refresh(folder)
-    entry = next((each for each in _files(store, folder) if each.path == path), None)
-    if entry is None or (folder and folder.split("/")[0] not in _FOLDERS):
+    size = next((each.size for each in store.list(folder) if each.path == path), None) if is_readable(path) else None
+    if size is None or _leads_through_a_link(store, folder):
         raise UsageError(
             "is no readable file of this run",
             path=path,
@@ -54,17 +62,30 @@ def read(place: Place, path: str, limit: int) -> bytes:
     try:
         data = store.read(path, limit=limit).data
     except InvalidFile as error:
+        found = error.problems[0].found
         raise UsageError(
-            f"has {entry.bytes:,} bytes, and at most {limit:,} are read at once" if entry.bytes > limit else error.what,
+            f"has {size:,} bytes, and at most {limit:,} are read at once" if size > limit else f"is {found}",
             path=path, remedy="read it in the workspace itself",
         ) from error  # fmt: skip
     return redactor_of(define(store)).file(path, data)
 
 
+def _leads_through_a_link(store: Store, folder: str) -> bool:
+    """A link to another folder of the workspace would lead to what is not readable, such as the code. Only a disk has
+    links that a store follows."""
+    if store.abilities.remote:
+        return False
+    while folder:
+        above = folder.rpartition("/")[0]
+        if folder not in store.folders(above):
+            return True
+        folder = above
+    return False
+
+
 def _files(store: Store, folder: str) -> Iterator[RunFile]:
     for path, size in store.list(folder):
-        name = path.rpartition("/")[2]
-        if not name.startswith(".") and (folder or name in _FILES):
+        if is_readable(path):
             yield RunFile(path, size)
 
 

@@ -54,10 +54,11 @@ def one_file(site: Site, request: Request) -> Response:
     run = site.find(request.path_params["name"])
     path = request.query_params.get("path", "")
     handle = site.handle(run)
-    if not _MADE.fullmatch(path) and path not in handle.status(brief=True).refused:
+    is_made = _MADE.fullmatch(path)
+    if not is_made and path not in handle.status(brief=True).refused:
         raise UsageError(f"{path!r} is no output of the run", remedy="the page shows outputs and recovered text")
     try:
-        data = handle.store.read(path, limit=_LIMIT).data
+        data = handle.read(path, limit=_LIMIT) if is_made else handle.store.read(path, limit=_LIMIT).data
     except FileNotFoundError:
         raise UsageError(f"there is no file {path!r} any more") from None
     if "raw" in request.query_params:

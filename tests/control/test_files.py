@@ -36,8 +36,20 @@ def test_a_file_is_read_that_is_not_listed(make: Make, tmp_path: Path) -> None:
     for path in ("agent.py", "../secret", "outputs", "journal/000000000001.jsonl", ".satchel/lease.json", "none", ""):
         with pytest.raises(UsageError):
             handle.read(path)
-    with pytest.raises((UsageError, satchel.StorageFailed)):
-        handle.read("outputs/link")
+    (folder / "outputs/code.txt").symlink_to("../agent.py")
+    (folder / "outputs/inside").symlink_to(folder)
+    (folder / "outputs/journal").symlink_to("../journal")
+    (folder / "outputs/.git").mkdir()
+    (folder / "outputs/.git/config").write_text("secret")
+    inside = ("agent.py", "todo.md", "outputs/1.txt", "journal/000000000001.jsonl")
+    links = [f"outputs/inside/{path}" for path in inside] + ["outputs/journal/000000000001.jsonl"]
+    for path in (*links, "outputs/.git/config"):
+        with pytest.raises(UsageError, match="is no readable file of this run"):
+            handle.read(path)
+        assert path not in [each.path for each in handle.files()]
+    for path in ("outputs/link", "outputs/code.txt"):
+        with pytest.raises(UsageError, match="is a symbolic link"):
+            handle.read(path)
     (folder / "outputs/1.txt").write_text("x" * 11)
     with pytest.raises(UsageError, match="has 11 bytes, and at most 10 are read at once"):
         handle.read("outputs/1.txt", limit=10)

@@ -120,10 +120,11 @@ def test_a_file_that_is_no_output_is_shown(page: TestClient, talk: satchel.Handl
     assert raw.headers["content-type"] == "application/octet-stream"
     assert page.get("/run/talk/-/files").text.count("outputs/") == 3
     (root / "talk/outputs/secret").symlink_to(root / "talk/agent.py")
+    (root / "talk/outputs/inside").symlink_to(root / "talk")
     outside = root / "talk/outputs/way"
     outside.symlink_to(root.parent)
     refused = ["agent.py", "../agent.py", "outputs/../agent.py", "outputs/secret", f"outputs/way/{root.name}"]
-    refused += ["", "/etc/passwd", "outputs/no.txt", "outputs/\0"]
+    refused += ["", "/etc/passwd", "outputs/no.txt", "outputs/\0", "outputs/inside/agent.py"]
     for path in refused:
         answer = page.get("/run/talk/-/file", params={"path": path})
         assert answer.status_code in (400, 422, 503) and "import" not in answer.text, path
