@@ -12,7 +12,7 @@ import msgspec
 from ...workspace.base import visible
 from ...workspace.inspect import lease
 from ...workspace.state import Moment
-from ..control import OpenQuestion, Row, Standing, answered
+from ..control import OpenQuestion, Row, Standing, answered, is_readable
 from . import shapes
 
 SCHEME = "satchel://"
@@ -34,6 +34,12 @@ def of_uri(text: str) -> tuple[str, str] | None:
     """The run and the path of a resource; None if it is none."""
     run, slash, path = text.removeprefix(SCHEME).partition("/")
     return (unquote(run), unquote(path)) if text.startswith(SCHEME) and run and slash and path else None
+
+
+def is_resource(text: str) -> bool:
+    """Whether a file of this URI could be read."""
+    place = of_uri(text)
+    return place is not None and is_readable(place[1])
 
 
 def task_id(run: str, moment: Moment | None) -> str | None:

@@ -144,7 +144,7 @@ class RunServer(Server[anyio.abc.TaskGroup]):
         """Tells of changes until the client waits for none."""
 
         def wanted() -> watching.Watched:
-            return watching.Watched(frozenset(uris), frozenset())
+            return watching.Watched(frozenset(filter(describing.is_resource, uris)), frozenset())
 
         async for change in watching.follow(self._asking(ctx), self._tasks, _client(ctx), wanted):
             await ctx.session.send_resource_updated(change.uri)

@@ -93,6 +93,14 @@ class Tasks:
             raise _unknown(task)
         return handle, standing
 
+    def is_known(self, asking: Asking, task: str) -> bool:
+        """Whether there is such a task."""
+        try:
+            self.find(asking, task)
+        except MCPError:
+            return False
+        return True
+
     def update(self, asking: Asking, task: str, responses: Mapping[str, Any]) -> None:
         """Take answers to what the task asks. What it does not ask, or no longer asks, is ignored."""
         handle, standing = self.find(asking, task)

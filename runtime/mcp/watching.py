@@ -126,6 +126,12 @@ class _Look:
         return [Change(task=found)]
 
 
+def agreed(asking: Asking, tasks: Tasks, wanted: Watched) -> Watched:
+    """What of it can be watched: files that a client may read, also those to come, and the tasks that there are."""
+    known = frozenset(task for task in wanted.tasks if tasks.is_known(asking, task))
+    return Watched(frozenset(filter(describing.is_resource, wanted.uris)), known)
+
+
 async def follow(
     asking: Asking, tasks: Tasks, client: Client, wanted: Callable[[], Watched]
 ) -> AsyncIterator[Change]:  # fmt: skip
@@ -147,13 +153,14 @@ async def listen(
     ids = (wanted.model_extra or {}).get("taskIds") or ()
     if ids and not client.has_tasks:
         raise needs_tasks()
-    watched = Watched(_texts(wanted.resource_subscriptions or ()), _texts(ids))
+    asked = Watched(_texts(wanted.resource_subscriptions or ()), _texts(ids))
+    watched = await anyio.to_thread.run_sync(agreed, asking, tasks, asked)
     meta: dict[str, Any] = {SUBSCRIPTION_ID_META_KEY: ctx.request_id}
-    agreed = types.SubscriptionFilter(
+    honoured = types.SubscriptionFilter(
         resource_subscriptions=sorted(watched.uris) or None,
         **({"taskIds": sorted(watched.tasks)} if watched.tasks else {}),  # type: ignore[arg-type]
     )
-    params = types.SubscriptionsAcknowledgedNotificationParams(notifications=agreed, _meta=meta)
+    params = types.SubscriptionsAcknowledgedNotificationParams(notifications=honoured, _meta=meta)
     await ctx.session.send_notification(
         types.SubscriptionsAcknowledgedNotification(params=params), related_request_id=ctx.request_id
     )

@@ -134,6 +134,27 @@ def test_a_change_is_not_told(make: Make, root: Path, monkeypatch: pytest.Monkey
     run(work())
 
 
+def test_what_no_client_may_read_or_nobody_knows_is_watched(make: Make, root: Path) -> None:
+    satchel.open(make(LETTERS, "letters")).run()
+    asking = Asking(Runs(root), frozenset(), "")
+    task = describing.task_id("letters", asking.runs.find("letters").status().moment)
+    assert task is not None
+    good = {describing.uri("letters", path) for path in ("todo.md", "outputs/later/one.txt")}
+    good |= {describing.uri("later", "todo.md")}
+    paths = ("agent.py", ".env", ".satchel/lease.json", "journal/000000000001.jsonl", "outputs/.git/config", "../x", "/x")
+    bad = {describing.uri("letters", path) for path in paths} | {"file:///etc/passwd", "", "satchel://letters"}
+    unknown = {"", "letters", f"{task[:-1]}x", f"later.{task.rpartition('.')[2]}"}
+    wanted = watching.Watched(frozenset(good | bad), frozenset({task} | unknown))
+    assert watching.agreed(asking, Tasks(), wanted) == watching.Watched(frozenset(good), frozenset({task}))
+
+    async def work() -> None:
+        async with connected(serve(root)) as client:
+            async with client.listen(resource_subscriptions=[*sorted(good), *sorted(bad)]) as subscription:
+                assert subscription.honored.resource_subscriptions == sorted(good)
+
+    run(work())
+
+
 async def keep_writing(path: Path) -> None:
     """Changes a file again and again: nobody knows when the watcher has first looked."""
     number = 0
@@ -169,10 +190,13 @@ def test_a_client_of_2025_is_not_told(make: Make, root: Path, monkeypatch: pytes
             assert client.server_capabilities.resources and client.server_capabilities.resources.subscribe
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
+                await client.subscribe_resource(describing.uri("one", "agent.py"))
                 await client.subscribe_resource(uri)
                 await client.subscribe_resource(uri)
                 writing = asyncio.create_task(keep_writing(folder / "todo.md"))
-                assert await told.get() == uri
+                coding = asyncio.create_task(keep_writing(folder / "agent.py"))
+                assert [await told.get() for _ in range(3)] == [uri] * 3
+                coding.cancel()
                 await client.unsubscribe_resource(uri)
             await ended.wait()  # nobody waits, so nobody looks
             writing.cancel()
