@@ -3,6 +3,7 @@ kill."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar, get_args
@@ -146,9 +147,13 @@ class RunServer(Server[anyio.abc.TaskGroup]):
         def wanted() -> watching.Watched:
             return watching.Watched(frozenset(filter(describing.is_resource, uris)), frozenset())
 
-        async for change in watching.follow(self._asking(ctx), self._tasks, _client(ctx), wanted):
-            await ctx.session.send_resource_updated(change.uri)
-        del ctx.session._connection.state[_WATCHER]
+        try:
+            async for change in watching.follow(self._asking(ctx), self._tasks, _client(ctx), wanted):
+                await ctx.session.send_resource_updated(change.uri)
+        except Exception:  # the task group would end, and the server with it
+            logging.getLogger("satchel").exception("can't tell a client of MCP what changes")
+        finally:
+            del ctx.session._connection.state[_WATCHER]
 
     # Tasks
 

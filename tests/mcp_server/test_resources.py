@@ -22,7 +22,7 @@ from satchel.runtime.mcp.runs import Runs
 from satchel.runtime.mcp.tasks import EXTENSION, Tasks
 from satchel.runtime.mcp.tasks import Client as TaskClient
 
-from .conftest import LETTERS, connected, run, serve
+from .conftest import LETTERS, call, connected, run, serve
 
 
 async def text_of(client: Client, uri: str) -> str:
@@ -202,6 +202,33 @@ def test_a_client_of_2025_is_not_told(make: Make, root: Path, monkeypatch: pytes
             writing.cancel()
 
     run(work())
+
+
+def test_a_client_that_can_not_be_told_ends_the_server_of_the_others(
+    make: Make, root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:  # fmt: skip
+    ended = asyncio.Event()
+
+    async def failing(*_: Any) -> AsyncIterator[watching.Change]:
+        ended.set()
+        raise RuntimeError("the connection is gone")
+        yield
+
+    monkeypatch.setattr(watching, "follow", failing)
+    satchel.open(make(PLAIN, "one")).run()
+
+    async def work() -> None:
+        async with connected(serve(root), mode="legacy") as client:
+            for path in ("todo.md", "state.json"):  # the second begins again
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    await client.subscribe_resource(describing.uri("one", path))
+                await ended.wait()
+                ended.clear()
+            assert len((await call(client, "list_runs"))["runs"]) == 1
+
+    run(work())
+    assert caplog.text.count("can't tell a client") == 2
 
 
 def test_a_name_that_no_run_has_is_looked_for_among_all_of_them_again_and_again(
