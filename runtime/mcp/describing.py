@@ -19,6 +19,7 @@ SCHEME = "satchel://"
 
 _RESULT = 64 << 10  # bytes
 _TEXT = 400  # characters of a text in a record
+_ERROR = 4_000  # characters of an error: it may repeat what a client has sent
 _LIST = 50  # elements of a list in a record
 _OUTPUTS = 100
 _DIGEST = 32  # hex digits
@@ -133,6 +134,11 @@ def shortened(value: Any) -> Any:
         case dict():
             return {shortened(key): shortened(each) for key, each in value.items()}
     return value
+
+
+def error(text: str) -> str:
+    """The text of an error, safe to print, and not too long for the context of a model."""
+    return visible(text if len(text) <= _ERROR else f"{text[:_ERROR]}…")
 
 
 def headline(found: shapes.RunStatus) -> str:

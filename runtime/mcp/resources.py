@@ -98,4 +98,4 @@ def _kind(path: str) -> str | None:
 
 
 def _unknown(uri: str, why: str) -> MCPError:
-    return MCPError(types.INVALID_PARAMS, f"Resource not found: {why}", {"uri": uri})
+    return MCPError(types.INVALID_PARAMS, f"Resource not found: {describing.error(why)}", {"uri": uri})

@@ -64,7 +64,7 @@ class Tasks:
                 found["result"] = _result(describing.status(name, handle.status(), asking.allowed))
             case "failed":
                 why = str(standing.problem or describing.next_of(name, standing, asking.allowed))
-                found["error"] = {"code": types.INTERNAL_ERROR, "message": visible(why)}
+                found["error"] = {"code": types.INTERNAL_ERROR, "message": describing.error(why)}
         return found
 
     def summary(self, asking: Asking, task: str, handle: Handle, standing: Standing) -> dict[str, Any]:
@@ -129,7 +129,7 @@ class Tasks:
         try:
             stopping = handle.cancel(by=asking.by)
         except SatchelError as error:
-            raise MCPError(types.INVALID_REQUEST, str(error)) from error
+            raise MCPError(types.INVALID_REQUEST, describing.error(str(error))) from error
         if stopping.status == "paused" and asking.allowed & {"start", "resume"}:
             with suppress(LeaseHeld):
                 acting.begin(handle)  # its agent undoes what it must
@@ -258,7 +258,7 @@ def _answer(asking: Asking, handle: Handle, id: str, content: Mapping[str, Any],
     try:
         handle.answer(decision, id, by=asking.by, note="" if is_form else str(content.get("note") or ""))
     except SatchelError as error:
-        raise MCPError(types.INVALID_PARAMS, str(error)) from error
+        raise MCPError(types.INVALID_PARAMS, describing.error(str(error))) from error
 
 
 def _comes_to_rest(handle: Handle) -> bool:
@@ -279,7 +279,7 @@ def _begin(handle: Handle) -> None:
     except LeaseHeld:
         pass  # another process has resumed it
     except SatchelError as error:
-        raise MCPError(types.INVALID_REQUEST, str(error)) from error
+        raise MCPError(types.INVALID_REQUEST, describing.error(str(error))) from error
 
 
 def _need(asking: Asking, action: str) -> None:
@@ -300,4 +300,5 @@ def _result(found: Any) -> dict[str, Any]:
 
 
 def _unknown(task: str) -> MCPError:
-    return MCPError(types.INVALID_PARAMS, f"there is no task {task!r}; the tool list_runs shows the ids of all runs")
+    found = describing.error(repr(task))
+    return MCPError(types.INVALID_PARAMS, f"there is no task {found}; the tool list_runs shows the ids of all runs")

@@ -9,7 +9,7 @@ import mcp_types as types
 import msgspec
 from msgspec import Struct
 
-from ...workspace.base import SatchelError, UsageError, decoder, visible
+from ...workspace.base import SatchelError, UsageError, decoder
 from . import acting, describing, looking, shapes
 from .asking import Asking
 
@@ -133,7 +133,10 @@ def _taken(tool: Tool, arguments: dict[str, Any]) -> Struct:
     try:
         taken: Struct = _TAKEN[tool.name].decode(msgspec.json.encode(arguments))
         return taken
-    except msgspec.ValidationError as error:
+    except UnicodeEncodeError as error:
+        why = f"a text has half a character: {error.object[error.start]!r}"
+        raise UsageError(f"the arguments of {tool.name} are not valid", why=why) from None
+    except (msgspec.ValidationError, RecursionError) as error:
         raise UsageError(f"the arguments of {tool.name} are not valid", why=str(error)) from None
 
 
@@ -150,4 +153,4 @@ def told(result: Struct) -> types.CallToolResult:
 
 
 def failed(text: str) -> types.CallToolResult:
-    return types.CallToolResult(content=[types.TextContent(text=visible(text))], is_error=True)
+    return types.CallToolResult(content=[types.TextContent(text=describing.error(text))], is_error=True)

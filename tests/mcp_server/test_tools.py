@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from cli.conftest import PLAIN, Make
 from jsonschema import Draft202012Validator
+from mcp import MCPError
 
 import satchel
 from satchel.runtime.mcp.allowed import ACTIONS
 
-from .conftest import LETTERS, call, connected, refusal, run, serve
+from .conftest import LETTERS, ask, call, connected, refusal, run, serve
 
 
 def test_a_client_may_act_that_was_not_allowed_to(make: Make, root: Path) -> None:
@@ -116,6 +117,27 @@ def test_an_error_does_not_say_what_to_do(make: Make, root: Path) -> None:
 
     run(work())
     assert not (root.parent / "out").exists()
+
+
+def test_arguments_that_no_text_can_have_break_the_call_or_are_repeated(make: Make, root: Path) -> None:
+    """Models cut texts in the middle of a character, and send whole pages where a name is wanted."""
+    make(PLAIN, "one")
+
+    async def work() -> None:
+        async with connected(serve(root, "all"), has_tasks=True) as client:
+            half = "\ud83d"
+            for name, more in (("status", {}), ("send", {"content": f"smile {half}"}), ("log", {"item": half})):
+                arguments = {"run": "one", **more} if more else {"run": half}
+                assert "half a character" in await refusal(client, name, **arguments)
+            page = "x" * 100_000
+            assert len(await refusal(client, "status", run=page)) < 5_000
+            assert len(await refusal(client, "answer", run="one", decision="yes", question=page)) < 5_000
+            for request in (ask(client, "tasks/get", page), client.read_resource(f"satchel://one/{page}")):
+                with pytest.raises(MCPError) as caught:
+                    await request
+                assert len(caught.value.error.message) < 5_000
+
+    run(work())
 
 
 def test_a_long_record_fills_the_context_of_a_model(make: Make, root: Path) -> None:
