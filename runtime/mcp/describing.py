@@ -177,17 +177,23 @@ def next_of(run: str, standing: Standing, allowed: frozenset[str]) -> str:
         then = "" if is_running else " Then it has to be resumed."
         return f"It waits for answers to {ids}. {call('answer', 'Call answer.', f'answer {run} ID')}{then}"
     resume = call("resume", "Call resume.", f"resume {run}")
+    start = call("start", "Call start.", f"run {run}")
+    either = start if "start" in allowed and "resume" not in allowed else resume
     match standing.state:
         case "new":
-            return call("start", "Call start.", f"run {run}")
+            return start
         case "running" | "draining":
             return "It is running. Call status again in a few seconds."
         case "interrupted" if is_supervised(standing):
             return "It has crashed, and its supervisor is about to restart it. Call status again in a few seconds."
         case "interrupted" | "failed" | "waiting":
-            return resume
+            return either
+        case "paused" if standing.moment and standing.moment.is_new:
+            return start
+        case "paused" if standing.moment and standing.moment.pause is None:
+            return either  # a fork
         case "paused":
-            return call("start", "Call start.", f"run {run}") if standing.moment and standing.moment.is_new else resume
+            return resume
         case "sleeping":
             return f"It sleeps; `satchel serve` wakes it. To continue at once: {resume}"
         case "damaged":
@@ -195,7 +201,7 @@ def next_of(run: str, standing: Standing, allowed: frozenset[str]) -> str:
         case "moved":
             return f"It has moved to {standing.moved.to}." if standing.moved else "It has moved."
         case "completed" if standing.has_tasks or standing.at_work:
-            return f"It has completed, and there is new work. {resume}"
+            return f"It has completed, and there is new work. {either}"
         case "completed":
             return "Nothing: it has completed. Read its result and its outputs."
         case _:

@@ -95,6 +95,35 @@ def test_what_a_run_needs_is_not_said(make: Make, root: Path) -> None:
     assert " over MCP (mcp" in answered.record["by"]
 
 
+@pytest.mark.parametrize(
+    ("allow", "steps"),
+    [
+        ("fork,start", ["Call start.", "Call start.", "A person has to do it: `satchel answer new ID`"]),
+        ("fork,resume,answer", ["Call resume.", "Call resume.", "Call answer."]),
+    ],
+)
+def test_a_client_is_sent_to_a_person_for_what_it_may_do_itself(
+    make: Make, root: Path, allow: str, steps: list[str]
+) -> None:  # fmt: skip
+    """Only a pause needs resume: start also begins a fork, and continues what was interrupted or has failed."""
+    satchel.open(make(LETTERS, "letters")).run()
+    satchel.open(make(PLAIN.replace("    await run.todo.each(work)", "    raise ValueError"), "failing")).run()
+    act = "start" if "start" in allow else "resume"
+
+    async def work() -> None:
+        async with connected(serve(root, allow)) as client:
+            forked = await call(client, "fork", run="letters", to="new", at=3)
+            assert forked["next"] == steps[0]
+            assert (await call(client, "status", run="failing"))["next"] == steps[1]
+            assert (await call(client, act, run="failing"))["run"] == "failing"
+            await call(client, act, run="new")
+            while not (told := await call(client, "status", run="new"))["questions"]:
+                assert told["state"] in ("running", "draining", "waiting"), told
+            assert steps[2] in told["next"]
+
+    run(work())
+
+
 def test_an_error_does_not_say_what_to_do(make: Make, root: Path) -> None:
     make(PLAIN, "one")
     make(PLAIN, "deep/two")
