@@ -68,7 +68,7 @@ def line(run: str, standing: Standing) -> shapes.RunLine:
     known = standing.definition or standing.moved
     return shapes.RunLine(
         run, standing.state, run_id=known.run_id if known else "", task_id=task_id(run, standing.moment),
-        items=_items(standing), questions=[each.id for each in standing.questions], last_activity=standing.at,
+        items=items(standing), questions=[each.id for each in standing.questions], last_activity=standing.at,
         problem=str(standing.problem or ""),
     )  # fmt: skip
 
@@ -78,7 +78,7 @@ def status(run: str, standing: Standing, allowed: frozenset[str]) -> shapes.RunS
     found = shapes.RunStatus(run, standing.state, next_of(run, standing, allowed))
     known = standing.definition or standing.moved
     found.run_id = known.run_id if known else ""
-    found.items, found.last_activity, found.inbox = _items(standing), standing.at, standing.waiting
+    found.items, found.last_activity, found.inbox = items(standing), standing.at, standing.waiting
     found.notes = [*map(str, standing.complaints)]
     found.questions = [*map(question, standing.questions)]
     if standing.problem is not None:
@@ -143,9 +143,8 @@ def error(text: str) -> str:
 
 def headline(found: shapes.RunStatus) -> str:
     """The status in a few lines, for a reader without structured content."""
-    items = f", {found.items.done} of {found.items.all} items done" if found.items else ""
     reason = f" ({found.reason})" if found.reason else ""
-    lines = [f"{found.run}: {found.state}{reason}{items}. {found.next}"]
+    lines = [f"{found.run}: {found.state}{reason}{progress(found.items)}. {found.next}"]
     lines += [f"question {each.id}: {each.text}{_choices(each)}" for each in found.questions]
     if found.error:
         lines.append(f"error: {found.error}")
@@ -158,9 +157,15 @@ def _choices(asked: shapes.Question) -> str:
     return f" ({' or '.join(asked.choices)})" if asked.choices else ""
 
 
-def _items(standing: Standing) -> shapes.Items | None:
-    progress = standing.plan.progress if standing.plan and standing.plan.tasks else None
-    return shapes.Items(progress.settled, progress.leaves) if progress else None
+def items(standing: Standing) -> shapes.Items | None:
+    """How far the plan is; None if there is none."""
+    found = standing.plan.progress if standing.plan and standing.plan.tasks else None
+    return shapes.Items(found.settled, found.leaves) if found else None
+
+
+def progress(found: shapes.Items | None) -> str:
+    """The same as the end of a sentence."""
+    return f", {found.done} of {found.all} items done" if found else ""
 
 
 def next_of(run: str, standing: Standing, allowed: frozenset[str]) -> str:

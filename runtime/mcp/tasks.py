@@ -171,7 +171,8 @@ def _key_of_resume(standing: Standing) -> str | None:
 
 def _message(name: str, standing: Standing, asking: Asking) -> str:
     reason = f" ({standing.moment.reason})" if standing.moment and standing.moment.reason else ""
-    return f"{standing.state}{reason}. {describing.next_of(name, standing, asking.allowed)}"
+    progress = describing.progress(describing.items(standing))
+    return f"{standing.state}{reason}{progress}. {describing.next_of(name, standing, asking.allowed)}"
 
 
 def _created(handle: Handle, standing: Standing) -> str:
