@@ -31,7 +31,7 @@ with on_first_use(__name__):
     from ...workspace.journal import Told, tell
     from . import events, files
     from .answering import Answering, say_what
-    from .below import Below, is_run
+    from .below import Below, is_run, leads_below
     from .blaming import Blame, Blamed
     from .checking import Checked, Tried
     from .comparing import Difference

@@ -28,7 +28,7 @@ class Below:
         """A handle on the run, or on the place that it has left; None if there is none of this name. Lists nothing, so
         that the cost does not depend on the number of runs."""
         parts = name.split("/")
-        if not all(is_name(part) and not part.startswith(".") for part in parts):
+        if not leads_below(name, is_remote=self._store is not None):
             return None
         if self._store is None:
             return self._on_disk(parts)
@@ -53,6 +53,14 @@ class Below:
             return _handle(_at(self._root)) if [*parts] == [self._root.rpartition("/")[2]] else None
         *above, place = [urls.join(self._root, "/".join(parts[:number])) for number in range(1, len(parts) + 1)]
         return None if any(_has_run(_at(each)) for each in above) else _handle(_at(place))
+
+
+def leads_below(name: str, *, is_remote: bool) -> bool:
+    """Whether a run below a root may have this name. On a disk any folder may be one that is not hidden, also with a
+    name that other systems forbid: `satchel ls` shows it."""
+    if is_remote:
+        return all(is_name(part) and not part.startswith(".") for part in name.split("/"))
+    return "\0" not in name and all(part and not part.startswith(".") for part in name.split("/"))
 
 
 _PATHS = (DEFINITION, moved_file.PATH)

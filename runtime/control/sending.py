@@ -58,7 +58,7 @@ def send(place: Place, contents: Sequence[Any], *, as_message: bool, key: str = 
         inbox.parse(f"{parcel.words or UNNAMED}.{parcel.extension}", parcel.data)
     if earlier is None:
         files = [inbox.send(place.store, *parcel, key=key) for parcel in parcels]
-    elif earlier.mark == keyed.mark(key, parcels[0].data):
+    elif earlier.mark == keyed.mark(key, parcels[0].data) and earlier.path.endswith(f".{parcels[0].extension}"):
         place.store.settle(earlier.folder)  # its sender may have been killed before the name was durable
         files = [earlier.path]
     else:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 from ...workspace.base import DEFINITION, SatchelError, UsageError, arguments, is_name, urls
 from ...workspace.inspect import moved_file
 from .. import control
-from ..control import Handle, Standing, is_run
+from ..control import Handle, Standing, is_run, leads_below
 
 _NAMED = 20  # runs that an error names
 _ANOTHER = "choose another name"
@@ -82,8 +81,8 @@ class Runs:
     def at(self, name: str) -> Handle | None:
         """The run of this name, found without a look at the others; None if there is none."""
         places = [self.root] if name == self._own_name else []
-        with suppress(UsageError):
-            places.append(self.place_of(name))
+        if leads_below(name, is_remote=self._is_remote) and self._run_above(name) is None:
+            places.append(f"{self.root}/{name}")
         return next((handle for place in places if (handle := self._opened(place)) is not None), None)
 
     def _opened(self, place: str) -> Handle | None:

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
+from urllib.parse import quote
 
 import pytest
 import warm
@@ -129,6 +130,15 @@ def test_a_task_is_not_there_when_it_is_accepted(client: Client, root: Path) -> 
     assert json.loads((root / "letters/state.json").read_text())["data"]["seen"] == ["Write to Ada\n", data]
 
 
+@pytest.mark.parametrize("name", ["2026 öl/deep one", "a%b", "q?x", 'quo"te', "plus+and&", "a:b", "*", "ends.", "\\"])
+def test_a_run_of_an_odd_name_is_not_found(client: Client, root: Path, name: str) -> None:
+    """Whatever `satchel ls` shows; some of these names can't be on other systems."""
+    make(root / name, "odd-1")
+    reply = client.post(quote(name))
+    assert (reply.status, reply.said.get("run")) == (202, name)
+    assert in_inbox(root / name) == ["a task\n"]
+
+
 def test_a_sender_that_tries_again_makes_a_second_task(client: Client, root: Path) -> None:
     first = client.post("letters", "Write to Ada", idempotency_key="order 17")
     assert first.status == 202
@@ -141,6 +151,8 @@ def test_a_sender_that_tries_again_makes_a_second_task(client: Client, root: Pat
     assert in_inbox(root / "letters") == []
     assert client.post("letters", "Write to Ada", idempotency_key="order 18").status == 202
     assert in_inbox(root / "letters") == ["Write to Ada\n"]
+    assert client.post("letters", "a: 1", idempotency_key="order 19").status == 202
+    assert client.post("letters", {"a": 1}, JSON, idempotency_key="order 19").status == 422, "text is no data"
 
 
 def test_two_requests_with_one_key_at_once_make_two_tasks(client: Client, root: Path) -> None:

@@ -124,6 +124,27 @@ def test_a_client_is_sent_to_a_person_for_what_it_may_do_itself(
     run(work())
 
 
+def test_a_run_of_an_odd_name_is_listed_and_not_found(make: Make, root: Path) -> None:
+    names = ["2026 öl/deep one", "a%b", "q?x", 'quo"te', "a:b", "*", "ends."]
+    for number, name in enumerate(names):
+        folder = make(PLAIN, name)
+        (folder / "workspace.yaml").write_text(f"format: 1\nrun_id: odd-{number}\nagent: agent.py:main\n")
+        satchel.open(folder).run()
+
+    async def work() -> None:
+        async with connected(serve(root, "fork"), has_tasks=True) as client:
+            listed = (await call(client, "list_runs"))["runs"]
+            assert sorted(each["run"] for each in listed) == sorted(names)
+            for each in listed:
+                assert (await call(client, "status", run=each["run"]))["state"] == "completed"
+                assert (await ask(client, "tasks/get", each["task_id"]))["status"] == "completed"
+            for resource in (await client.list_resources()).resources:
+                await client.read_resource(resource.uri)
+            assert "can't be named" in await refusal(client, "fork", run="*", to="new?")
+
+    run(work())
+
+
 def test_an_error_does_not_say_what_to_do(make: Make, root: Path) -> None:
     make(PLAIN, "one")
     make(PLAIN, "deep/two")
