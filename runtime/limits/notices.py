@@ -42,8 +42,12 @@ class _Sending(Struct, eq=False):
     thread: threading.Thread
     place: str  # what may be said of the address
     until: float
-    problem: str = ""  # why it was not sent
+    problem: str = ""  # why it was not sent, or not yet
     logged: list[str] = field(default_factory=list)
+
+    def failed(self, why: str) -> None:
+        """An attempt has failed."""
+        self.problem = why
 
 
 class Notice(Struct, frozen=True):
@@ -96,7 +100,7 @@ class Notices:
                     yield f"a notice was not sent to {sending.place}: {sending.problem}"
             elif now >= sending.until:
                 self._under_way.remove(sending)
-                yield f"a notice was not sent to {sending.place}: it took too long"
+                yield f"a notice was not sent to {sending.place}: {sending.problem or 'it took too long'}"
 
     @property
     def is_sending(self) -> bool:
@@ -122,7 +126,8 @@ def _post(sending: _Sending, place: Webhook, id: str, body: bytes) -> None:
     try:
         url = webhook.resolved(place.webhook)
         sending.place = f"the webhook at {webhook.host_of(url)}"
-        webhook.deliver(url, webhook.keys_of(place), id, body, until=sending.until)
+        webhook.deliver(url, webhook.keys_of(place), id, body, until=sending.until, failed=sending.failed)
+        sending.problem = ""
     except KeyError as error:
         sending.problem = f"the environment has no variable {error.args[0]}"
     except webhook.NotSent as error:

@@ -16,6 +16,7 @@ import re
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -51,9 +52,11 @@ def host_of(url: str) -> str:
         raise NotSent("a webhook has an http or https URL without a user name") from None
 
 
-def deliver(url: str, keys: list[bytes], id: str, body: bytes, *, until: float) -> None:
+def deliver(
+    url: str, keys: list[bytes], id: str, body: bytes, *, until: float, failed: Callable[[str], None]
+) -> None:  # fmt: skip
     """Send it, again after a failure that may pass, until the time `until` (time.monotonic). NotSent if it was not
-    accepted."""
+    accepted. `failed` is called with the reason before it is sent again."""
     opener = urllib.request.build_opener(_NoRedirects)
     for pause in (*PAUSES, None):
         try:
@@ -70,6 +73,7 @@ def deliver(url: str, keys: list[bytes], id: str, body: bytes, *, until: float) 
             why, may_pass = getattr(cause, "strerror", None) or type(cause).__name__, True
         if not may_pass or pause is None or time.monotonic() + pause >= until:
             raise NotSent(why)
+        failed(why)
         time.sleep(pause)
 
 

@@ -81,7 +81,7 @@ class Door:
             handle = self._below.find(name)
             if handle is None:
                 raise Problem(
-                    404, f"there is no run {name!r}", "name its path below the root, as `satchel ls` shows it"
+                    404, f"there is no run {name!r}", "name its path below the root, which `satchel ls` shows after it"
                 )
             (sent,) = handle.send(content, key=key)
         except KeyReused as error:

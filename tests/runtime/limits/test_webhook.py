@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -18,6 +19,7 @@ import pytest
 import satchel
 from satchel import Run, agent, effect, run, step
 from satchel.runtime.limits import notices, webhook
+from satchel.workspace.formats import Webhook
 from satchel.workspace.inspect import report
 from satchel.workspace.store import open_store
 
@@ -291,3 +293,25 @@ def test_a_receiver_that_hangs_holds_the_run_up(
     notify(workspace, receiver.url)
     (line,) = told(workspace, completes)
     assert "it took too long" in line
+
+
+def test_the_last_failure_is_not_named_if_there_is_no_time_to_try_again(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pausing, over = threading.Event(), threading.Event()
+
+    def sleep(seconds: float) -> None:
+        pausing.set()
+        assert over.wait(60)
+
+    clock = SimpleNamespace(time=time.time, monotonic=time.monotonic, sleep=sleep)
+    monkeypatch.setattr(webhook, "time", clock)
+    monkeypatch.setattr(notices, "AT_THE_END", 0.0)
+    receiver.answers = [500]
+    sent = notices.Notices(lambda: [Webhook(webhook=receiver.url, secret="${WEBHOOK_SECRET}")])
+    sent.send(notices.Notice("failed", "title", "text"))
+    assert pausing.wait(60)
+    sent.wait()
+    (line,) = sent.problems()
+    over.set()
+    assert line == f"a notice was not sent to the webhook at 127.0.0.1:{receiver.server.server_port}: it answered 500"
