@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 import threading
 import time
@@ -33,10 +34,14 @@ _LEAVE = 1.0
 class WatchApp(App[None]):
     """Shows all runs below a root, or one run if the root is a run itself."""
 
-    CSS = "Screen { background: ansi_default; color: ansi_default; }"
+    CSS = """
+    Screen { background: ansi_default; color: ansi_default; }
+    ModalScreen { background: transparent; }
+    """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q", "leave", show=False),
         Binding("ctrl+c", "leave", show=False, priority=True),
+        Binding("ctrl+z", "suspend_process", show=False),
         Binding("question_mark", "keys", show=False),
     ]
     ENABLE_COMMAND_PALETTE = False
@@ -57,6 +62,11 @@ class WatchApp(App[None]):
                 screen.say(f"leaving after this: {screen.acting.doing}; q again leaves at once")
                 return
         self.exit()
+
+    def action_suspend_process(self) -> None:
+        """Go to the background, if there is a shell that can bring it back: one that gave it a process group."""
+        if os.getpgrp() != os.getsid(0):
+            super().action_suspend_process()
 
     def action_keys(self) -> None:
         self.push_screen(Help())
@@ -83,9 +93,20 @@ def watch(root: str, *, storage_options: Mapping[str, Any] | None = None) -> Non
     threads = ThreadPoolExecutor(_THREADS, "satchel-watch")
     loop = asyncio.new_event_loop()
     loop.set_default_executor(threads)
+    signals: list[int] = []
+
+    def end(number: int, _: object) -> None:
+        signals.append(number)
+        loop.call_soon_threadsafe(app.exit)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         loop.run_until_complete(app.run_async(mouse=False))  # so that a person can select text
     finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if signals:  # now that the terminal is as it was
+            os.kill(os.getpid(), signals[0])
         threads.shutdown(wait=False, cancel_futures=True)
         _leave_threads_behind()
     if app.return_code:

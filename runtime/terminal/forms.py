@@ -16,6 +16,7 @@ from .lines import Bar, Lines, fold
 KEYS = """\
 q  leave; runs go on     ?  this list     Escape  back, follow again
 arrows, Page Up/Down, Home, End, Tab      move, scroll, next part
+Ctrl-Z  to the shell; fg comes back
 
 All runs
 Enter  open a run     b  back to all runs
@@ -58,7 +59,7 @@ class Confirm(ModalScreen[bool]):
     """A question before what can't be undone. Only `y` does it."""
 
     DEFAULT_CSS = """
-    Confirm { align: left bottom; background: transparent; }
+    Confirm { align: left bottom; }
     Confirm Bar { background: ansi_default; padding: 0 0; border-top: solid; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [

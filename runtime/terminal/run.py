@@ -272,7 +272,7 @@ class RunScreen(Screen[None]):
 
     @work(group="acting")
     async def _act_on(self, name: str, index: int) -> None:
-        if not self.is_current:  # a form is open already
+        if not self.is_active:  # a form is open already
             return
         match name:
             case "answer":

@@ -174,6 +174,22 @@ def test_stop_and_cancel_are_confirmed(make: Make) -> None:
     assert satchel.open(folder).status().state == "cancelled"
 
 
+def test_the_run_stays_in_sight_while_its_stop_is_confirmed(make: Make) -> None:
+    folder = make(ASKING)
+    satchel.open(folder).run()
+
+    async def test() -> None:
+        async with watching(folder) as screen:
+            await screen.until("a1: May I write to Ada?")
+            await screen.press("x", "x")  # a key too many asks no second time
+            await screen.until("Kill what runs it, now?", "[/] write to Ada", "demo-1a2b  waiting")
+            await screen.press("n")
+            await screen.until("a answer  r resume", gone="Kill what runs it")
+
+    play(test)
+    assert satchel.open(folder).status().state == "waiting"
+
+
 def test_work_and_messages_are_sent_in_several_lines(make: Make) -> None:
     folder = make(ASKING)
 

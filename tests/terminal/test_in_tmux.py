@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -49,9 +51,10 @@ async def main(run):
 class Terminal:
     """A window of tmux."""
 
-    def __init__(self, socket: Path, folder: Path, columns: int, lines: int):
+    def __init__(self, socket: Path, folder: Path, columns: int, lines: int, command: str = ""):
+        """`command`: instead of one that shows the run at `folder`, and its exit code."""
         self._tmux = ["tmux", "-S", str(socket), "-f", "/dev/null"]
-        command = f"{sys.executable} -m satchel watch {folder}; echo it ended with $?; exec cat"
+        command = command or f"{sys.executable} -m satchel watch {folder}; echo it ended with $?; exec cat"
         environment = [
             "-e",
             "NO_COLOR=1",
@@ -153,3 +156,38 @@ def test_quitting_leaves_an_active_run_alone(terminal: Terminal, folder: Path) -
     terminal.press("q")
     terminal.until("it ended with 0")
     assert satchel.open(folder).status().state == "running"
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_leaves_the_terminal_as_the_screen_had_it(tmp_path: Path, folder: Path, sent: int) -> None:
+    command = f"echo before; {sys.executable} -m satchel watch {folder} & echo $! > {tmp_path}/pid; fg; echo with $?"
+    terminal = Terminal(tmp_path / "tmux", folder, 80, 24, f"bash -mc '{command}; stty -a; exec cat'")
+    try:
+        terminal.until("demo-1a2b  new", "r start")
+        os.kill(int((tmp_path / "pid").read_text()), sent)
+        text = terminal.until("before", f"with {128 + sent}", " icanon", " echo ")
+        assert "r start" not in text
+    finally:
+        terminal.close()
+
+
+def test_ctrl_z_goes_to_the_shell_and_fg_comes_back(tmp_path: Path, folder: Path) -> None:
+    terminal = Terminal(tmp_path / "tmux", folder, 80, 24, "bash --norc --noprofile -i")
+    try:
+        terminal.press(f"{sys.executable} -m satchel watch {folder}", "Enter")
+        terminal.until("demo-1a2b  new", "r start")
+        terminal.press("C-z")
+        terminal.until("Stopped")
+        satchel.open(folder).pause(reason="a look")
+        terminal.press("fg", "Enter")
+        terminal.until("demo-1a2b  paused", "a look")
+        terminal.press("q")
+        terminal.until("Stopped", " fg\n")
+    finally:
+        terminal.close()
+
+
+def test_ctrl_z_where_no_shell_could_bring_the_screen_back_is_ignored(terminal: Terminal, folder: Path) -> None:
+    terminal.until("demo-1a2b  new", "r start")
+    terminal.press("C-z", "?")
+    terminal.until("Escape back")
