@@ -134,7 +134,7 @@ class Answer(Screen[Given | None]):
     def on_mount(self) -> None:
         where = self._asked.question.item or self._asked.question.agent
         self.query_one("#title", Bar).show(
-            Text(self._asked.id, "bold reverse").append(f" {plain(where)}" if where else " ", "not reverse")
+            Text.assemble((self._asked.id, "bold reverse"), (f" {plain(where)}" if where else "", "bold"))
         )
         for number, field in enumerate(self._fields):
             need = "" if field.is_required else " (may be empty)"

@@ -138,10 +138,9 @@ class Lines(ScrollView, can_focus=True):
         base = self.rich_style
         if index >= self.count:
             return Strip.blank(width, base)
-        if self.has_cursor:  # marked, too, for terminals without colours
-            text = Text("> " if index == self.cursor else "  ").append_text(self._line(index, max(1, width - 2)))
-        else:
-            text = self._line(index, width)
+        # Marked, too, for terminals without colours. Rich would forget the style of a text that is all of a line.
+        mark = "" if not self.has_cursor else "> " if index == self.cursor else "  "
+        text = Text(mark).append_text(self._line(index, max(1, width - len(mark))))
         if self.has_cursor and index == self.cursor:
             text.pad_right(max(0, width - text.cell_len))
             text.stylize(Style(reverse=self.has_focus, bold=True))

@@ -61,7 +61,7 @@ class Pane(Vertical):
         is_cut = self._number > len(seen) > 0
         place = f"{seen.start + 1:,}-{seen.stop:,} of {self._number:,}" if is_cut else ""
         title = plain(self._titled, max(1, self.size.width - len(place) - 2))
-        self.bar.show(Text(title, "bold underline").append("  ").append(place, "dim"))
+        self.bar.show(Text.assemble((title, "bold underline"), "  ", (place, "dim")))
 
 
 def _lines(title: str, found: Sequence[Text], at: int = -1) -> Content:
@@ -167,7 +167,7 @@ def details(standing: Standing | None, width: int) -> Content:
     shown: list[Text] = []
     for title, value in _details(standing):
         for number, line in enumerate(fold(value[:20_000], max(10, width - _DETAIL))):
-            shown.append(Text(f"{'' if number else title:<{_DETAIL}}", "bold").append(line))
+            shown.append(Text.assemble((f"{'' if number else title:<{_DETAIL}}", "bold"), line))
     return _lines("details", shown, 0)
 
 

@@ -184,7 +184,7 @@ class RunScreen(Screen[None]):
         begin = f"? {plain(asked[0].id)}: "
         end = f"{more}  a answers"
         room = max(1, width - len(begin) - len(end))
-        return [Text(begin + plain(asked[0].text, room), "bold yellow").append(end, "yellow")]
+        return [Text.assemble((begin + plain(asked[0].text, room), "bold yellow"), (end, "yellow"))]
 
     def _tabs(self, width: int) -> Text:
         """All names, or only the chosen one where there is no room."""

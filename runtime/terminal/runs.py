@@ -134,7 +134,7 @@ class RunsScreen(Screen[None]):
         seen = self._overview.seen
         if seen is None or not self._has_looked:
             said = self._read or "looking ..."
-            return Text(plain(self._overview.url, max(8, width - len(said) - 2)), "bold").append(f"  {said}")
+            return Text.assemble((plain(self._overview.url, max(8, width - len(said) - 2)), "bold"), f"  {said}")
         counts: dict[str, int] = {}
         for run in seen.runs:
             counts[run.standing.state] = counts.get(run.standing.state, 0) + 1
@@ -144,7 +144,7 @@ class RunsScreen(Screen[None]):
             if len(rest) + len(more := f"  {counts[state]:,} {state}") > width - 16:
                 break
             rest += more
-        return Text(plain(self._overview.url, max(8, width - len(rest))), "bold").append(rest)
+        return Text.assemble((plain(self._overview.url, max(8, width - len(rest))), "bold"), rest)
 
     def _line(self, index: int, width: int) -> Text:
         run = self._shown[index]

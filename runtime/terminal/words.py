@@ -140,7 +140,7 @@ def event(told: events.Event, took: float | None, width: int) -> Text:
     """One line of the timeline. `took`: the seconds of an item that has ended."""
     verb, rest, style = _of(told)
     end = f"  {duration(took)}" if took is not None else ""
-    line = Text(f"{clock(told.at)} ", "dim").append(f"{verb:<8}", style)
+    line = Text.assemble((f"{clock(told.at)} ", "dim"), (f"{verb:<8}", style))
     said = plain(f"{told.agent}: {rest}" if told.agent else rest, max(1, width - line.cell_len - len(end)))
     return line.append(said, style).append(end, "dim")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import satchel
 from satchel.runtime.terminal import words
 from satchel.runtime.terminal.run import VIEWS
 
-from .conftest import ASKING, WAITING, play, watching
+from .conftest import ASKING, WAITING, Screen, play, watching
 
 
 def test_a_waiting_run_is_shown_with_its_plan_its_question_and_what_has_happened(make: Make) -> None:
@@ -29,6 +30,30 @@ def test_a_waiting_run_is_shown_with_its_plan_its_question_and_what_has_happened
             assert "[/] write to Ada" in text and "[ ] write to Grace" in text
             assert "begin   ^1 write to Ada" in text and "stopped waiting" in text
             assert screen.lines[-1].startswith("a answer  r resume  s send  e edit todo  ? keys  q quit")
+
+    play(test)
+
+
+def test_a_failure_is_dim_or_a_style_is_lost(make: Make) -> None:
+    """The style of a line is that of its parts, also where one style is all of it."""
+    folder = make(ASKING.replace("answer = await", "1 / 0; answer = await"))
+    with suppress(satchel.AgentError):
+        satchel.open(folder).run()
+
+    def styles(screen: Screen, of: str) -> dict[str, tuple[bool, bool]]:
+        """Of the parts of the line that contains a text: whether they are dim, and bold."""
+        (line,) = (strip for strip in screen.app.screen._compositor.render_strips() if of in strip.text)
+        return {part.text.strip(): (bool(part.style.dim), bool(part.style.bold)) for part in line if part.style}
+
+    async def test() -> None:
+        async with watching(folder, size=(80, 30)) as screen:
+            await screen.until("failed  ^1 write to Ada")
+            failed = styles(screen, "failed  ^1 write to Ada")
+            assert [is_dim for is_dim, _ in failed.values()][:3] == [True, False, False], failed
+            await screen.press("7")
+            await screen.until("place")
+            place = styles(screen, "agent.py:main")
+            assert place["agent"][1] and not place["agent.py:main"][1]
 
     play(test)
 
