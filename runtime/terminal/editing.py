@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 
 from ...workspace.base import SatchelError, UsageError, decode, urls
-from ..control import Draft, Handle
+from ..control import Draft, Editing, Handle
 
 _EDITORS = ("VISUAL", "EDITOR")
 
@@ -41,8 +41,10 @@ class Opened:
     def __init__(self, handle: Handle, file: str):
         self._handle, self._file = handle, file
         self._draft: Draft | None = None
+        self._refused: list[str] = []  # edits that the run did not take before
         if not urls.is_remote(handle.url):
             self.path = os.path.join(handle.url, file)
+            self._refused = handle.status(brief=True).refused
         else:
             self._draft = handle.draft(file)
             self.path = os.path.join(tempfile.mkdtemp(prefix="satchel-"), file)
@@ -52,8 +54,10 @@ class Opened:
 
     def finish(self, failed: str = "") -> str:
         """Send the file back, and say what came of it. If that fails, the error names the copy, which stays.
-        `failed`: what the editor failed with, so nothing is sent."""
+        `failed`: what the editor failed with, so nothing is sent. UsageError, too, if the run can't take the edit."""
         after = _digest(self.path)
+        if self._draft is None:
+            self._check_refused(failed)
         if after == self._before:
             self._remove()
             if failed:
@@ -66,21 +70,48 @@ class Opened:
             raise UsageError(
                 failed, why=f"it has saved {self._file}" if self._draft is None else f"your text is in {self.path}"
             )
-        if self._draft is None:
-            return f"{self._file} is saved; the run takes the edit at its next safe point, or when it starts"
+        return self._saved() if self._draft is None else self._sent(self._draft)
+
+    def _saved(self) -> str:
+        """What the run makes of a file that its editor has saved."""
+        now = self._handle.draft(self._file)
+        try:
+            done = self._handle.edit(self._file, now.text, version=now.version)  # changes nothing, and checks all
+        except SatchelError as error:
+            self._check_refused("")
+            raise UsageError(
+                f"{self._file} is saved, but the run can't take it",
+                why=str(error),
+                remedy="open it again to correct it",
+            ) from error
+        if not done.says:
+            return f"{self._file} is saved; nothing in it waits for the run"
+        return _waiting(done)
+
+    def _sent(self, draft: Draft) -> str:
         with open(self.path, "rb") as copy:
             text = decode(copy.read(), self.path)
         try:
-            done = self._handle.edit(self._file, text, version=self._draft.version)
+            done = self._handle.edit(self._file, text, version=draft.version)
         except SatchelError as error:
             raise UsageError(f"your text is in {self.path}", why=str(error)) from error
         self._remove()
-        says = "; ".join(done.says) or "it changes nothing"
-        return f"{self._file}: {says}; {done.waits_for or 'the next start'} takes it"
+        return _waiting(done) if done.says else f"{self._file}: it changes nothing"
+
+    def _check_refused(self, failed: str) -> None:
+        """An active run may look at a file while its editor is still open."""
+        new = [path for path in self._handle.status(brief=True).refused if path not in self._refused]
+        if new:
+            why = f"{new[-1]} says why, and where your text is" + (f"; {failed}" if failed else "")
+            raise UsageError(f"the run has not taken your edit of {self._file}", why=why)
 
     def _remove(self) -> None:
         if self._draft is not None:
             shutil.rmtree(os.path.dirname(self.path), ignore_errors=True)
+
+
+def _waiting(done: Editing) -> str:
+    return f"{done.file} is saved: {'; '.join(done.says)}; {done.waits_for or 'the next start'} takes it"
 
 
 def call(words: list[str], path: str) -> str:

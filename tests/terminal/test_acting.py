@@ -262,7 +262,7 @@ def test_a_file_is_edited_with_the_editor_of_the_person(
     assert edited(handle, "todo.md") == "todo.md is unchanged"
     editor(tmp_path, 'echo "- [ ] write to Edsger" >> "$1"', monkeypatch)
     said = edited(handle, "todo.md")
-    assert ("the next start takes it" if is_remote else "todo.md is saved") in said
+    assert said.startswith("todo.md is saved: ") and "write to Edsger" in said and said.endswith("next start takes it")
     standing = handle.status()
     assert standing.noticed and len(standing.noticed.edits) == 1
     for code, failed in (("exit 3", "ended with exit code 3"), ("kill -TERM $$", "was killed by signal 15")):
@@ -275,6 +275,45 @@ def test_a_file_is_edited_with_the_editor_of_the_person(
     editor(tmp_path, 'rm "$1"', monkeypatch)
     with pytest.raises(UsageError, match=r"state\.json is gone"):
         edited(handle, "state.json")
+
+
+def test_a_saved_edit_that_the_run_can_not_take_is_called_taken(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make(ASKING)
+    satchel.open(folder).run()
+    before = (folder / "state.json").read_bytes()
+    handle = satchel.open(folder)
+    editor(tmp_path, """sed -i 's/"data": {/"data": {{/' "$1" """, monkeypatch)
+    with pytest.raises(UsageError, match=r"state\.json is saved, but the run can't take it: .*line \d+, column \d+"):
+        edited(handle, "state.json")
+    assert b'"data": {{' in (folder / "state.json").read_bytes()
+    (folder / "state.json").write_bytes(before)
+    editor(tmp_path, 'echo >> "$1"', monkeypatch)
+    assert edited(handle, "todo.md") == "todo.md is saved; nothing in it waits for the run"
+
+
+def test_an_edit_that_an_active_run_refuses_while_the_editor_is_open_is_called_unchanged(
+    make: Make, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    folder = make(WAITING.replace("GO", repr(str(go))))
+    state = folder / "state.json"
+
+    async def test() -> None:
+        run = asyncio.create_task(satchel.open(folder).run_async())
+        async with watching(folder) as screen:
+            await screen.until("stormy")
+            opened = await asyncio.to_thread(editing.Opened, satchel.open(folder), "state.json")
+            state.write_text("broken")
+            await screen.when((folder / "state.rejected.txt").exists)
+            await screen.when(lambda: state.read_text() != "broken")
+            with pytest.raises(UsageError, match=r"has not taken your edit of state.json: state.rejected.txt says why"):
+                await asyncio.to_thread(opened.finish)
+            go.touch()
+            assert (await run).status == "completed"
+
+    play(test)
 
 
 def _uploaded(folder: Path, name: str) -> str:
