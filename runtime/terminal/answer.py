@@ -102,6 +102,8 @@ class Answer(Screen[Given | None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", show=False, priority=True),
         Binding("ctrl+s,f2", "give", show=False, priority=True),
+        Binding("pagedown", "read(1)", show=False, priority=True),
+        Binding("pageup", "read(-1)", show=False, priority=True),
     ]
 
     def __init__(self, asked: OpenQuestion) -> None:
@@ -132,10 +134,6 @@ class Answer(Screen[Given | None]):
         return self._asked.question.is_doubt and not self._asked.question.is_unclaimed
 
     def on_mount(self) -> None:
-        where = self._asked.question.item or self._asked.question.agent
-        self.query_one("#title", Bar).show(
-            Text.assemble((self._asked.id, "bold reverse"), (f" {plain(where)}" if where else "", "bold"))
-        )
         for number, field in enumerate(self._fields):
             need = "" if field.is_required else " (may be empty)"
             about = f": {field.about}" if field.about else ""
@@ -158,6 +156,23 @@ class Answer(Screen[Given | None]):
 
     def on_resize(self) -> None:
         self._show_question()
+        self.call_after_refresh(self._show_title)
+
+    def _show_title(self) -> None:
+        """With the place in a question that is longer than the screen, so that nobody answers half of it."""
+        lines, question = self.query_one("#question-lines", Lines), self._asked.question
+        seen, where = lines.seen, question.item or question.agent
+        is_cut = len(seen) < lines.count
+        place = f"  lines {seen.start + 1}-{seen.stop} of {lines.count}, Page Down" if is_cut else ""
+        shown = plain(where, max(1, self.size.width - len(self._asked.id) - 1 - len(place))) if where else ""
+        title = Text.assemble((self._asked.id, "bold reverse"), " ", (shown, "bold"), (place, "yellow"))
+        self.query_one("#title", Bar).show(title)
+
+    def on_lines_moved(self, event: Lines.Moved) -> None:
+        self._show_title()
+
+    def action_read(self, pages: int) -> None:
+        self.query_one("#question-lines", Lines).action_page(pages)
 
     def _show_question(self) -> None:
         question, lines = self._asked.question, self.query_one("#question-lines", Lines)

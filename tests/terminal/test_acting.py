@@ -64,6 +64,26 @@ def test_a_question_is_answered_with_its_context_in_sight_and_a_note(make: Make)
     assert row.record["note"] == "not now"
 
 
+@pytest.mark.parametrize("choices", ['["yes", "no"]', "None"])
+def test_a_question_that_is_longer_than_the_screen_is_answered_half_read(make: Make, choices: str) -> None:
+    text = "\\n".join(f"paragraph {number}." for number in range(60))
+    folder = make(ASKING.replace('["yes", "no"]', choices).replace('"limit": 250', f'"draft": "{text}"'))
+    satchel.open(folder).run()
+
+    async def test() -> None:
+        async with watching(folder) as screen:
+            await screen.until("a1: May I write to Ada?")
+            await screen.press("a")
+            await screen.until("paragraph 0.", "a1 write to Ada  lines 1-", " of 62, Page Down")
+            for _ in range(6):
+                await screen.press("pagedown")
+            await screen.until("paragraph 59.", "-62 of 62", gone="paragraph 0.")
+            await screen.press("pageup")
+            await screen.until("paragraph 40.", gone="paragraph 59.")
+
+    play(test)
+
+
 def test_an_answer_is_left_with_escape(make: Make) -> None:
     folder = make(ASKING)
     satchel.open(folder).run()
