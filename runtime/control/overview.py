@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from ...workspace.base import SatchelError, StorageFailed, arguments, time_text
 from ...workspace.inspect import lease
-from ...workspace.store import AT_ONCE
+from ...workspace.store import AT_ONCE, Store
 from ..supervision.serve import FolderRoot, Root, RootSignature, UrlRoot
 from .listing import compare_ids, look_at
 from .opening import root_of
@@ -104,6 +104,8 @@ class Overview:
 
     def _look(self, progress: Callable[[int, int], None] | None) -> Seen:
         at = time_text(datetime.now(UTC))
+        if isinstance(self._root, FolderRoot) and not os.path.isdir(self.url):  # which is not a folder without runs
+            raise StorageFailed("is gone", path=self.url, why="the folder was removed, or its disk is not mounted")
         places = dict(self._root.folders())
         runs = {place: self._runs.get(place) or _Run(folder) for place, folder in places.items()}
         changed = [(place, run) for place, run in runs.items() if self._has_changed(place, run)]
@@ -129,7 +131,7 @@ class Overview:
 
     def _has_changed(self, place: str, run: _Run) -> bool:
         """Whether to read it now. Then its signs are those of this look."""
-        signs = self._signs(place)
+        signs = self._signs(place, run)
         if run.standing is not None:
             if self.is_remote and signs.urgent == run.signs.urgent and run.is_active:
                 has_changed = time.monotonic() >= run.read + _ACTIVE
@@ -140,9 +142,9 @@ class Overview:
         run.signs = signs
         return True
 
-    def _signs(self, place: str) -> _Signs:
+    def _signs(self, place: str, run: _Run) -> _Signs:
         found = self._root.signature(place)
-        store = self._root.store(place)
+        store = run.store = self._root.store(place) if self.is_remote or run.store is None else run.store
         if self.is_remote:  # whether the lease is there; its heartbeats change it all the time
             urgent = (store.version(lease.PATH) is not None, *(each for each in found if _is_urgent(str(each[0]))))
             return _Signs(urgent, found)
@@ -168,6 +170,7 @@ class _Run(Struct):
     """What is known of a run."""
 
     folder: str
+    store: Store | None = None  # kept on a disk, where opening one resolves its path
     standing: Standing | None = None
     signs: _Signs = _Signs((), ())  # when it was read
     read: float = 0.0  # when, by time.monotonic

@@ -198,3 +198,13 @@ class Lines(ScrollView, can_focus=True):
 def joined(parts: Sequence[Text], gap: str = "  ") -> Text:
     """The parts that say something, in one line."""
     return Text(gap).join(part for part in parts if part.plain)
+
+
+def key_line(keys: Sequence[str], end: str, width: int) -> Text:
+    """The keys that fit, the most useful first. `end` is always there: it says how to leave."""
+    line = ""
+    for each in keys:
+        if len(line) + len(each) + 2 + len(end) > width:
+            break
+        line += f"{each}  "
+    return Text(f"{line}{end}".ljust(width), "reverse")

@@ -18,7 +18,7 @@ from ..control import Handle
 from . import panes, words
 from .acting import Acting
 from .feed import Feed
-from .lines import Bar, Lines, fold, plain
+from .lines import Bar, Lines, fold, key_line, plain
 from .panes import Content, Pane
 
 VIEWS = ("overview", "plan", "timeline", "text", "questions", "messages", "details")
@@ -208,13 +208,7 @@ class RunScreen(Screen[None]):
             starts = ["r start" if is_new else "r resume"] if standing.next else []
             found += ["p pause", "x stop"] if is_active else starts
             found += ["s send", "e edit todo"]
-        end = "? keys  q quit" if self._is_alone else "b back  ? keys  q quit"
-        line = ""
-        for each in found:
-            if len(line) + len(each) + 2 + len(end) > width:
-                break
-            line += f"{each}  "
-        return Text(f"{line}{end}".ljust(width), "reverse")
+        return key_line(found, "? keys  q quit" if self._is_alone else "b back  ? keys  q quit", width)
 
     # Views
 

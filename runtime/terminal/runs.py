@@ -15,7 +15,7 @@ from textual.widgets import Input
 from .. import control
 from ..control import Handle, Overview, SeenRun
 from . import words
-from .lines import Bar, Lines, fold, plain
+from .lines import Bar, Lines, fold, key_line, plain
 from .run import RunScreen
 
 _LOOK = 0.5
@@ -127,8 +127,7 @@ class RunsScreen(Screen[None]):
             nothing = "no run matches the filter" if has_filter else "there are no runs here"
             lines.show(1, lambda index, width: Text(nothing))
             lines.cursor = -1
-        keys = "Enter open  / filter  o order  ? keys  q quit"
-        self.query_one("#keys", Bar).show(Text(keys[:width].ljust(width), "reverse"))
+        self.query_one("#keys", Bar).show(key_line(["Enter open", "/ filter", "o order"], "? keys  q quit", width))
 
     def _head(self, width: int) -> Text:
         seen = self._overview.seen

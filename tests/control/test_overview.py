@@ -11,6 +11,7 @@ from servers import Server
 
 import satchel
 from satchel.runtime.control import Overview, Seen, overview
+from satchel.runtime.supervision.serve import roots
 from satchel.workspace.base.errors import StorageFailed, UsageError
 from satchel.workspace.inspect import lease
 from satchel.workspace.store import open_store
@@ -65,6 +66,33 @@ def test_a_run_that_has_not_changed_is_read_again(
     shutil.rmtree(letters)
     fourth = runs.look(now=True)
     assert states(fourth).keys() == {"more/deep", "other"} and fourth.number > third.number
+
+
+def test_a_root_that_is_gone_has_no_runs(make: Make, tmp_path: Path) -> None:
+    """A disk that is not mounted is no folder without runs."""
+    make(PLAIN, "root/one")
+    runs = Overview(tmp_path / "root")
+    first = runs.look()
+    (tmp_path / "root").rename(tmp_path / "away")
+    gone = runs.look(now=True)
+    assert states(gone) == states(first) == {"one": "new"}
+    assert isinstance(gone.problem, StorageFailed) and "root: is gone" in str(gone.problem)
+    (tmp_path / "away").rename(tmp_path / "root")
+    back = runs.look(now=True)
+    assert states(back) == {"one": "new"} and back.problem is None and back.number != first.number
+
+
+def test_a_look_at_runs_that_rest_opens_their_folders_again(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b", "c"):
+        make(PLAIN, name)
+    runs = Overview(tmp_path)
+    runs.look()
+    opened: list[str] = []
+    monkeypatch.setattr(roots, "open_store", opened.append)
+    runs.look(now=True)
+    assert not opened
 
 
 def test_a_root_that_is_a_run_has_no_name(make: Make, tmp_path: Path) -> None:

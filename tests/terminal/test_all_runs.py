@@ -50,6 +50,32 @@ def test_all_runs_are_listed_filtered_and_opened(make: Make, tmp_path: Path) -> 
     assert contents(tmp_path / "root") == before
 
 
+def test_a_narrow_terminal_hides_how_to_leave(make: Make, tmp_path: Path) -> None:
+    make(PLAIN, "root/a")
+    make(PLAIN, "root/b")
+
+    async def test() -> None:
+        async with watching(tmp_path / "root", size=(40, 10)) as screen:
+            await screen.until("2 runs", "Enter open  / filter  ? keys  q quit")
+
+    play(test)
+
+
+def test_a_root_that_is_gone_is_told_and_comes_back(make: Make, tmp_path: Path) -> None:
+    make(PLAIN, "root/a")
+    make(PLAIN, "root/b")
+
+    async def test() -> None:
+        async with watching(tmp_path / "root") as screen:
+            await screen.until("2 runs")
+            (tmp_path / "root").rename(tmp_path / "away")
+            await screen.until("is gone: the folder was removed, or its disk is not mounted", "  b  ")
+            (tmp_path / "away").rename(tmp_path / "root")
+            await screen.until("2 runs", gone="is gone")
+
+    play(test)
+
+
 def test_runs_that_come_and_go_are_seen_and_the_cursor_stays_at_its_run(make: Make, tmp_path: Path) -> None:
     for name in ("b", "d"):
         make(PLAIN, f"root/{name}")
