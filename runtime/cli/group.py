@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from ...schemas import nearest
 from ...workspace.base import AgentError, Conflicting, LeaseHeld, SatchelError, StorageFailed
 from .render.words import visible
 
@@ -74,6 +75,16 @@ class Commands(click.Group):
         command: click.Command = module.command
         command.short_help = COMMANDS[cmd_name]
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Like click's, which only guesses what a mistyped command may mean if it has loaded them all."""
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+            meant = nearest(name, COMMANDS)
+            raise click.UsageError(f"no such command {name!r}" + (f". Did you mean {meant!r}?" if meant else ""), ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -142,6 +153,9 @@ def tell(error: Exception, *, with_traceback: bool) -> int:
         case click.Abort():
             _line("interrupted")
             return INTERRUPTED
+        case click.exceptions.NoArgsIsHelpError():
+            click.echo(error.format_message(), err=True)
+            return 2
         case click.UsageError():
             _line(_without_stop(error.format_message()))
             if error.ctx is not None:

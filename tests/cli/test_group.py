@@ -93,6 +93,18 @@ def test_a_wrong_command_says_nothing_useful(cli: Cli) -> None:
         assert len(result.stderr.splitlines()) <= 2 and result.stdout == ""
 
 
+def test_a_mistyped_command_is_left_to_be_guessed(cli: Cli) -> None:
+    for typed, meant in (("pasue", "pause"), ("stauts", "status"), ("Resume", "resume"), ("anser", "answer")):
+        assert f"no such command '{typed}'. Did you mean '{meant}'?" in cli(typed).stderr
+    assert "mean" not in cli("frobnicate").stderr
+
+
+def test_a_bare_call_is_told_as_an_error(cli: Cli) -> None:
+    """It shows the help, as `--help` does. The exit code says that nothing was done."""
+    result = cli()
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", cli("--help").stdout)
+
+
 def test_hostile_places_are_tracebacks(cli: Cli, tmp_path: Path) -> None:
     a_file = tmp_path / "file"
     a_file.write_text("x")
