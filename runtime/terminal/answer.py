@@ -159,7 +159,7 @@ class Answer(Screen[Given | None]):
         self.call_after_refresh(self._show_title)
 
     def _show_title(self) -> None:
-        """With the place in a question that is longer than the screen, so that nobody answers half of it."""
+        """With the place in a question that is longer than the screen, so that a person does not answer half of it."""
         lines, question = self.query_one("#question-lines", Lines), self._asked.question
         seen, where = lines.seen, question.item or question.agent
         is_cut = len(seen) < lines.count

@@ -95,7 +95,15 @@ def test_steps_of_an_item_are_not_told(folder: Path, cli: Cli) -> None:
         (work,) = data_of(cli("steps", folder, name, "--json"))["work"]
         assert [each["result"] for each in work["calls"]] == ["SAY B"]
     assert data_of(cli("steps", folder, "--at", "^2", "--json"))["work"][-1]["scope"] == "1"
-    assert "'^9' has begun" in cli("steps", folder, "9").stderr
+    assert "'^9' has begun. Name an item that has begun, such as `^1`" in cli("steps", folder, "9").stderr
+
+
+def test_an_item_that_has_not_begun_is_given_as_the_example(make: Make, cli: Cli) -> None:
+    folder = make("from satchel import agent\n@agent\nasync def main(run):\n    pass\n")
+    assert cli("run", folder).exit_code == 0
+    assert "no item '^3' has begun. None has begun yet" in cli("steps", folder, "3").stderr
+    said = cli("rewind", folder, "--to", "^3").stderr
+    assert "None has begun yet; name a record by its number, a checkpoint, or `latest`" in said
 
 
 def test_a_running_run_can_not_be_looked_back_at(

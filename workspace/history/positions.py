@@ -89,12 +89,16 @@ def names_of(agent: str, scope: str, title: str) -> tuple[str, ...]:
 def no_such_item(named: str, begun: Iterable[str], first: int, else_name: str = "") -> UsageError:
     """The error that no item of this name has begun. `begun`: the names of those that have; `first`: the first record
     that is kept; `else_name`: what a person could name instead of an item."""
-    close = nearest(named, [*begun])
-    return UsageError(
-        f"no item {named!r} has begun",
-        why=f"the journal is kept from record {first:,} on" if first > 1 else None,
-        remedy=f"did you mean {close!r}?" if close else f"name an item that has begun, such as `^3`{else_name}",
-    )  # fmt: skip
+    names = [*begun]
+    close = nearest(named, names)
+    if close:
+        remedy = f"did you mean {close!r}?"
+    elif names:
+        remedy = f"name an item that has begun, such as `{names[0]}`{else_name}"
+    else:
+        remedy = f"none has begun yet{else_name.replace(',', '; name', 1)}"
+    why = f"the journal is kept from record {first:,} on" if first > 1 else None
+    return UsageError(f"no item {named!r} has begun", why=why, remedy=remedy)
 
 
 def _before_item(records: Records, text: str) -> int:
