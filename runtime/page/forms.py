@@ -77,7 +77,10 @@ def _answer(site: Site, request: Request, act: Act) -> Response:
     except Again as again:
         facts = {"typed": form.typed, "error": again.error, "name": form.name, **again.facts}
         if "standing" not in facts:
-            facts["standing"] = form.handle.status(brief=True)
+            try:
+                facts["standing"] = form.handle.status(brief=True)
+            except SatchelError:  # then the form can't be shown, but why it was refused can
+                raise again.error from None
         return site.page(request, again.template, 422, **facts)
     note = f"?note={site.notes.keep(done.note)}"
     return RedirectResponse(f"{run_url(done.name or form.name)}{done.below}{note}", 303)

@@ -140,7 +140,8 @@ async def _run_events(site: Site, watching: Watching, run: SeenRun, request: Req
             if shot is None:
                 yield _BEAT
             elif isinstance(shot, SatchelError):
-                html = await asyncio.to_thread(site.render, "run/gone.html", error=shot)
+                said = {"request": request, "name": site.name_of(run), "error": shot}
+                html = await asyncio.to_thread(site.render, "run/gone.html", **said)
                 yield _event([("head", html)], prefix="part-")
                 sent.clear()  # the browser gets all parts again once the run can be read
                 number = -1

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from ...workspace.base import SatchelError
 from ..control import Latest, Seen, SeenRun, wanted
 from . import facts
 from .site import Site, run_url
@@ -118,10 +119,14 @@ def all_runs(site: Site, request: Request) -> Response:
 
 
 def one_run(site: Site, request: Request) -> Response:
-    """Where one run is, and what it does. live.py keeps it current."""
+    """Where one run is, and what it does; live.py keeps it current. One that can't be read can be stopped nevertheless."""
     run = site.find(request.path_params["name"])
-    shot = Latest(site.handle(run)).look()
-    return site.page(request, "run.html", name=site.name_of(run), run=run, **facts.of_shot(shot))
+    name = site.name_of(run)
+    try:
+        shot = Latest(site.handle(run)).look()
+    except SatchelError as error:
+        return site.page(request, "gone.html", 503, name=name, error=error)
+    return site.page(request, "run.html", name=name, run=run, **facts.of_shot(shot))
 
 
 def to_run(site: Site, request: Request) -> Response:

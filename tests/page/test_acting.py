@@ -310,3 +310,17 @@ def test_another_file_is_shown_or_edited(person: Person, file: str) -> None:
     assert "no plan and no state" in person.read("edit", file=file) and person.status == 400
     person.read()
     assert "no plan and no state" in person.act("edit", file=file, text="x", version="")
+
+
+def test_a_run_that_can_not_be_read_can_not_be_stopped(person: Person, tmp_path: Path) -> None:
+    """A folder of it that is a link makes its status an error. Its process may run all the same."""
+    inbox = tmp_path / "runs/team/a/inbox"
+    inbox.symlink_to(tmp_path)
+    text = person.read()
+    assert person.status == 503 and "inbox" in text and "points outside the workspace" in text
+    assert "Emergency stop: Nothing was running" in person.act("stop", reason="odd <link>"), "and the page says so"
+    assert "odd <link>" in (tmp_path / "runs/team/a/pause.yaml").read_text()
+    person.act("pause", until="noonish")
+    assert person.status == 400 and "is not a time" in person.text, "why it was refused, not why there is no form"
+    inbox.unlink()
+    assert "paused" in person.read() and person.status == 200

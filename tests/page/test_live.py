@@ -131,6 +131,20 @@ def test_a_run_that_is_gone_ends_the_stream(tmp_path: Path) -> None:
         stream.close()
 
 
+def test_the_stop_button_goes_with_what_can_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    handle = make(tmp_path / "letters", GRANTING)
+    handle.run()
+    monkeypatch.setattr(live, "_AGAIN", 0.01)
+    (tmp_path / "letters/inbox").symlink_to(tmp_path)
+    with serving(Site(Overview(tmp_path))) as port:
+        stream = Stream(port, "/run/letters/-/events")
+        found = stream.until("</hx-partial>")
+        assert "points outside" in found and 'action="/run/letters/-/act/stop"' in found and "form_token" in found
+        (tmp_path / "letters/inbox").unlink()
+        assert "Grant?" in stream.until('hx-target="#part-facts"'), "the page is whole again"
+        stream.close()
+
+
 def test_an_unforeseen_error_ends_a_stream_in_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     handle = make(tmp_path / "letters", GRANTING)
     handle.run()
