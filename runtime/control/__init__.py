@@ -66,4 +66,4 @@ with on_first_use(__name__):
     from .starting import Supervised
     from .streaming import stream
     from .template import Template, samples, typed_settings
-    from .wording import answered, detail, failure_line, pause_reason, wanted
+    from .wording import answered, detail, failure_line, pause_lines, wanted

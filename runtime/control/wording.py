@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...workspace.base import counted, one_line, since
 from ...workspace.journal.records import Failure
+from ...workspace.lifecycle import said
 from .standing import Standing
 
 _TEXT = 100  # characters
@@ -75,6 +76,20 @@ def pause_reason(standing: Standing, text: str) -> str:
         if is_settled
         else text
     )
+
+
+def pause_lines(standing: Standing) -> list[str]:
+    """Why the run is paused or asked to pause, by whom and until when; and what in pause.yaml can't be understood."""
+    moment, found = standing.moment, []
+    if moment is not None and moment.pause is not None:
+        forced = "; it was forced and interrupted running work" if moment.pause.forced else ""
+        found.append(f"{pause_reason(standing, said(moment.pause))}{forced}")
+    elif standing.wish is not None:
+        at_once = "; an emergency stop" if standing.wish.mode == "emergency" else ""
+        found.append(f"{said(standing.wish)}{at_once}")
+    if standing.pause_problem is not None:
+        found += str(standing.pause_problem).splitlines()
+    return found
 
 
 def failure_line(failure: Failure) -> str:

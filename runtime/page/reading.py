@@ -119,7 +119,7 @@ def all_runs(site: Site, request: Request) -> Response:
 
 
 def one_run(site: Site, request: Request) -> Response:
-    """Where one run is, and what it does; live.py keeps it current. One that can't be read can be stopped nevertheless."""
+    """Where one run is, and what it does; live.py keeps it current. One that can't be read can be stopped, too."""
     run = site.find(request.path_params["name"])
     name = site.name_of(run)
     try:

@@ -107,7 +107,8 @@ def _templates(site: Site) -> Environment:
     )  # fmt: skip
     found.filters.update(words.FILTERS)
     names = {"site": site, "run_url": run_url, "name_of": site.name_of, "version": version()}
-    found.globals.update(names, detail=control.detail, wanted=control.wanted, new_key=secrets.token_urlsafe)
+    told = {"detail": control.detail, "wanted": control.wanted, "pause_lines": control.pause_lines}
+    found.globals.update(names, **told, new_key=secrets.token_urlsafe)
     return found
 
 

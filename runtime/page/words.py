@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 from markupsafe import Markup, escape
 
 from ...workspace.base import visible
+from ...workspace.people import saving
 from ..control import duration, size
 
 LONG = 20_000
@@ -119,6 +120,6 @@ def as_typed(text: str) -> Markup:
 FILTERS: dict[str, Callable[..., Any]] = {
     "tone": tone, "ago": ago, "clock": clock, "usd": usd, "one_line": one_line, "cut": cut, "tail": tail,
     "as_json": as_json, "query": query, "number": number, "seconds": seconds, "size": size,
-    "as_typed": as_typed,
+    "as_typed": as_typed, "being_saved": saving.said,
 }  # fmt: skip
 """The filters of the templates."""

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from control.test_answering import GRANTING
 from starlette.testclient import TestClient
 
 import satchel
@@ -205,3 +206,26 @@ def test_a_huge_run_makes_a_huge_page(root: Path) -> None:
         values.level(state, "/key 7/list/1000")
     for value in ({}, [], "", None, 1.5, {"a": [1, {"b": "ü"}]}, [[], {}]):
         assert values.preview(value) == json.dumps(value, ensure_ascii=False)
+
+
+def test_the_page_hides_what_status_tells(tmp_path: Path) -> None:
+    """What a person has to know about a stopped run before it is started again."""
+    made = {name: make(tmp_path / name, GRANTING) for name in ("paused", "typo", "twice", "lost", "fresh")}
+    for name in ("paused", "typo", "twice", "lost"):
+        made[name].run()
+    made["paused"].pause(reason="lunch & more", until="2099-01-01T08:00:00Z", by="ada")
+    (tmp_path / "typo/pause.yaml").write_text("mode: [drain\n")
+    plan = tmp_path / "twice/todo.md"
+    plan.write_text(plan.read_text().replace("- [ ] How much?", "- [ ] How much? ^1"))
+    for folder in ("journal", "checkpoints"):
+        shutil.rmtree(tmp_path / "lost" / folder)
+    made["fresh"].move(tmp_path.with_name(f"{tmp_path.name}-moved"))
+    page = TestClient(make_app(Site(Overview(tmp_path))), base_url="http://127.0.0.1")
+    for name, told in {
+        "paused": "lunch &amp; more, by ada, until 2099-01-01T08:00",
+        "typo": "Pause: pause.yaml, line 1, column 7",
+        "twice": "The next start will refuse an edit: todo.md",
+        "lost": "the journal that recorded its progress is missing",
+        "fresh": ">At another place<",
+    }.items():
+        assert told in page.get(f"/run/{name}").text, name

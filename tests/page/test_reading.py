@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import shutil
 import tomllib
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from cli.conftest import Cli
+from cli.conftest import PLAIN, Cli
 from starlette.testclient import TestClient
 
 import satchel
@@ -18,7 +19,7 @@ from satchel.runtime.control import Overview
 from satchel.runtime.page import Site, make_app
 from satchel.runtime.page import site as site_module
 
-from .conftest import HOSTILE
+from .conftest import HOSTILE, make
 
 PACKAGE = Path(__file__).parents[2]
 
@@ -33,6 +34,16 @@ def test_a_run_is_missing_in_the_list(client: TestClient) -> None:
     assert rows(answer.text) == ["hostile", "letters/spring", "typo", "fresh", "summer"], "who needs a person is first"
     assert "2<span" in answer.text and "damaged" in answer.text and "completed" in answer.text
     assert 'href="/run/letters/spring"' in answer.text and 'lang="en"' in answer.text
+
+
+def test_the_list_hides_why_a_run_stands_still_or_that_it_is_there_twice(tmp_path: Path) -> None:
+    failing = make(tmp_path / "failing", PLAIN.replace("text.upper()", "text.no_such_method()"))
+    failing.run()
+    shutil.copytree(tmp_path / "failing", tmp_path / "copy")
+    client = TestClient(make_app(Site(Overview(tmp_path))), base_url="http://127.0.0.1")
+    text = client.get("/").text
+    assert text.count("no_such_method") == 2
+    assert f"also that of {tmp_path}/copy" in text and f"also that of {tmp_path}/failing" in text
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,11 @@ from typing import Any
 import click
 import msgspec
 
-from ....workspace.lifecycle import said
 from ....workspace.people import saving
 from ....workspace.state import AgentMoment, Moment
 from ....workspace.todo import Task
 from ....workspace.views import status_of
-from ...control import Handle, Standing, detail, pause_reason
+from ...control import Handle, Standing, detail, pause_lines
 from .. import facts
 from ..group import code_of
 from ..options.place import find, json_option, workspace_argument
@@ -166,17 +165,7 @@ def _foreseen(standing: Standing) -> list[str]:
 
 def _pause(standing: Standing, width: int) -> Iterator[str]:
     """Why it stops or has stopped, and what in pause.yaml can't be understood."""
-    moment = standing.moment
-    lines = []
-    if moment is not None and moment.pause is not None:
-        forced = "; it was forced and interrupted running work" if moment.pause.forced else ""
-        lines.append(f"{pause_reason(standing, said(moment.pause))}{forced}")
-    elif standing.wish is not None:
-        at_once = "; an emergency stop" if standing.wish.mode == "emergency" else ""
-        lines.append(f"{said(standing.wish)}{at_once}")
-    if standing.pause_problem is not None:
-        lines += str(standing.pause_problem).splitlines()
-    for number, text in enumerate(lines):
+    for number, text in enumerate(pause_lines(standing)):
         for line in fold(text, width, _TITLE):
             yield _row("pause" if number == 0 else "", line)
     for path in standing.waiting_edits:
