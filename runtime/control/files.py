@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -18,6 +19,9 @@ _FILES = frozenset((DEFINITION, TODO, STATE, "pause.yaml", "messages.jsonl"))
 _FOLDERS = frozenset(
     (APPROVALS, archive.FOLDER, "agents", "checkpoints", "outputs", STEPS, PARTIALS, RECOVERED, "conflicts")
 )
+
+_REFUSED = re.compile(r"[^/]+\.rejected(-[0-9]+)?(\.[^/]*)?")
+"""A version of a file that was not taken, or the reasons."""
 
 
 class RunFile(NamedTuple):
@@ -43,7 +47,9 @@ def is_readable(path: str) -> bool:
     parts = path.split("/")
     if not all(is_name(part) and not part.startswith(".") for part in parts):
         return False
-    return path in _FILES if len(parts) == 1 else parts[0] in _FOLDERS
+    if len(parts) == 1:
+        return path in _FILES or _REFUSED.fullmatch(path) is not None
+    return parts[0] in _FOLDERS
 
 
 def read(place: Place, path: str, limit: int) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from urllib.parse import quote
 
@@ -10,8 +9,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from ...workspace.base import UsageError
-from ...workspace.views import RECOVERED
 from . import facts
 from .past import LOG, number
 from .site import Site
@@ -21,8 +18,6 @@ _LIMIT = 64 << 20
 
 _SHOWN = 200_000
 """Characters of it that are shown; the download has all."""
-
-_MADE = re.compile(rf"(agents/[^/]+/)*(outputs|{RECOVERED})/.+")
 
 
 def routes(site: Site) -> list[BaseRoute]:
@@ -50,17 +45,11 @@ def all_files(site: Site, request: Request) -> Response:
 
 
 def one_file(site: Site, request: Request) -> Response:
-    """A file as text; with `?raw` as a download. Never as a page of its own, because a stranger may have written it."""
+    """A readable file as text, redacted; with `?raw` as a download. Never as a page of its own, because a stranger may
+    have written it."""
     run = site.find(request.path_params["name"])
     path = request.query_params.get("path", "")
-    handle = site.handle(run)
-    is_made = _MADE.fullmatch(path)
-    if not is_made and path not in handle.status(brief=True).refused:
-        raise UsageError(f"{path!r} is no output of the run", remedy="the page shows outputs and recovered text")
-    try:
-        data = handle.read(path, limit=_LIMIT) if is_made else handle.store.read(path, limit=_LIMIT).data
-    except FileNotFoundError:
-        raise UsageError(f"there is no file {path!r} any more") from None
+    data = site.handle(run).read(path, limit=_LIMIT)
     if "raw" in request.query_params:
         name = quote(path.rpartition("/")[2])
         headers = {"content-disposition": f"attachment; filename*=UTF-8''{name}", "x-content-type-options": "nosniff"}

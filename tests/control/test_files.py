@@ -53,3 +53,16 @@ def test_a_file_is_read_that_is_not_listed(make: Make, tmp_path: Path) -> None:
     (folder / "outputs/1.txt").write_text("x" * 11)
     with pytest.raises(UsageError, match="has 11 bytes, and at most 10 are read at once"):
         handle.read("outputs/1.txt", limit=10)
+
+
+def test_a_refused_edit_and_its_reasons_can_not_be_read(make: Make) -> None:
+    folder = make(PLAIN)
+    handle = satchel.open(folder)
+    handle.run()
+    (folder / "state.json").write_text("{")
+    handle.recover()
+    (reasons,) = handle.status().refused
+    assert "state.json" in handle.read(reasons).decode()
+    kept = handle.read("state.rejected.json")
+    assert kept == b"{"
+    assert {reasons, "state.rejected.json"} <= {each.path for each in handle.files()}

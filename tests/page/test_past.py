@@ -134,6 +134,17 @@ def test_a_file_that_is_no_output_is_shown(page: TestClient, talk: satchel.Handl
     assert "img" not in tags.names and not tags.inline
 
 
+def test_a_secret_of_an_output_is_shown(page: TestClient, root: Path) -> None:
+    """It was recorded before `redact:` was written."""
+    made = make(root / "leaking", TALKING.replace("made of", "the key is sk-12345678 of"))
+    made.run()
+    definition = root / "leaking/workspace.yaml"
+    definition.write_text(definition.read_text() + "redact:\n  patterns: ['sk-[0-9]+']\n")
+    for query in ("", "&raw=1"):
+        answer = page.get(f"/run/leaking/-/file?path=outputs/1.txt{query}")
+        assert answer.status_code == 200 and "the key is" in answer.text and "12345678" not in answer.text
+
+
 @pytest.mark.parametrize(
     "path", ["log", "plan", "at/latest", "diff?old=3", "blame", "blame?path=todo.md", "messages", "files"]
 )
