@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from starlette.requests import Request
@@ -12,7 +13,9 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from ...workspace.base import Conflicting, SatchelError, UsageError, check_path, urls
+from ...workspace.formats import jsontext
 from ...workspace.people.edits import Question
+from ...workspace.views import STATE
 from . import forms
 from .forms import Act, Again, Asked, Done, said
 from .notes import Note
@@ -97,8 +100,13 @@ def difference(old: str, new: str) -> str:
 
 
 def two_sides(question: Question) -> str:
-    """The lines that differ between the run's version and the file's."""
-    return difference(question.ours.decode(errors="replace"), question.theirs.decode(errors="replace"))
+    """The lines that differ between the run's version and the file's. Of state.json only the data: the rest is the
+    run's own, and differs as the moments do."""
+    sides = [side.decode(errors="replace") for side in (question.ours, question.theirs)]
+    if question.path.rpartition("/")[2] == STATE:
+        with suppress(SatchelError, TypeError, KeyError):  # then it is shown as it is
+            sides = [jsontext.dump({"data": jsontext.load(side, STATE)["data"]}) for side in sides]
+    return difference(*sides)
 
 
 def conflicts(asked: Asked) -> Response:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -239,6 +240,9 @@ def test_a_conflict_can_not_be_settled(tmp_path: Path) -> None:
         assert person.status == 422 and "conflicts with the run" in said and '"n": 1' in state.read_text()
         said = person.act("edit", file="state.json", text=person.field("text"), version=version, conflict="yes")
         assert '"n": 2' in state.read_text() and "Use the run" in person.text and str(person.status) == "200"
+        sides = unescape(person.text.partition("<pre")[2].partition("</pre>")[0])
+        assert '-    "n": 1' in sides and '+    "n": 2' in sides and '"at"' not in sides, "only what a person can edit"
+        assert ">a</a></span></h1>" in person.text, "a narrow header has no room for the name of the run"
         person.act("merge", file="state.json", use="nonsense")
         assert person.status == 422
         person.act("merge", file="../state.json", use="theirs")
