@@ -14,6 +14,7 @@ Every answer forbids scripts, styles and frames of others, and copies in caches,
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import secrets
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
 LOGIN = "/-/login"
 BODY_LIMIT = 4 * 1024 * 1024
 """Bytes of a form. A text of 1 MiB takes three times as much if each character is escaped."""
+LOGIN_LIMIT = 16 * 1024
+"""Bytes of the login form, which strangers can send, too."""
+PATIENCE = 30.0
+"""Seconds in which a form must arrive."""
 _FIELDS = 200
 _METHODS = ("GET", "HEAD", "POST")
 _FORM_COOKIE = "satchel-form"
@@ -134,7 +139,7 @@ class Guard:
             state: dict[str, Any] = scope.setdefault("state", {})
             state["form_token"] = self._form_token(visit.key)
             if not visit.is_get:
-                body = await _body(visit, receive)
+                body = await _body(visit, receive, BODY_LIMIT)
                 if isinstance(body, Refusal):
                     response = self._refused(body)
                 else:
@@ -174,6 +179,8 @@ class Guard:
         response = self._show(refusal.status, "That does not work", refusal.said)
         if refusal.status == 405:
             response.headers["allow"] = ", ".join(_METHODS)
+        if refusal.status == 408:  # the rest of the form may never come
+            response.headers["connection"] = "close"
         return response
 
     def _show(
@@ -201,7 +208,7 @@ class Guard:
         if visit.path == LOGIN:
             next_ = "/"
             if not visit.is_get:
-                body = await _body(visit, receive)
+                body = await _body(visit, receive, LOGIN_LIMIT)
                 if isinstance(body, Refusal):
                     return self._refused(body)
                 form = dict(_fields(body))
@@ -255,21 +262,34 @@ def _dressed(visit: _Visit, send: Send) -> Send:
     return dressed
 
 
-async def _body(visit: _Visit, receive: Receive) -> bytes | Refusal:
-    """The whole form."""
+async def _body(visit: _Visit, receive: Receive, limit: int) -> bytes | Refusal:
+    """The whole form, of at most `limit` bytes."""
     if visit.headers.get("content-type", "").partition(";")[0].strip().lower() != _FORM:
         return Refusal(415, "The page takes only plain forms.")
-    parts, size = [], 0
+    length = visit.headers.get("content-length", "")
+    if length.isdecimal() and int(length[:12]) > limit:
+        return _TOO_LARGE
+    try:
+        async with asyncio.timeout(PATIENCE):
+            return await _read(receive, limit)
+    except TimeoutError:
+        return Refusal(408, f"The form did not arrive in {PATIENCE:.0f} s.")
+
+
+_TOO_LARGE = Refusal(413, "That is too much for a form. Edit large files in an editor.")
+
+
+async def _read(receive: Receive, limit: int) -> bytes | Refusal:
+    body = bytearray()
     while True:
         message = await receive()
         if message["type"] != "http.request":
             return Refusal(400, "The form was cut off.")
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > BODY_LIMIT:
-            return Refusal(413, "That is too much for a form. Edit large files in an editor.")
+        body += message.get("body", b"")
+        if len(body) > limit:
+            return _TOO_LARGE
         if not message.get("more_body"):
-            return b"".join(parts)
+            return bytes(body)
 
 
 def _fields(body: bytes) -> list[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 from pathlib import Path
@@ -195,6 +196,37 @@ def test_a_huge_or_odd_form_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(guard, "BODY_LIMIT", 5000)
         assert page.client.post("/", content=body, headers=kind).status_code == 403
     assert not page.done
+
+
+def test_a_form_that_never_comes_is_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "PATIENCE", 0.0)
+    headers = [(b"host", b"127.0.0.1:8420"), (b"content-type", b"application/x-www-form-urlencoded")]
+    headers += [(name.encode(), value.encode()) for name, value in OURS.items()]
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": headers, "query_string": b""}
+    sent: list[Any] = []
+
+    async def visit() -> None:
+        never = asyncio.Event()
+
+        async def receive() -> Any:
+            if not sent:
+                sent.append(None)
+                return {"type": "http.request", "body": b"form_token=", "more_body": True}
+            await never.wait()
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await Page().app(scope, receive, send)
+
+    asyncio.run(visit())
+    assert sent[1]["status"] == 408 and (b"connection", b"close") in sent[1]["headers"]
+
+
+def test_a_stranger_sends_more_than_a_token() -> None:
+    page = Page(Rules(token=TOKEN))
+    long = page.client.post("/-/login", data={"token": "x" * guard.LOGIN_LIMIT}, headers=OURS)
+    assert long.status_code == 413
 
 
 def test_the_page_is_open_without_its_token() -> None:
