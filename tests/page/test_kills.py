@@ -7,6 +7,7 @@ import random
 import signal
 import threading
 from collections import Counter
+from html import unescape
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from urllib.parse import urlencode
@@ -43,6 +44,18 @@ class Browser:
         except (OSError, HTTPException):
             return 0
 
+    def add(self, item: str) -> int:
+        """Append an item to todo.md in the editor of the page. The status; 0 if there was no answer."""
+        try:
+            page = self._ask("GET", "/run/a/-/edit?file=todo.md", None)[2]
+        except (OSError, HTTPException):
+            return 0
+        text = unescape(page.partition('name="text"')[2].partition(">\n")[2].partition("</textarea>")[0])
+        version = unescape(page.partition('name="version" value="')[2].partition('"')[0])
+        begin, stamp, rest = text.partition("\n<!-- satchel")
+        assert stamp, text
+        return self.act("edit", file="todo.md", version=version, text=f"{begin}- [ ] {item}\n{stamp}{rest}")
+
     def _ask(self, method: str, path: str, form: dict[str, str] | None) -> tuple[int, dict[str, str], str]:
         connection = HTTPConnection("127.0.0.1", self._served.port, timeout=60)
         headers = {"cookie": self._cookie, "origin": self._served.url}
@@ -64,6 +77,7 @@ def test_a_kill_loses_or_doubles_an_act(tmp_path: Path) -> None:
     chance = random.Random(seed)
     confirmed: list[str] = []
     tried: list[str] = []
+    added: list[str] = []
     with Served(str(tmp_path / "runs")) as served:
         for kill in range(KILLS):
             browser = Browser(served)
@@ -81,6 +95,8 @@ def test_a_kill_loses_or_doubles_an_act(tmp_path: Path) -> None:
                     confirmed.append(tried[-1])
                 if kill % 3 == 1:
                     browser.act("pause", reason=tried[-1])
+                if kill % 3 == 2 and browser.add(f"item {kill}.{number}") == 303:
+                    added.append(f"- [ ] item {kill}.{number}\n")
             assert timer is not None
             timer.join()
             served.end(signal.SIGKILL)
@@ -91,5 +107,7 @@ def test_a_kill_loses_or_doubles_an_act(tmp_path: Path) -> None:
     found = Counter(path.read_text().strip() for path in (tmp_path / "runs/a/inbox").iterdir())
     assert confirmed and all(found[each] == 1 for each in confirmed)
     assert set(found) <= set(tried) and max(found.values()) == 1
+    plan = (tmp_path / "runs/a/todo.md").read_text()
+    assert added and [each for each in added if each not in plan] == []
     assert not made.check().problems
     assert [row.record["decision"] for row in made.log(type="approval.answered")] == ["deny"]
