@@ -173,3 +173,11 @@ def test_what_is_typed_is_lost_while_the_run_goes_on(steered: tuple[str, satchel
         tab.until(".items .done", "think 1")
         assert (tab.value("Note"), tab.value("What to do")) == ("half a note", "half a task")
         assert tab.do(lambda page: page.locator("#pause-reason").input_value()) == "half a sen"
+
+        tab.open("Cancel")
+        tab.do(lambda page: page.locator("#cancel-reason").fill("the <b>wrong</b> run"))
+        tab.press("Cancel the run for good")
+        assert "Cancel:" in tab.note
+        until_state(tab, "cancelled")
+        tab.until(".status", "the <b>wrong</b> run")
+        assert not tab.do(lambda page: page.locator(".acts summary").count()), "there is nothing to do any more"

@@ -105,6 +105,78 @@ def test_tabs_in_the_background_take_all_connections(tmp_path: Path, chrome: Chr
         tab.go("/run/a")
 
 
+# What a person without a mouse, without eyes, or in bright light stumbles over
+OBSTACLES = """() => {
+  const found = [], all = (selector) => [...document.querySelectorAll(selector)];
+  const say = (what, each) => found.push(what + ': ' + each.outerHTML.slice(0, 120));
+  for (const each of all('details')) each.open = true;
+  for (const each of all('input:not([type=hidden]), select, textarea')) if (!each.labels.length) say('no label', each);
+  for (const each of all('button, a[href], summary')) if (!each.textContent.trim()) say('no name', each);
+  for (const each of all('nav, aside, main section'))
+    if (!each.ariaLabel && !each.getAttribute('aria-labelledby') && !each.querySelector('h1, h2, p'))
+      say('unnamed', each);
+  const ids = all('[id]').map(each => each.id);
+  if (new Set(ids).size < ids.length) found.push('an id twice: ' + ids);
+  for (const name of ['aria-labelledby', 'aria-describedby', 'for'])
+    for (const each of all(`[${name}]`)) if (!ids.includes(each.getAttribute(name))) say('leads nowhere', each);
+  const levels = all('h1, h2, h3, h4').map(each => +each.tagName[1]);
+  if (levels.filter(each => each === 1).length !== 1) found.push('headings: ' + levels);
+  levels.reduce((last, each) => (each > last + 1 && found.push('headings: ' + levels), each), 0);
+  for (const each of ['main', 'body > header', 'body > footer', 'h1']) if (all(each).length !== 1) found.push(each);
+  const parts = (colour) => colour.match(/[\\d.]+/g).map(Number);
+  const light = (colour) => parts(colour).slice(0, 3).map(each => each / 255)
+    .map(each => each <= .03928 ? each / 12.92 : ((each + .055) / 1.055) ** 2.4)
+    .reduce((sum, each, index) => sum + each * [.2126, .7152, .0722][index], 0);
+  const behind = (each) => {
+    for (; each; each = each.parentElement) {
+      const colour = getComputedStyle(each).backgroundColor;
+      if (parts(colour).length < 4 || parts(colour)[3] > 0) return light(colour);
+    }
+  };
+  const ratio = (one, other) => (Math.max(one, other) + .05) / (Math.min(one, other) + .05);
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    const each = texts.currentNode.parentElement;
+    if (!texts.currentNode.data.trim() || !each.checkVisibility()) continue;
+    if (ratio(light(getComputedStyle(each).color), behind(each)) < 4.5) say('faint', each);
+  }
+  for (const each of all('input:not([type=hidden]):not([type=checkbox]), select, textarea'))
+    if (ratio(light(getComputedStyle(each).borderTopColor), behind(each.parentElement)) < 3) say('faint edge', each);
+  return found;
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_page_has_obstacles(tmp_path: Path, chrome: Chrome, scheme: str) -> None:
+    made = make(tmp_path / "runs/waiting", GRANTING)
+    made.run()
+    made.answer("approve")
+    made.run()  # it asks for a value with a schema now
+    make(tmp_path / "runs/completed").run()
+    held = make(tmp_path / "runs/held", GRANTING)
+    held.run()
+    held.pause(reason="lunch")
+    (tmp_path / "runs/typo").mkdir()
+    (tmp_path / "runs/typo/workspace.yaml").write_text("format: 1\nrunid: typo\n")
+    below = (
+        "log",
+        "at/latest",
+        "plan",
+        "messages",
+        "blame",
+        "diff?old=3",
+        "back/4",
+        "redo/^1",
+        "edit?file=todo.md",
+        "files",
+    )
+    paths = ["/", "/?q=none", "/run/nowhere", *(f"/run/{name}" for name in ("waiting", "held", "typo", "completed"))]
+    with Served(str(tmp_path / "runs")) as served, chrome.tab(served.url, color_scheme=scheme) as tab:
+        for path in (*paths, *(f"/run/completed/-/{each}" for each in below)):
+            tab.go(path)
+            assert not (found := tab.do(lambda page: page.evaluate(OBSTACLES))), (path, found)
+
+
 # Whether all lines of a label are at the right of its box, and the first one is on its height
 BOXES = """[...document.querySelectorAll('label > [type=checkbox]')].map(box => {
   const range = document.createRange();
