@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ...workspace.base import moment_of
 from ...workspace.journal import records
 from ...workspace.journal.records import Line
-from ...workspace.state import ROOT, AgentMoment, Moment
+from ...workspace.state import ROOT, AgentMoment, Moment, folder_of_agent
 from ...workspace.todo import Plan, Task
 from ...workspace.views import status_of
 from ..control import Row, Shot, Standing, tell
@@ -147,7 +147,7 @@ def _event(line: Line, begun: dict[tuple[str, str], str]) -> Event:
             begun.setdefault((record.agent, record.scope), line.at)
         case records.ScopeCommitted():
             took = _between(begun.pop((record.agent, record.scope), ""), line.at)
-            files = tuple(_folder(record.agent) + f"outputs/{name}" for name in record.outputs)
+            files = tuple(folder_of_agent(record.agent) + f"outputs/{name}" for name in record.outputs)
         case records.PartialPromoted():
             files = (record.file,)
     kind, text = told.text[:12].strip(), told.text[12:].strip()
@@ -157,15 +157,9 @@ def _event(line: Line, begun: dict[tuple[str, str], str]) -> Event:
 _TONES = {"red": "bad", "green": "good", "yellow": "ask", "cyan": "dim", "magenta": "hold"}
 
 
-def _folder(agent: str) -> str:
-    return "".join(f"agents/{name}/" for name in agent.split("/")) if agent else ""
-
-
 def _between(begun: str, ended: str) -> int | None:
-    try:
-        return round((datetime.fromisoformat(ended) - datetime.fromisoformat(begun)).total_seconds() * 1000)
-    except ValueError:
-        return None
+    first, last = moment_of(begun), moment_of(ended)
+    return round((last - first).total_seconds() * 1000) if first and last else None
 
 
 def doing(standing: Standing) -> list[Doing]:

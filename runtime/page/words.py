@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup, escape
 
-from ...workspace.base import visible
+from ...workspace.base import moment_of, visible
 from ...workspace.people import saving
 from ..control import duration, size
 
@@ -31,7 +31,7 @@ def tone(state: str) -> str:
 
 def ago(at: str) -> Markup:
     """`3 min ago`, with the whole time as its title. The script keeps it current."""
-    then = _moment(at)
+    then = moment_of(at)
     if then is None:
         return escape(visible(at[:40]))
     return Markup('<time datetime="{}" title="{}" data-ago>{}</time>').format(
@@ -55,7 +55,7 @@ def _one_unit(seconds: float) -> str:
 
 def clock(at: str) -> Markup:
     """The time of day (UTC), with the date as its title."""
-    then = _moment(at)
+    then = moment_of(at)
     if then is None:
         return escape(visible(at[:40]))
     return Markup('<time datetime="{}" title="{}">{}</time>').format(
@@ -102,14 +102,6 @@ def seconds(length: float) -> str:
 def query(values: Mapping[str, object]) -> str:
     """The query of a URL, without what is empty."""
     return urlencode({name: str(value) for name, value in values.items() if value})
-
-
-def _moment(at: str) -> datetime | None:
-    try:
-        then = datetime.fromisoformat(at)
-        return then.replace(tzinfo=UTC) if then.tzinfo is None else then.astimezone(UTC)
-    except (ValueError, OverflowError):
-        return None
 
 
 def as_typed(text: str) -> Markup:

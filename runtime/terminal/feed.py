@@ -13,9 +13,8 @@ from collections.abc import Callable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
-from ...workspace.base import SatchelError, StorageFailed
+from ...workspace.base import SatchelError, StorageFailed, moment_of
 from ..control import Handle, Standing, events
-from .words import moment_of
 
 _EVENTS = 5000
 """How many events the timeline keeps."""

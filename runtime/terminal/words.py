@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.text import Text
 
+from ...workspace.base import moment_of
 from ..control import Standing, answered, duration, events
 from .lines import joined, plain
 
@@ -52,14 +53,6 @@ def ago(at: str, now: datetime | None = None) -> str:
         if seconds >= (2 * size if unit == "days" else size):
             return f"{int(seconds // size)} {unit}"
     return f"{int(seconds)} s"
-
-
-def moment_of(at: str) -> datetime | None:
-    try:
-        then = datetime.fromisoformat(at)
-        return then.replace(tzinfo=UTC) if then.tzinfo is None else then.astimezone(UTC)
-    except (ValueError, OverflowError):
-        return None
 
 
 def clock(at: str) -> str:

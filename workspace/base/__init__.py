@@ -29,6 +29,6 @@ with on_first_use(__name__):
     from .person import myself
     from .stamp import Stamp, Stamped, read_json, read_markdown
     from .textfile import UNSAFE, decode, lines, place, visible
-    from .times import time_text
+    from .times import moment_of, time_text
     from .typed import decoder
     from .words import counted, cut, duration, in_force, one_line, since, size

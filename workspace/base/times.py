@@ -43,6 +43,16 @@ def moment_before(written: str, now: datetime) -> datetime:
     return _moment(written, now, -1)
 
 
+def moment_of(text: str) -> datetime | None:
+    """A time that a program has written, in UTC. Without a zone it is UTC. None if it is none, or one that no calendar
+    has: a stranger may have written it."""
+    try:
+        then = datetime.fromisoformat(text)
+        return then.replace(tzinfo=UTC) if then.tzinfo is None else then.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
 def _moment(written: str, now: datetime, sign: int) -> datetime:
     text = written.strip()
     try:

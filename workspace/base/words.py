@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from .errors import SatchelError
 from .textfile import visible
+from .times import moment_of
 
 
 def one_line(text: str, width: int = 0) -> str:
@@ -67,10 +68,7 @@ def duration(seconds: float) -> str:
 
 def since(at: str) -> str:
     """A journal's time with how long ago that is: `2026-11-21 23:10:04 UTC (3 min 5 s ago)`."""
-    try:
-        then = datetime.fromisoformat(at)
-        then = then.replace(tzinfo=UTC) if then.tzinfo is None else then.astimezone(UTC)
-    except (ValueError, OverflowError):
+    if (then := moment_of(at)) is None:
         return one_line(at, 40)
     ago = (datetime.now(UTC) - then).total_seconds()
     told = f" ({duration(ago)} ago)" if ago >= 0 else f" (in {duration(-ago)})"
