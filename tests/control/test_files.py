@@ -9,6 +9,7 @@ from cli.conftest import PLAIN, Make
 
 import satchel
 from satchel import UsageError
+from satchel.workspace.base.errors import InvalidFile
 
 
 def test_a_readable_file_is_not_listed(make: Make) -> None:
@@ -60,7 +61,8 @@ def test_a_refused_edit_and_its_reasons_can_not_be_read(make: Make) -> None:
     handle = satchel.open(folder)
     handle.run()
     (folder / "state.json").write_text("{")
-    handle.recover()
+    with pytest.raises(InvalidFile):
+        handle.recover()
     (reasons,) = handle.status().refused
     assert "state.json" in handle.read(reasons).decode()
     kept = handle.read("state.rejected.json")
