@@ -42,6 +42,7 @@ with on_first_use(__name__):
     from .forking import effects_since
     from .handle import Handle
     from .history import Result, Row
+    from .item_calls import CallPair
     from .latest import Latest, Shot, records_before
     from .listing import ls
     from .log_filter import RECORD_TYPES
@@ -54,7 +55,7 @@ with on_first_use(__name__):
     from .questions import OpenQuestion
     from .recovering import Recovered, forgotten
     from .redoing import Redoing
-    from .replayed import CallPair, Replayed
+    from .replayed import Replayed
     from .replaying import changes, typed_changes
     from .requests import Stopping
     from .rewinding import Rewinding

@@ -19,8 +19,9 @@ from ..agent import Agent
 from ..engine import Interruption, Only, Watch
 from ..execution import Outcome, Start, running
 from . import forking, storage, template
+from .item_calls import Time
 from .place import Place
-from .replayed import Replayed, calls_of, compared
+from .replayed import Replayed, compared
 from .running import no_exit
 
 Text = str | os.PathLike[str]
@@ -46,8 +47,7 @@ class Ready(NamedTuple):
     """A fork in which the item can begin."""
 
     place: Place
-    first: Worked
-    work: Work
+    first: Time
     wish: Wish
     prompts: dict[str, str]  # the versions of those that were chosen
     forked: Forked
@@ -76,9 +76,14 @@ async def replay_async(place: Place, wish: Wish) -> Replayed:
 def prepare(place: Place, wish: Wish) -> Ready:
     """Make the fork. UsageError, before anything is made, for an item that can't be replayed and for a name that is
     not known."""
-    first = worked(place.store, told=story(place.store))
-    work = _find(first, wish.item)
-    used = {name: version for call in calls_of(first, work) for name, version in call.prompts.items()}
+    told = story(place.store)
+    found = worked(place.store, told=told)
+    work = _find(found, wish.item)
+    if work.state == "undone" and work.ended:  # so calls of its sub-agents may be gone; they are as of then
+        found = worked(place.store, work.ended, told=told)
+        work = next(each for each in found.work if (each.agent, each.begun) == ("", work.begun))
+    first = Time(found, told.records.lines, work)
+    used = {name: version for call in first.calls for name, version in call.prompts.items()}
     texts = _chosen(place.store, wish, used)
     versions = {name: prompts.version_of(data) for name, data in texts.items()}
     settings = define(place.store).settings
@@ -95,17 +100,19 @@ def prepare(place: Place, wish: Wish) -> Ready:
     is_known = work.scope.startswith("_") or look(store).moment.root.plan.task(work.scope) is not None
     only = Only(work.scope if is_known else "", work.title)
     start = Start(store, wish.agent, wish.watch, Interruption(), True, True, None, False, False, False, only=only)
-    return Ready(place, first, work, wish, versions, forked, start)
+    return Ready(place, first, wish, versions, forked, start)
 
 
 def result(ready: Ready, outcome: Outcome) -> Replayed:
     """The comparison."""
     store, only = ready.start.store, ready.start.only
     assert only is not None
-    second = worked(store, told=story(store))
-    is_it = (work for work in second.work if not work.agent and work.begun and only.is_it(work.scope, work.title))
+    told = story(store)
+    found = worked(store, told=told)
+    is_it = (work for work in found.work if not work.agent and work.begun and only.is_it(work.scope, work.title))
+    second = next((Time(found, told.records.lines, work) for work in is_it), None)
     return compared(
-        (ready.place, ready.first, ready.work), (Place(store, ready.forked.to), second, next(is_it, None)),
+        (ready.place, ready.first), (Place(store, ready.forked.to), second),
         only, outcome, settings=dict(ready.wish.settings), prompts=ready.prompts, seq=ready.forked.seq,
     )  # fmt: skip
 

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from ...workspace.journal.records import PauseRequested
+from .reverify import Place
 from .stopping import Stopping, Suspended
 
 
 class Only(Struct, eq=False):
     """The item, by its id; by its text if `key` is empty. Afterwards `end` says what has stopped the run: the item is
-    done, it has come to an effect that is not on record, or the agent did not come to it."""
+    done, it has come to an effect that is not on record, or the agent did not come to it. `called`: the recorded
+    effects that the run has called again."""
 
     key: str
     title: str
     end: Literal["", "done", "effect", "missed"] = ""
     reason: str = ""
+    called: set[Place] = field(default_factory=set)
 
     def is_it(self, key: str | None, title: str) -> bool:
         return key == self.key if self.key else title == self.title

@@ -121,6 +121,8 @@ class ScopeRun(OpenScope):
         step = call.step
         if done.effect:
             self.claims.claim(call.key)
+            if self.context.only is not None:
+                self.context.only.called.add((self.agent.path, self.key, call.key))
             if self.context.doubts.rechecks.take((self.agent.path, self.key, call.key)):
                 await step.recheck(call, done)
         try:

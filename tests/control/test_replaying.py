@@ -260,3 +260,78 @@ def test_a_replay_can_not_be_replayed(make: Make, tmp_path: Path) -> None:
     found = first.replay("^1", tmp_path / "two", agent=main, prompts="Two {{what}}")
     assert calls == ["ask One a", "ask Two a"] and found.end == "done"
     assert json.loads((tmp_path / "two/state.json").read_text())["data"] == {"a": "small: Two a"}
+
+
+def mailing(calls: list[str], *, mails: bool = True) -> Any:
+    """Each item starts the sub-agent `reader` again, which plans one item and mails what it has read."""
+
+    @step
+    async def ask(text: str) -> str:
+        return text.upper()
+
+    @effect
+    async def send(text: str) -> str:
+        calls.append(f"send {text}")
+        return "sent"
+
+    async def reading(run: Run[Any], item: Item) -> None:
+        run.spend(tokens=1)
+        run.state[item.text] = await ask(item.text)
+        if mails:
+            await send(run.state[item.text])
+
+    @agent
+    async def reader(run: Run[Any], text: str) -> str:
+        await ask(f"outside {text}")
+        if not run.todo.items:
+            await run.plan(None, [f"read {text}"])
+        else:
+            await run.todo.add(f"read {text}")
+        await run.todo.each(reading)
+        return text
+
+    async def work(run: Run[Any], item: Item) -> None:
+        run.state[item.text] = await run.spawn(reader, "reader", item.text)
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        if not run.todo.items:
+            await run.plan(None, ["a", "b"])
+        await run.todo.each(work)
+
+    return main
+
+
+@pytest.mark.parametrize("item", ["a", "b"])
+def test_the_calls_of_a_sub_agent_that_several_items_start_are_mixed_up(make: Make, tmp_path: Path, item: str) -> None:
+    calls: list[str] = []
+    handle, main = satchel.open(make()), mailing(calls)
+    assert handle.run(main).status == "completed"
+    calls.clear()
+    found = handle.replay("^1" if item == "a" else "^2", tmp_path / "again", agent=main)
+    assert [pair.old.call for pair in found.calls if pair.old] == [
+        f'("text":"outside {item}")', f'("text":"read {item}")', f'("text":"READ {item.upper()}")',
+    ]  # fmt: skip
+    assert [(pair.is_same, pair.kept) for pair in found.calls] == [(True, False), (True, False), (True, True)]
+    assert found.is_same and found.end == "done" and calls == []
+    assert (found.first.tokens, found.second.tokens, found.first.calls) == (1, 1, 3)
+
+
+def test_an_effect_that_a_replay_has_not_called_looks_called(make: Make, tmp_path: Path) -> None:
+    handle = satchel.open(make())
+    assert handle.run(mailing([])).status == "completed"
+    found = handle.replay("^1", tmp_path / "again", agent=mailing([], mails=False))
+    assert found.end == "done" and not found.is_same
+    assert [(pair.old.step, pair.new is None, pair.kept) for pair in found.calls if pair.old and not pair.is_same] == [
+        ("send", True, False)
+    ]
+
+
+def test_an_item_that_was_undone_is_compared_with_nothing(make: Make, tmp_path: Path) -> None:
+    handle, main = satchel.open(make()), mailing([])
+    assert handle.run(main).status == "completed"
+    handle.rewind(to="^1")
+    found = handle.replay("^2", tmp_path / "again", agent=main)
+    assert [(pair.is_same, pair.kept) for pair in found.calls] == [(True, False), (True, False), (True, True)]
+    assert found.end == "done" and found.is_same
+    assert found.first.state == found.second.state == "committed"
