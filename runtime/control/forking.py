@@ -20,9 +20,9 @@ from .rewinding import later_steps
 def fork(
     place: Place, to: str | os.PathLike[str], at: str | int | None, *, run_id: str, effects: bool, reuse: bool,
     by: str | None, progress: Tell | None, storage_options: Mapping[str, Any] | None,
-    edit: Callable[[str], str] = str, texts: Mapping[str, bytes] | None = None,
+    edit: Callable[[str], str] = str, texts: Mapping[str, bytes] | None = None, is_replay: bool = False,
 ) -> Forked:  # fmt: skip
-    """See `Handle.fork`; `edit` and `texts` as in `transfer.fork`."""
+    """See `Handle.fork`; `edit`, `texts` and `is_replay` as in `transfer.fork`."""
     typed = arguments.place("to", to)
     by = arguments.text("by", by or myself())
     arguments.function("progress", progress)
@@ -35,7 +35,7 @@ def fork(
     with transfer.destination(typed, place.store) as there:
         return transfer.fork(
             place.store, there, then, latest, by=by, run_id=run_id, forgets=effects, reused=reused, edit=edit,
-            texts=texts, tell=tell,
+            texts=texts, is_replay=is_replay, tell=tell,
         )  # fmt: skip
 
 

@@ -94,6 +94,7 @@ def prepare(place: Place, wish: Wish) -> Ready:
         place, wish.to, work.begun - 1, run_id=wish.run_id, effects=False, reuse=False, by=wish.by,
         progress=wish.progress, storage_options=wish.storage_options,
         edit=lambda text: template.with_settings(text, wish.settings), texts=_as_used(place.store, used) | texts,
+        is_replay=True,
     )  # fmt: skip
     storage.use(urls.checked(forked.to), wish.storage_options)
     store = open_store(urls.checked(forked.to))

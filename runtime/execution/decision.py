@@ -57,6 +57,9 @@ def decide(start: Start, seen: Look) -> Leave | Stay | Done | Go:
         return Leave()
     windows.check(store, seen.definition)
     wanted = pausing.wish(store, moment)
+    is_called_back = start.wake or (wanted is not None and wanted.is_overruling)
+    if moment.is_replay and not is_called_back and (wanted is None or wanted.mode != "cancel"):
+        return Leave() if wanted is None or wanted.in_force else Stay(wanted)
     if wanted is not None and wanted.mode != "cancel":
         if wanted.in_force or start.wake:
             budget.check(seen.definition.budget, moment)
@@ -68,15 +71,14 @@ def decide(start: Start, seen: Look) -> Leave | Stay | Done | Go:
         return Leave(refused)
     elif _is_done(start, seen):
         return Done()
-    is_overruling = start.wake or (wanted is not None and wanted.is_overruling)
-    if not is_overruling and (window := _window(seen)) is not None:
+    if not is_called_back and (window := _window(seen)) is not None:
         return Stay(wanted or Wish(), window, arguments)
     is_unclean = moment.unclean or (wanted is not None and wanted.mode == "emergency")
     stop: preflight.Stop = "unclean" if is_unclean else "pause" if wanted is not None and wanted.in_force else ""
     found = preflight.check(store, seen, start.agent, accepts=start.accept_drift, stop=stop)
     arguments = arguments or given.to_record(start, seen)
     point = _point(store, seen) if start.from_checkpoint else None
-    return Go(wanted, is_unclean, is_overruling, found, point, arguments)
+    return Go(wanted, is_unclean, is_called_back, found, point, arguments)
 
 
 def _sleeps(seen: Look) -> bool:

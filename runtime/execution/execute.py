@@ -35,7 +35,7 @@ async def execute(start: Start, seen: Look, go: Go) -> Outcome:
         if go.found.is_refused:
             opened.close("paused", "`on_drift: refuse` is set, and the code or settings have changed")
             drift.refuse(go.found.drift)
-        announcer = Announcer(opened, start.watch)
+        announcer = Announcer(opened, start.watch, is_silent=start.only is not None)
         _prepare(opened, go)
         if start.watch:
             start.watch.opened(report)

@@ -105,6 +105,7 @@ def left(seen: Look, report: Report | None = None, *, is_waiting: bool = False) 
     moment = seen.moment
     settled, leaves = moment.root.plan.progress
     status = "waiting" if is_waiting else moment.status if moment.status in ("sleeping", "cancelled") else "paused"
+    status = "paused" if moment.is_replay and status == "sleeping" else status
     return Outcome(
         status, report or Report(), doubts=list(moment.doubts.values()), approvals=list(moment.approvals.values()),
         skipped=settled, open_items=leaves - settled, until=moment.until, entered=False,

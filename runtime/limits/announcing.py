@@ -25,11 +25,11 @@ class Watching(Protocol):
 
 
 class Announcer:
-    """For one opening of a run."""
+    """For one opening of a run. `is_silent`: only the watch is told, because nothing may leave a replay."""
 
-    def __init__(self, workspace: Workspace, watch: Watching | None):
+    def __init__(self, workspace: Workspace, watch: Watching | None, *, is_silent: bool = False):
         self._workspace, self._watch = workspace, watch
-        self._notices = Notices(lambda: workspace.definition.notify)
+        self._notices = Notices(lambda: () if is_silent else workspace.definition.notify)
 
     def tell(self, event: Event, text: str) -> None:
         """A message about an active run."""

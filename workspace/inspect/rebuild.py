@@ -64,6 +64,7 @@ def rebuild(store: Store, run_id: str, known: Moment | None) -> Rebuilt | None:
         run_id=run_id, run_nonce=nonce, lost_nonce=is_lost, seq=at.seq, epoch=at.epoch, agents=agents, reason=reason,
         status=status if status in _STATUSES else "paused", attempt=attempt if isinstance(attempt, int) else 1,
         usage=_usage(state.get("usage")), until=until, forked=known.forked if known is not None else None,
+        is_replay=known is not None and known.is_replay,
     )  # fmt: skip
     return Rebuilt(moment, {path: _messages(store, each) for path, each in agents.items()})
 

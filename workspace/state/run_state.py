@@ -73,6 +73,7 @@ class Moment(Questions, kw_only=True):
     run_id: str
     run_nonce: str = ""  # what the keys of effects are derived from; empty: from `run_id`
     forked: Lineage | None = None  # it began as a fork
+    is_replay: bool = False  # for a replay, and no person has resumed it yet
     lost_nonce: bool = False  # it differs from an earlier one: earlier effects have other keys
     seq: Annotated[int, Meta(ge=0, lt=10**12)] = 0  # short enough for a name
     epoch: Epoch = 0
@@ -187,8 +188,10 @@ class Moment(Questions, kw_only=True):
             self.definition = record.definition
         if record.why in ("run", "replay"):
             self.attempt += 1
-            self.status = "running" if record.why == "run" else "paused"  # only a person continues a killed replay
-            self.reason, self.until, self.error, self.root.result = "", "", None, None
+            self.is_replay = record.why == "replay"
+            self.status = "paused" if self.is_replay else "running"  # only a person continues a killed replay
+            self.reason = "the replay was interrupted" if self.is_replay else ""
+            self.until, self.error, self.root.result = "", None, None
         for agent in self.agents.values():
             agent.opened()
 

@@ -55,11 +55,11 @@ class Forked(Struct, frozen=True):
 def fork(
     source: Store, to: Store, then: Moment, latest: Moment, *, by: str, run_id: str = "", forgets: bool = False,
     reused: going_back.Reused | None = None, edit: Callable[[str], str] = str, texts: Mapping[str, bytes] | None = None,
-    tell: Tell = lambda *_: None,
+    is_replay: bool = False, tell: Tell = lambda *_: None,
 ) -> Forked:  # fmt: skip
     """Start a new run at `to` from the moment `then` of the run in `source`. `latest` is its newest moment; see
     `going_back.joined` for `forgets` and `reused`. `edit` changes workspace.yaml; `texts` are of other prompts, by
-    name, which the new run uses also if it is held to its prompts.
+    name, which the new run uses also if it is held to its prompts. `is_replay`: only `resume` continues it.
 
     UsageError if the destination holds anything else, or the new run_id is that of the source.
     """
@@ -77,6 +77,7 @@ def fork(
             if inventory.goes_along(entry.path):
                 to.remove(entry.path)
         moment, left_out = _moment(source, to, then, latest, mine.run_id, forgets, reused)
+        moment.is_replay = is_replay
         moment.config = prompts.released(moment.config, texts or {})
         files = _fill(source, to, then, moment, tell)
         for name, data in (texts or {}).items():

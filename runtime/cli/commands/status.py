@@ -73,7 +73,8 @@ def _lines(place: Handle, standing: Standing, width: int) -> Iterator[str]:
             yield from (_row("", f"  {line}") for line in moment.error.where)
         if moment.forked is not None:
             was = moment.forked
-            yield from _row_of("forked", f"from record {was.seq:,} of {was.run_id} in {was.url}", width)
+            what = "; for a replay, so only `satchel resume` continues it" if moment.is_replay else ""
+            yield from _row_of("forked", f"from record {was.seq:,} of {was.run_id} in {was.url}{what}", width)
         yield from _value("input", standing.input)
         yield from _work(standing)
         yield from _tree(moment)
@@ -263,6 +264,7 @@ def _json(standing: Standing) -> dict[str, Any]:
         "input": standing.input,
         "result": standing.result,
         "forked": msgspec.to_builtins(moment.forked),
+        "is_replay": moment.is_replay,
         "attempt": moment.attempt,
         "until": moment.until or None,
         "usage": msgspec.to_builtins(moment.usage),

@@ -67,6 +67,8 @@ def _judge(store: Store, seen: Look, now: datetime, tried: datetime | None, afre
         wanted = pausing.wish(store, seen.moment, BRIEF)
     except Unsettled:
         return Verdict(False, passing=True, is_open=True)
+    if seen.moment.is_replay and not (wanted is not None and wanted.is_overruling):
+        return NEVER  # it would be a run with effects, whatever it has stopped for
     if wanted is not None and not (afresh and wanted.is_lifted and _asked_by_signal(wanted)):
         return _paused(wanted, now)
     if seen.moment.is_new and not seen.definition.schedule:

@@ -315,3 +315,29 @@ def test_the_last_failure_is_not_named_if_there_is_no_time_to_try_again(
     (line,) = sent.problems()
     over.set()
     assert line == f"a notice was not sent to the webhook at 127.0.0.1:{receiver.server.server_port}: it answered 500"
+
+
+def test_a_replay_sends_notices(tmp_path: Path, receiver: Receiver) -> None:
+    @step
+    async def think(how: str) -> str:
+        return how
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        async def work() -> None:
+            if await think(run.settings["how"]) == "ask":
+                await run.ask("Sure?", choices=["yes", "no"], wait_for=0)
+
+        await run.scope("work", work)
+
+    workspace = tmp_path / "w"
+    workspace.mkdir()
+    notify(workspace, receiver.url, more="settings: {how: live}\n")
+    assert run(workspace, main).status == "completed"
+    assert [json.loads(request.body)["type"] for request in receiver.got] == ["run.completed"]
+    for how, end in (("live", "done"), ("ask", "waiting")):
+        found = satchel.open(workspace).replay("_work", tmp_path / how, settings={"how": how}, agent=main)
+        assert found.end == end and not [remark for remark in found.report if "notice" in remark.text]
+    assert len(receiver.got) == 1
+    satchel.open(tmp_path / "ask").resume(main)
+    assert len(receiver.got) == 2, "a person has made it a run"

@@ -142,6 +142,7 @@ class History:
     def open(self) -> None:
         self.epoch += 1
         why = self.choose.choice(["run", "recover", "merge", "pause", "answer"])
+        why = "replay" if why == "run" and self.epoch % 4 == 0 else why
         found = "new" if not self.moment.seq else "clean" if self.moment.clean else "crash"
         definition = None if self.moment.definition else {"run_id": RUN, "agent": "agent.py:main", "settings": {"n": 1}}
         self.group(
