@@ -18,6 +18,7 @@ from satchel.workspace import journal
 from satchel.workspace.base.errors import LeaseHeld, UsageError
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
+from satchel.workspace.journal.records import ScopeBegun
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.store import DiskStore
 from satchel.workspace.store.disk.syscalls import Syscalls
@@ -414,3 +415,26 @@ def test_a_plan_from_before_the_run_is_lost(make: Make) -> None:
     assert "# Mine" in text and text.count("- [ ]") == 2 and data(handle) == {}
     calls.clear()
     assert handle.resume(main).status == "completed" and made(calls, "send") == [] and is_sound(handle)
+
+
+@pytest.mark.parametrize("forks", [False, True])
+def test_an_item_with_a_new_id_forgets_its_effects_when_steps_are_reused(
+    make: Make, tmp_path: Path, forks: bool
+) -> None:
+    """Its plan is made again after a return. Then a second return goes to a moment when it has no id yet."""
+    calls: Calls = []
+    handle, main = satchel.open(make()), mailing(calls, ["b"])
+    assert handle.run(main).status == "completed"
+    first = calls.copy()
+    handle.rewind(to=3)
+    assert handle.resume(main).status == "completed"
+    begun = [
+        row.line.seq for row in handle.log() if isinstance(row.line.record, ScopeBegun) and row.line.record.title == "b"
+    ]
+    calls.clear()
+    if forks:
+        handle = satchel.open(handle.fork(tmp_path / "fork", at=begun[-1] - 1, reuse=True).to)
+    else:
+        handle.rewind(to=begun[-1] - 1, reuse=True)
+    assert handle.resume(main).status == "completed"
+    assert not calls, f"{first} were done before"

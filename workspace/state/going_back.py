@@ -62,7 +62,7 @@ def effects_since(now: Mapping[str, AgentMoment], then: Mapping[str, AgentMoment
     found = []
     for path, latest in now.items():
         was = then.get(path, AgentMoment())
-        agent = _with_ids_of(was, latest)
+        agent = _with_ids(latest, _ids_of(was, latest))
         for key in (*agent.scopes, *(key for key in agent.past if key not in agent.scopes)):
             scope, before = _of(agent, key), _of(was, key)
             assert scope is not None
@@ -141,7 +141,8 @@ def _joined(now: AgentMoment, then: AgentMoment | None, forgets: bool, reused: R
     was = then or AgentMoment(
         path=now.path, spawned_in=now.spawned_in, call=now.call, result=Kept() if now.path else None
     )  # without `args` no call of it is this one
-    now = _with_ids_of(was, now)
+    ids = _ids_of(was, now)
+    now, reused = _with_ids(now, ids), _reused_with_ids(now.path, reused, ids)
     plan = _plan(now, was)
     scopes, past = dict[str, Scope](), dict[str, Past]()
     texts = {task.id: task.text for task in now.plan.tasks if task.id}
@@ -172,14 +173,18 @@ def _joined(now: AgentMoment, then: AgentMoment | None, forgets: bool, reused: R
     )  # fmt: skip
 
 
-def _with_ids_of(was: AgentMoment, now: AgentMoment) -> AgentMoment:
-    """`now`, with what an item has done under the id by which `was` knows it. Another return, in between, may have
-    taken it out of the plan; then it has got a new id."""
+def _ids_of(was: AgentMoment, now: AgentMoment) -> dict[str, str]:
+    """By the id that an item has `now`, the one by which `was` knows it. Another return, in between, may have taken it
+    out of the plan; then it has got a new id."""
     there = {*(task.id for task in was.plan.tasks), *was.scopes, *was.past}
-    ids = {
+    return {
         key: id for key, others in now.other_ids.items() for id in others
         if key not in there and id in there and _of(now, id) is None
     }  # fmt: skip
+
+
+def _with_ids(now: AgentMoment, ids: Mapping[str, str]) -> AgentMoment:
+    """`now`, with what items have done under these ids."""
     if not ids:
         return now
     scopes, other_ids = dict(now.scopes), dict(now.other_ids)
@@ -191,6 +196,15 @@ def _with_ids_of(was: AgentMoment, now: AgentMoment) -> AgentMoment:
             scopes[id] = (scope if isinstance(scope, Scope) else scope.opened(scope.title)).moved(id)
     past = {key: scope for key, scope in now.past.items() if key not in ids}
     return replace(now, scopes=scopes, past=past, other_ids=other_ids)
+
+
+def _reused_with_ids(path: str, reused: Reused, ids: Mapping[str, str]) -> Reused:
+    """The same for results of steps: those of an item and its effects are kept together. The newer ones count."""
+    found = dict(reused)
+    for key, id in ids.items():
+        if (steps := found.pop((path, key), None)) is not None:
+            found[path, id] = {**found.get((path, id), {}), **steps}
+    return found
 
 
 def _of(agent: AgentMoment, key: str) -> Scope | Past | None:
