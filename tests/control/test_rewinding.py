@@ -18,7 +18,7 @@ from satchel.workspace import journal
 from satchel.workspace.base.errors import LeaseHeld, UsageError
 from satchel.workspace.inspect.load import look
 from satchel.workspace.inspect.report import Report
-from satchel.workspace.journal.records import ScopeBegun
+from satchel.workspace.journal.records import ScopeBegun, ScopeCommitted
 from satchel.workspace.lifecycle.opening import opened
 from satchel.workspace.store import DiskStore
 from satchel.workspace.store.disk.syscalls import Syscalls
@@ -438,3 +438,25 @@ def test_an_item_with_a_new_id_forgets_its_effects_when_steps_are_reused(
         handle.rewind(to=begun[-1] - 1, reuse=True)
     assert handle.resume(main).status == "completed"
     assert not calls, f"{first} were done before"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_an_item_is_known_by_ids_of_several_returns_and_forgets_its_effects(make: Make, seed: int) -> None:
+    """Returns to before the plan, to before the item had an id, to when it had one, and to when it was done."""
+    calls: Calls = []
+    choose, handle, main = random.Random(seed), satchel.open(make()), mailing(calls, ["b"])
+    assert handle.run(main).status == "completed"
+    done = {call.split()[1] for call in calls if call.startswith("send")}
+    calls.clear()
+    for _ in range(12):
+        rows = [row.line for row in handle.log()]
+        of_it = [
+            line.seq for line in rows if isinstance(line.record, ScopeBegun | ScopeCommitted) and line.record.scope
+        ]
+        seq = choose.choice([3, *(seq + by for seq in of_it for by in (-1, 0))])
+        handle.rewind(to=min(seq, rows[-1].seq - 1), reuse=choose.random() < 0.7)
+        if choose.random() < 0.4:
+            assert handle.resume(main).status == "completed"
+    assert handle.resume(main).status == "completed"
+    assert not [call for call in calls if call.startswith("send")], f"{done} were done before"
+    assert handle.check().ok

@@ -142,7 +142,7 @@ def _joined(now: AgentMoment, then: AgentMoment | None, forgets: bool, reused: R
         path=now.path, spawned_in=now.spawned_in, call=now.call, result=Kept() if now.path else None
     )  # without `args` no call of it is this one
     ids = _ids_of(was, now)
-    now, reused = _with_ids(now, ids), _reused_with_ids(now.path, reused, ids)
+    now, reused = _with_ids(now, ids), _reused_with_ids(now, reused, ids)
     plan = _plan(now, was)
     scopes, past = dict[str, Scope](), dict[str, Past]()
     texts = {task.id: task.text for task in now.plan.tasks if task.id}
@@ -198,12 +198,18 @@ def _with_ids(now: AgentMoment, ids: Mapping[str, str]) -> AgentMoment:
     return replace(now, scopes=scopes, past=past, other_ids=other_ids)
 
 
-def _reused_with_ids(path: str, reused: Reused, ids: Mapping[str, str]) -> Reused:
-    """The same for results of steps: those of an item and its effects are kept together. The newer ones count."""
-    found = dict(reused)
-    for key, id in ids.items():
-        if (steps := found.pop((path, key), None)) is not None:
-            found[path, id] = {**found.get((path, id), {}), **steps}
+def _reused_with_ids(now: AgentMoment, reused: Reused, ids: Mapping[str, str]) -> Reused:
+    """The same for results of steps, also those from when an item had a former id: they are kept with its effects. The
+    newer ones count."""
+    newest = {
+        former: key for key, others in now.other_ids.items() for former in others if _of(now, former) is None
+    }  # fmt: skip
+    found = dict[tuple[str, str], Mapping[Key, StepCompleted]]()
+    for (path, key), steps in reused.items():
+        if path == now.path:
+            key = newest.get(key, key)
+            key = ids.get(key, key)
+        found[path, key] = {**found.get((path, key), {}), **steps}
     return found
 
 
