@@ -70,6 +70,9 @@ def test_an_item_is_redone_that_has_not_begun(make: Make, cli: Cli) -> None:
     assert look(handle.store).moment.seq == newest
     refused = cli("redo", str(folder), "^3", "--effects", "--json")
     assert refused.exit_code == 2 and "1 effect would be done again" in refused.stdout
+    planned = cli("redo", str(folder), "^3", "--effects", "--dry-run")
+    assert planned.exit_code == 0 and "item 3 ('b') would be done again" in planned.stdout
+    assert look(handle.store).moment.seq == newest and "next" not in planned.stderr
     done = cli("redo", str(folder), "^3", "--effects", "--yes", "--json")
     assert done.exit_code == 0 and json.loads(done.stdout)["forgotten"]
     assert "item 4 ('c') will be done again" in cli("redo", str(folder), "^4").output
