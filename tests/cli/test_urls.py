@@ -359,3 +359,13 @@ def test_a_folder_pays_for_urls(make: Make) -> None:
         "loaded = {'fsspec', 's3fs', 'aiobotocore', 'botocore'} & set(sys.modules)\nassert not loaded, loaded"
     )
     subprocess.run([sys.executable, "-c", code, str(folder)], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_a_replay_into_a_folder_stumbles_over_the_options_of_its_bucket(
+    upload: Upload, cli: Cli, tmp_path: Path
+) -> None:  # fmt: skip
+    url = upload(PLAIN)
+    assert cli("run", url, "--quiet").exit_code == 0
+    found = satchel("replay", url, "^1", "--into", tmp_path / "here", "--storage-option", "use_ssl=false")
+    assert found.returncode == 0 and "no difference" in found.stdout, found.stderr
+    assert f"satchel resume {tmp_path / 'here'}" in found.stderr

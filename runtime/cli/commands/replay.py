@@ -71,13 +71,13 @@ def command(
     if as_json:
         print_json(_as_json(found) | {"exit_code": code})
     else:
-        width = columns(sys.stdout)
+        width, there = columns(sys.stdout), find(to, with_options=is_remote)
         for line in replayed.told(found, width, with_report=quiet):  # else it was shown when it came
             click.echo(line)
-        for question in asked.as_words(found.questions, find(to)):
+        for question in asked.as_words(found.questions, there):
             click.echo("\n".join(fold(question, width)))
         if not quiet:
-            click.echo(f"next: {find(to).command('resume')}", err=True)
+            click.echo(f"next: {there.command('resume')}", err=True)
     sys.exit(code)
 
 
