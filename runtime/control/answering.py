@@ -27,6 +27,7 @@ from ...workspace.people.approvals import (
     path_of,
     read,
 )
+from ...workspace.secrets import Redactor, redactor_of
 from ...workspace.state import DONE, Answered, Moment, same
 from ...workspace.store import FileChanged
 from . import takeover
@@ -70,12 +71,32 @@ class Saying(NamedTuple):
     by: str
     note: str
     is_typed: bool
+    redactor: Redactor = Redactor()  # of the workspace
+
+    def redacted_by(self, redactor: Redactor) -> Saying:
+        """Without secrets, which must not get into the file of the question. What is typed is redacted when it is read:
+        a text in the place of a secret must not be taken for YAML."""
+        said = self._replace(redactor=redactor, by=redactor.text(self.by), note=redactor.text(self.note))
+        if self.is_typed:
+            return said
+        return said._replace(decision=redactor.value(self.decision), result=redactor.value(self.result))
+
+    @property
+    def text(self) -> str:
+        """The decision, if it is typed."""
+        return self.redactor.text(self.decision) if self.is_typed else ""
+
+    @property
+    def value(self) -> Any:
+        """The decision, read as YAML if it is typed."""
+        return self.redactor.value(_value(self.decision)) if self.is_typed else self.decision
 
     @property
     def readings(self) -> list[Any]:
         """The possible meanings of the decision, as JSON."""
-        text = [self.decision.strip()] if isinstance(self.decision, str) else [self.decision]
-        return [*text, *([_value(self.decision)] if self.is_typed else [])]
+        as_text = self.text if self.is_typed else self.decision
+        text = [as_text.strip()] if isinstance(as_text, str) else [as_text]
+        return [*text, *([self.value] if self.is_typed else [])]
 
 
 def answer(place: Place, said: Saying) -> Steps[Answering]:
@@ -94,7 +115,7 @@ def answer(place: Place, said: Saying) -> Steps[Answering]:
         if is_first and seen.mistake:
             place.tell(f"note: {in_force(seen.mistake)}")
         is_first = False
-        said = said._replace(id=said.id or _only_one(moment, place))
+        said = said.redacted_by(redactor_of(seen.definition))._replace(id=said.id or _only_one(moment, place))
         if (settled := _settled(said, moment, place)) is not None:
             return replace(settled, was_before=not written)
         question = find(moment, said.id)
@@ -187,11 +208,10 @@ def _settled(said: Saying, moment: Moment, place: Place) -> Answering | None:
 
 def _reply(said: Saying, question: Question) -> Reply:
     """The given answer, if it is valid."""
-    value = said.decision
-    if said.is_typed and not question.choices and question.schema is not None:
-        value = _value(said.decision)
+    reads = said.is_typed and not question.choices and question.schema is not None
+    value = said.value if reads or not said.is_typed else said.text
     try:
-        decision = fit(question, value, said.decision if said.is_typed else "", file=said.id)
+        decision = fit(question, value, said.text, file=said.id)
     except InvalidFile as error:
         problem = error.problems[0]
         raise UsageError(
@@ -202,7 +222,7 @@ def _reply(said: Saying, question: Question) -> Reply:
         raise UsageError(f"an answer to {said.id} can't be empty", why="null means that there is no answer yet")
     if said.result is not None and not question.has_happened(decision):
         raise UsageError("a result needs an effect that has happened", remedy=f"give one only with the answer {DONE!r}")
-    result = NOTHING if said.result is None else _result(said.result, said.is_typed)
+    result = NOTHING if said.result is None else _result(said.result, said.is_typed, said.redactor)
     return Reply(decision, said.by, said.note.strip(), result)
 
 
@@ -214,11 +234,12 @@ def _value(typed: str) -> Any:
         return typed
 
 
-def _result(value: Any, is_typed: bool) -> msgspec.Raw:
+def _result(value: Any, is_typed: bool, redactor: Redactor) -> msgspec.Raw:
     """JSON on one line, as in the journal. Typed text that is not JSON is a text."""
     if is_typed:
         with suppress(InvalidFile):
             value = jsontext.load(value, "result")
+        value = redactor.value(value)
     try:
         return msgspec.Raw(msgspec.json.encode(value))
     except UnicodeEncodeError:

@@ -53,7 +53,9 @@ def send(place: Place, contents: Sequence[Any], *, as_message: bool, key: str = 
     except RecursionError:
         too_deep = Problem("the value", "hundreds of nested levels", "at most 32", "Use fewer levels")
         raise InvalidFile(UNNAMED, [too_deep]) from None
-    parcels = [parcel._replace(data=redactor.data(parcel.data)) for parcel in parcels]
+    parcels = [
+        parcel._replace(data=redactor.data(parcel.data), words=redactor.text(parcel.words)) for parcel in parcels
+    ]
     for parcel in parcels:
         inbox.parse(f"{parcel.words or UNNAMED}.{parcel.extension}", parcel.data)
     if earlier is None:

@@ -36,7 +36,7 @@ class Workspace:
         self.owned: Owned
         self.files: dict[str, Files] = {}  # by agent
         self.messages: dict[str, MessageFile] = {}
-        self.desk = Desk(store, moment)
+        self.desk = Desk(store, moment, lambda: self.redactor)
         self.pause_file = moment.pause.file if moment.pause else ""  # its version, see pausing.py
         self.checkpointed = ""  # the last checkpoint that was written
         self.has_edits = False  # this opening has recorded people's edits

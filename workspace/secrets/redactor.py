@@ -146,8 +146,9 @@ class Redactor:
         return data if found == text else found.encode()
 
     def output(self, path: str, content: str | bytes) -> bytes:
-        """What an agent writes to a file. AgentError for a secret in bytes that are no text, which a replacement would
-        destroy."""
+        """What an agent writes to the file `path`. AgentError for a secret in its name, or in bytes that are no text,
+        which a replacement would destroy."""
+        self.check_name(path.rpartition("outputs/")[2])
         data = content.encode() if isinstance(content, str) else bytes(content)
         found = self.data(data)
         if found is not data and data.decode(errors="ignore").encode() != data:
@@ -155,6 +156,11 @@ class Redactor:
                 "has a secret", path=path, why="it is no text, so it can't be redacted", remedy="leave it out"
             )
         return found
+
+    def check_name(self, name: str) -> None:
+        """AgentError if a name that an agent gives has a secret: names are compared, so it can't be replaced."""
+        for _, rule in self.found_in(name):
+            raise AgentError(f"the name {self.text(name)!r} has a secret", why=rule, remedy="give it another name")
 
     def found_in(self, value: Any, place: str = "") -> Iterator[tuple[str, str]]:
         """The places of a JSON value that hold secrets, from `place` on, each with the rule that says so. Names the

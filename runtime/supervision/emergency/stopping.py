@@ -12,17 +12,21 @@ import time
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from ....workspace.base import InvalidFile, LeaseHeld, SatchelError, UsageError
-from ....workspace.formats import pause_file
+from ....workspace.base import DEFINITION, InvalidFile, LeaseHeld, SatchelError, UsageError
+from ....workspace.formats import definition, pause_file
 from ....workspace.inspect import Lease, Process, lease, pause_wish
 from ....workspace.journal.records import now
 from ....workspace.store import LOCK, FileChanged, Store
 from ...agent import download
 from . import processes
+
+if TYPE_CHECKING:
+    from ....workspace.secrets import Redactor
 
 _PATIENCE = 5.0  # seconds until what was killed must be gone
 _LOOK = 0.002
@@ -54,6 +58,7 @@ def stop(stores: Sequence[Store], reason: str, by: str) -> list[Stopped]:
         refused = list(several.map(lambda store: _ask(store, reason, by), stores))
         killed = list(several.map(_kill, stores))
         processes.kill_sessions({leader for found in killed for leader in found.leaders})
+        list(several.map(_redact, stores))
         return list(several.map(_outcome, stores, running, refused, killed))
 
 
@@ -91,6 +96,8 @@ def _write(store: Store, reason: str, by: str) -> None:
     pause = pause_wish.seen(store)
     if pause is not None and pause.asks_for_emergency:
         return
+    redactor = _redactor(store, patterns=False)
+    reason, by = (redactor.text(reason), redactor.text(by)) if redactor else (reason, by)
     values = {"status": "requested", "reason": reason, "by": by, "mode": "emergency", "expected_until": None}
     values |= {"requested_at": now()}
     try:
@@ -108,6 +115,31 @@ def _write(store: Store, reason: str, by: str) -> None:
         reject(store, Refusal(pause_file.PATH, error, found.data), pause_file.FATE)
         data = pause_file.new(values)
     store.replace(pause_file.PATH, data, if_version=found.version)
+
+
+def _redact(store: Store) -> None:
+    """Redact by patterns what was written. Only now: the agent can write a pattern into workspace.yaml that takes for
+    ever, and must not stay alive by it."""
+    with suppress(SatchelError, OSError, FileChanged):
+        redactor, found = _redactor(store, patterns=True), store.read(pause_file.PATH)
+        said = pause_file.parse(found.data)
+        old = {"reason": said.reason, "by": said.by}
+        if redactor and (new := redactor.value(old)) is not old:
+            store.replace(pause_file.PATH, pause_file.filled(found.data, new), if_version=found.version)
+
+
+def _redactor(store: Store, *, patterns: bool) -> Redactor | None:
+    """None if the workspace has no rules, or if they can't be read, which must not prevent a stop."""
+    with suppress(SatchelError, OSError):
+        if (
+            b"redact" in store.read(DEFINITION, limit=definition.LIMIT).data
+        ):  # else nothing needs to be imported and parsed
+            from ....workspace.inspect import define
+            from ....workspace.secrets import redactor_of
+
+            found = define(store)
+            return redactor_of(found if patterns else replace(found, redact=replace(found.redact, patterns=())))
+    return None
 
 
 class _Found(Struct, frozen=True):

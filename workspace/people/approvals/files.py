@@ -8,6 +8,7 @@ again.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
@@ -18,6 +19,7 @@ from msgspec import Raw
 from ...base import InvalidFile, Refused, SatchelError
 from ...journal import Journal
 from ...journal.records import NOTHING, ApprovalAnswered, Resolved
+from ...secrets import Redactor
 from ...state import Kept, Moment, blobs
 from ...store import Content, FileChanged, Store, Version, read_if_there
 from ...views import Settling, Unsettled, until_settled
@@ -46,8 +48,9 @@ class Found(NamedTuple):
 class Desk:
     """The work on approvals/ for one opening. Used from one thread, like the moment that it reads."""
 
-    def __init__(self, store: Store, moment: Moment):
-        self._store, self._moment = store, moment
+    def __init__(self, store: Store, moment: Moment, redactor: Callable[[], Redactor]):
+        """`redactor` returns that of the workspace as it is now."""
+        self._store, self._moment, self._redactor = store, moment, redactor
         self._seen: dict[str, Version] = {}  # by id: files that need no change
         self._closed: dict[str, Version] = {}  # by id: files whose question is closed
         self._settling = Settling(store)
@@ -102,7 +105,7 @@ class Desk:
             if render.is_signed(there.data) and render.remarks(there.data, "answered"):
                 self._closed[id] = there.version
                 return
-            shown = render.answered(there.data, answer)
+            shown = render.answered(self._redactor().data(there.data), answer)
             if shown is None or self._replace(self._closed, id, shown, there.version):
                 return
 
@@ -198,7 +201,7 @@ class Desk:
         """Record a valid answer, durably, and show it in the file."""
         decision = Raw(msgspec.json.encode(reply.decision))
         if question.is_doubt:
-            result = journal.redactor.json(reply.result) if journal.redactor else bytes(reply.result)
+            result = self._redactor().json(bytes(reply.result))
             kept = blobs.keep(self._store, result, journal.generation) if result else Kept()
             meant = question.verdicts[reply.decision]
             journal.add(
