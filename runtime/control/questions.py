@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Raw, Struct
 
-from ...workspace.base import SatchelError
+from ...workspace.base import InvalidFile, SatchelError
 from ...workspace.people.approvals import Question, open_questions
 from ...workspace.state import Moment
 from .place import Place
+
+if TYPE_CHECKING:
+    from ...workspace.secrets import Redactor
 
 
 class Given(Struct, frozen=True):
@@ -65,17 +69,35 @@ def questions_of(moment: Moment, place: Place | None) -> list[OpenQuestion]:
 
 def _seen(question: Question, moment: Moment, place: Place) -> OpenQuestion:
     from ...workspace.people.approvals import read, read_form  # most runs ask nothing
+    from ...workspace.secrets import parsed
 
     command = place.command("answer", question.id)
+    reading = partial(read, question, moment.run_id)
     try:
-        said = read(question, moment.run_id, read_form(place.store, moment, question).data)
+        data = read_form(place.store, moment, question).data
+        try:
+            said = reading(data)
+        except InvalidFile:
+            said = parsed(reading, data, _redactor(place))
     except FileNotFoundError:
         return OpenQuestion(question, command)
     except SatchelError as error:
         return OpenQuestion(question, command, mistake=error)
-    return OpenQuestion(
-        question, command, Given(said.decision, said.by, said.note, value_of(said.result)) if said else None
-    )
+    if said is None:
+        return OpenQuestion(question, command)
+    shown = _redactor(place).value([said.decision, said.by, said.note, value_of(said.result)])
+    return OpenQuestion(question, command, Given(*shown))
+
+
+def _redactor(place: Place) -> Redactor:
+    """Costs a request in a bucket, and only a file in which a person has typed needs it."""
+    from ...workspace.inspect import define
+    from ...workspace.secrets import Redactor, redactor_of
+
+    try:
+        return redactor_of(define(place.store))
+    except SatchelError:  # `status` says what is wrong there
+        return Redactor()
 
 
 def value_of(data: Raw) -> Any:

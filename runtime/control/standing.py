@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ...workspace.base import SatchelError, in_force, read_markdown, urls
 from ...workspace.formats import Definition
@@ -32,6 +33,7 @@ from ...workspace.people import being_saved
 from ...workspace.people.edits import Noticed, not_settled, notice, untaken
 from ...workspace.people.inbox import archive, firing, inbox
 from ...workspace.retention import Size, size_of
+from ...workspace.secrets import redactor_of
 from ...workspace.state import ROOT, Fired, Moment, Scope, prompts
 from ...workspace.store import Store, Version
 from ...workspace.todo import Plan, Task
@@ -359,7 +361,12 @@ def _is_stopped(standing: Standing, store: Store, moment: Moment) -> bool:
         return False
     if wanted is None or wanted.is_lifted:
         return False
-    standing.wish = pausing.requested(wanted)
+    request = pausing.requested(wanted)
+    if request and standing.definition:
+        with suppress(SatchelError):  # a rule that no start would accept
+            redactor = redactor_of(standing.definition)
+            request = replace(request, reason=redactor.text(request.reason), by=redactor.text(request.by))
+    standing.wish = request
     return True
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.conftest import Make, _nobody_is_saving, make
+from cli.conftest import Cli, Make, _nobody_is_saving, cli, make
 
 import satchel
 from satchel.runtime.control import answering
@@ -16,7 +16,7 @@ from satchel.workspace.inspect import lease
 from satchel.workspace.journal.records import ApprovalAnswered
 from satchel.workspace.store import DiskStore
 
-__all__ = ["_nobody_is_saving", "make"]
+__all__ = ["_nobody_is_saving", "cli", "make"]
 
 VALUE, TOKEN = "c4nary-of-the-tests", "tok-9d2e4b6a8c0f1e3d5b7a9c"
 BOTH = f"{VALUE} and {TOKEN}"
@@ -105,6 +105,37 @@ def test_the_file_of_an_answer_keeps_the_secret_that_a_person_has_typed(make: Ma
     handle.resume()
     assert VALUE not in path.read_text() and TOKEN not in path.read_text() and not written
     assert '\ndecision: "[redacted:CANARY]"\n' in path.read_text()
+
+
+CHOOSING = """
+from satchel import agent
+
+@agent
+async def main(run):
+    await run.ask("Go?", ["yes", "no"], wait_for=0)
+"""
+
+
+@pytest.mark.parametrize("decision", [BOTH, f"'{'x' * 30} {TOKEN}'", f"[{VALUE}", f"no\nnote: {BOTH}"])
+def test_those_who_look_see_the_secret_that_a_person_has_typed(
+    make: Make, written: list[str], cli: Cli, decision: str
+) -> None:
+    """Also a part of it: errors shorten what they quote."""
+    handle = satchel.open(make(CHOOSING, extra=RULES))
+    handle.run()
+    path = Path(handle.url) / "approvals/a1.yaml"
+    path.write_text(path.read_text().replace("\ndecision:", f"\ndecision: {decision}"))
+    (Path(handle.url) / "pause.yaml").write_text(f"reason: {BOTH}\nby: {TOKEN}\n")
+    standing = handle.status()
+    assert standing.wish and standing.wish.reason == HIDDEN
+    assert standing.questions[0].reply or standing.questions[0].mistake
+    said = "".join(cli(*words, handle.url).output for words in (["status"], ["status", "--json"], ["check"]))
+    assert "redacted" in said and VALUE not in said and TOKEN[:9] not in said
+    for _ in range(2):
+        said = cli("resume", handle.url).output
+        assert VALUE not in said and TOKEN[:9] not in said
+    report = (Path(handle.url) / ".satchel/report.json").read_text()
+    assert VALUE not in report and TOKEN[:9] not in report and not written
 
 
 @pytest.mark.parametrize("patterns", [True, False])

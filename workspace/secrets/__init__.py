@@ -5,7 +5,7 @@
 from ..base.lazy import on_first_use
 
 with on_first_use(__name__):
-    from .exceptions import scrub, scrubbed
+    from .exceptions import parsed, scrub, scrubbed
     from .redactor import Redactor, as_recorded, redactor_of
     from .sealing import SEALED_PATTERN, seal, unseal
     from .stream import RedactedStream

@@ -1,13 +1,17 @@
-"""Take secrets out of an exception that a caller is about to get."""
+"""Take secrets out of exceptions that callers are about to get."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from inspect import isgetsetdescriptor, ismemberdescriptor
+from typing import TypeVar
 
-from ..base import SatchelError
+from ...schemas import Problem
+from ..base import InvalidFile, SatchelError
 from .redactor import Redactor
+
+_T = TypeVar("_T")
 
 
 def scrub(error: BaseException, redactor: Redactor) -> None:
@@ -38,6 +42,19 @@ def scrubbed(redactor: Redactor) -> Iterator[None]:
     except SatchelError as error:
         scrub(error, redactor)
         raise
+
+
+def parsed(parse: Callable[[bytes], _T], data: bytes, redactor: Redactor) -> _T:
+    """What `parse` returns of a file that a person has typed. Its InvalidFile quotes no secret, nor a part of one: an
+    error shortens what it quotes, and nothing would find the rest of a secret in it."""
+    try:
+        return parse(data)
+    except InvalidFile as error:
+        hidden = redactor.data(data)
+        if hidden is data:
+            raise
+        parse(hidden)  # is not valid for the same reason
+        raise InvalidFile(error.path or "", [Problem("", "a secret", "a valid file", "Take the secret out")]) from None
 
 
 def _attributes(error: BaseException) -> Iterator[str]:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -19,7 +20,7 @@ from msgspec import Raw
 from ...base import InvalidFile, Refused, SatchelError
 from ...journal import Journal
 from ...journal.records import NOTHING, ApprovalAnswered, Resolved
-from ...secrets import Redactor
+from ...secrets import Redactor, parsed
 from ...state import Kept, Moment, blobs
 from ...store import Content, FileChanged, Store, Version, read_if_there
 from ...views import Settling, Unsettled, until_settled
@@ -178,12 +179,12 @@ class Desk:
             told = render.remarks(there.data, "not accepted")
             return Found("refused", question.id, f"{question.path}: {'; '.join(told)}") if told else None
         try:
-            reply = read(question, self._moment.run_id, there.data)
+            reply = parsed(partial(read, question, self._moment.run_id), there.data, self._redactor())
         except InvalidFile as error:
             if self._store.has_writer(question.path):
                 return None  # it is checked when it is closed, since no remark can be written into it before
             self._seen[question.id] = there.version
-            shown = render.refused(there.data, error.problems)
+            shown = render.refused(self._redactor().data(there.data), error.problems)
             if shown is not None:
                 self._replace(self._seen, question.id, shown, there.version)
             return Found("refused", question.id, str(error))
