@@ -40,10 +40,10 @@ class Turn(Struct, frozen=True):
 class Replayed(Struct, frozen=True):
     """A replay of `item`, called `title`, in the run `run_id` at `to`, from record `seq` of the run at `url`.
 
-    `settings` and `prompts`, with their versions, are those that were set. `end`: "done"; "effect", it has come to an
-    effect that is not on record; "missed", the agent did not come to the item; or the status of the run. `reason` says
-    more. `data`: the values of state.json in which the commits differ; None if one has not committed. `questions` and
-    `failure` are of the new run, `report` is that of its opening.
+    `settings`, redacted, and `prompts`, with their versions, are those that were set. `end`: "done"; "effect", it
+    has come to an effect that is not on record; "missed", the agent did not come to the item; or the status of the
+    run. `reason` says more. `data`: the values of state.json in which the commits differ; None if one has not
+    committed. `questions` and `failure` are of the new run, `report` is that of its opening.
     """
 
     url: str

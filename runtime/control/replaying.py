@@ -12,6 +12,7 @@ from ...schemas import nearest
 from ...workspace.base import SatchelError, UsageError, arguments, urls
 from ...workspace.history import Work, Worked, gone, no_such_item, story, worked
 from ...workspace.inspect import define, look
+from ...workspace.secrets import redactor_of
 from ...workspace.state import prompts
 from ...workspace.store import Store, open_store
 from ...workspace.transfer import Forked, Tell
@@ -84,9 +85,12 @@ def prepare(place: Place, wish: Wish) -> Ready:
         work = next(each for each in found.work if (each.agent, each.begun) == ("", work.begun))
     first = Time(found, told.records.lines, work)
     used = {name: version for call in first.calls for name, version in call.prompts.items()}
+    definition = define(place.store)
+    redactor, settings = redactor_of(definition), definition.settings
     texts = _chosen(place.store, wish, used)
+    for name, data in texts.items():
+        prompts.check_no_secret(name, data, redactor)
     versions = {name: prompts.version_of(data) for name, data in texts.items()}
-    settings = define(place.store).settings
     for key in wish.settings:
         if template.where_of(key, settings) is None:
             raise _unknown(f"setting {key!r}", key, settings, _names(place.store, used))
@@ -112,9 +116,10 @@ def result(ready: Ready, outcome: Outcome) -> Replayed:
     found = worked(store, told=told)
     is_it = (work for work in found.work if not work.agent and work.begun and only.is_it(work.scope, work.title))
     second = next((Time(found, told.records.lines, work) for work in is_it), None)
+    settings = redactor_of(define(store)).value(dict(ready.wish.settings))
     return compared(
         (ready.place, ready.first), (Place(store, ready.forked.to), second),
-        only, outcome, settings=dict(ready.wish.settings), prompts=ready.prompts, seq=ready.forked.seq,
+        only, outcome, settings=settings, prompts=ready.prompts, seq=ready.forked.seq,
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import pytest
 from cli.conftest import Cli, Make, _nobody_is_saving, cli, make
 
 import satchel
+from satchel import AgentError
 from satchel.runtime.control import answering
 from satchel.runtime.supervision.emergency import stop
 from satchel.workspace.inspect import lease
@@ -181,3 +182,35 @@ def test_an_output_is_written_under_a_name_with_a_secret(make: Make, written: li
     outcome = handle.run()
     assert outcome.status == "failed" and "the name 'notes/[redacted].txt' has a secret" in str(outcome.error)
     assert not written and TOKEN not in names(Path(handle.url))
+
+
+PROMPTED = """
+from satchel import agent, step
+
+@step
+def think(prompt):
+    return "thought"
+
+async def work(run, item):
+    await think(run.prompt("ask"))
+
+@agent
+async def main(run):
+    if not run.todo.items:
+        await run.plan("Plan", ["one"])
+    await run.todo.each(work)
+"""
+
+
+def test_a_replay_keeps_or_tells_the_secret_that_it_is_given(make: Make, written: list[str], tmp_path: Path) -> None:
+    folder = make(PROMPTED, extra=RULES + "settings: {key: none}\n")
+    (folder / "prompts").mkdir()
+    (folder / "prompts/ask.md").write_text("Think")
+    handle = satchel.open(folder)
+    assert handle.run().status == "completed"
+    with pytest.raises(AgentError, match=r"prompts/ask\.md: has a secret") as raised:
+        handle.replay("1", tmp_path / "a", prompts=BOTH)
+    assert VALUE not in str(raised.value) and not (tmp_path / "a").exists() and not written
+    done = handle.replay("1", tmp_path / "b", settings={"key": BOTH})
+    assert done.settings == {"key": HIDDEN}
+    assert {*written} == {"workspace.yaml"}, "the settings of a run are a person's"

@@ -37,15 +37,20 @@ def path_of(name: str) -> str:
 def keep(store: Store, name: str, data: bytes, redactor: Redactor) -> str:
     """Keep the content of a prompt's file, durably when this returns. Returns its version. AgentError for a secret in
     it: the kept text would have it when the file has lost it."""
+    check_no_secret(name, data, redactor)
+    version = version_of(data)
+    if store.version(f"{KEPT}/{version}.md") is None:
+        store.replace(f"{KEPT}/{version}.md", data)
+    return version
+
+
+def check_no_secret(name: str, data: bytes, redactor: Redactor) -> None:
+    """AgentError if the content of a prompt has a secret."""
     for _, rule in redactor.found_in(data.decode(errors="replace")) if redactor else ():
         raise AgentError(
             "has a secret", path=path_of(name), why=rule,
             remedy="write {{name}} in its place, and give the value to run.prompt",
         )  # fmt: skip
-    version = version_of(data)
-    if store.version(f"{KEPT}/{version}.md") is None:
-        store.replace(f"{KEPT}/{version}.md", data)
-    return version
 
 
 def prompt_text(store: Store, name: str, version: str) -> str:
