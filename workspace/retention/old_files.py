@@ -42,7 +42,11 @@ def old_refused(store: Store, rule: Rule, folders: Sequence[str], *, all: bool) 
     surplus = {_name_of(entry) for entry in _beyond(store, newest, rule)}
     if not all and len(surplus) <= rule.number // _SHARE:
         return []
-    return [entry for name in sorted(surplus) for entry in edits[name]]
+    # The reasons first: without them a version that a crash leaves is no open matter for `status`.
+    return [
+        entry for name in sorted(surplus)
+        for entry in sorted(edits[name], key=lambda entry: not entry.path.endswith(".txt"))
+    ]  # fmt: skip
 
 
 def _name_of(entry: Entry) -> str:

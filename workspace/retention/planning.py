@@ -94,7 +94,7 @@ def plan(store: Store, facts: Facts, keep: Keep, own: Own | None, unused: int, *
         sizes = {entry.path: entry.size for entry in store.list(blobs.FOLDER)}
         read = {*found.paths, *(each.segment.path for each in old.segments)} if old else {*found.paths}
         last = [Entry(name, sizes[name]) for name in blobs.unused(store, unused, read, partial(_kept, old))]
-        if all:  # no agent runs, which may be about to use one
+        if all and store.abilities.lock:  # else another process may use one again, under the same name
             names = {*prompts.unused(store, read, partial(_kept, old))}
             last += [entry for entry in store.list(prompts.KEPT) if entry.path in names]
         found = Plan(found.base, old, left, files, last)

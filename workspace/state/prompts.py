@@ -77,7 +77,7 @@ def prompt_text(store: Store, name: str, version: str) -> str:
 
 def unused(store: Store, gone: Collection[str], more: Callable[[], bytes]) -> list[str]:
     """The kept versions that neither the journal nor a checkpoint names, except the files that are about to be `gone`.
-    `more` returns what will be kept of those. Only while no agent runs: it keeps a version before a record names it.
+    `more` returns what will be kept of those. Only under the lock: an agent keeps a version before a record names it.
 
     FileNotFoundError if a file has been removed meanwhile: then another process is pruning."""
     left = {entry.path for entry in store.list(KEPT) if _VERSION.fullmatch(_version_in(entry.path))}

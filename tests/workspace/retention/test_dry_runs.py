@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 from pathlib import Path
 
 import pytest
+from servers import Server
 
 import satchel
 from satchel.runtime.control import Handle
+from satchel.workspace.journal import object_log
+from satchel.workspace.lifecycle import checkpoint_due
+from satchel.workspace.retention import planning
 from satchel.workspace.state import checkpoint
 
 from .test_pruning import _little_is_much, main, plan_of, ran, ruled
@@ -60,3 +65,47 @@ def test_a_dry_run_names_other_files_than_those_that_go(tmp_path: Path, seed: in
     gone = before - left
     assert {path for path in gone if "journal/" not in path} == {path for path in done.paths if "journal/" not in path}
     assert {*done.paths} <= gone and handle.check().ok, (seed, said)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_a_dry_run_in_a_bucket_names_other_objects_than_those_that_go(
+    seaweedfs: Server, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:  # fmt: skip
+    """It takes no fence, so it must not promise what only an owner may remove."""
+    for name, value in seaweedfs.environment().items():
+        monkeypatch.setenv(name, value)
+    for module, name, value in (
+        (object_log, "REPEATED_BYTES", 900), (object_log, "ROLLED_BYTES", 4000),
+        (checkpoint_due, "FETCHED_BYTES", 3000), (planning, "ENOUGH_FETCHED", 3000),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, value)
+    rng = random.Random(seed)
+    url = seaweedfs.place()
+    bucket, _, key = url.removeprefix("s3://").partition("/")
+    plan = ["one large", *plan_of(rng.randint(1, 12))]
+
+    def define(keep: str) -> None:
+        text = f"format: 1\nrun_id: r-1\nagent: agent.py:main\nsettings: {json.dumps({'plan': plan})}\nkeep: {keep}\n"
+        seaweedfs.client.put_object(Bucket=bucket, Key=f"{key}/workspace.yaml", Body=text.encode())
+
+    def there() -> set[str]:
+        found = seaweedfs.client.list_objects_v2(Bucket=bucket, Prefix=f"{key}/")["Contents"]
+        return {each["Key"].removeprefix(f"{key}/") for each in found}
+
+    define("{history: all, checkpoints: all}")
+    assert satchel.run(url, main).status == "completed"
+    for number in range(rng.randint(1, 4)):
+        satchel.open(url).send(f"task {number}")
+        satchel.run(url, main)
+    define(f"{{history: {rng.choice([1, 20])}, checkpoints: {rng.choice([1, 2])}, inbox: 1}}")
+    planned = satchel.open(url).prune(dry_run=True)
+    before = there()
+    done = satchel.open(url).prune()
+    gone = before - there()
+    assert planned.paths, "the test is about these"
+    assert (sorted(done.paths), done.files, done.bytes) == (sorted(planned.paths), planned.files, planned.bytes)
+    assert done.kept_from == planned.kept_from and {*done.paths} <= gone
+    others = {path for path in gone - {*done.paths} if not path.startswith("journal/kept-")}
+    assert all(path.startswith("checkpoints/") and path.count("/") > 1 for path in others), others
+    assert satchel.open(url).check().ok

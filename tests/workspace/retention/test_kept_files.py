@@ -8,16 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from servers import Server
 
 import satchel
 from satchel import Item, Run, agent, step
 from satchel.workspace import journal
+from satchel.workspace.base.errors import StorageFailed
 from satchel.workspace.formats.definition import Keep, Rule
 from satchel.workspace.inspect import look
 from satchel.workspace.journal.records import StepCompleted
+from satchel.workspace.retention import carry_out
 from satchel.workspace.retention.old_files import old_refused
 from satchel.workspace.state import prompts
-from satchel.workspace.store import DiskStore
+from satchel.workspace.store import DiskStore, open_store
 from satchel.workspace.transfer import zip_file
 
 from .test_pruning import _little_is_much, plan_of, ran, ruled
@@ -45,6 +48,8 @@ def test_refused_edits_go_without_their_reasons_or_before_their_time(tmp_path: P
         return {entry.path for entry in old_refused(store, rule, ["", "agents/x/"], all=all)}
 
     assert gone(Rule(6)) == {*old[0], *old[1]}
+    order = [entry.path for entry in old_refused(store, Rule(6), ["", "agents/x/"], all=True)]
+    assert order[::2] == [path for path in order if path.endswith(".txt")], "status names what has reasons"
     assert gone(Rule(20)) == gone(Rule(0, 1e12)) == gone(Rule(0, float("inf"))) == set()
     assert gone(Rule(0, 60.0)) == {path for pair in old for path in pair}, "those of the others are of tomorrow"
     assert gone(Rule(7)) == {*old[0]} and gone(Rule(7), all=False) == {*old[0]} and not gone(Rule(7, 1e12), all=False)
@@ -91,6 +96,63 @@ def test_a_prompt_goes_that_a_kept_step_has_used_or_stays_that_none_has(tmp_path
     assert len(gone) > 1 and used and {*gone} == {*versions[1:]} - used, "the first is what the run began with"
     for version in versions:
         assert (store.version(f"{prompts.KEPT}/{version}.md") is None) == (version in gone)
+
+
+@pytest.mark.slow
+def test_a_frozen_prune_removes_a_prompt_that_is_used_again(
+    seaweedfs: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """Its text is kept under the same name, and only a lock tells that no other process keeps it meanwhile."""
+    for name, value in seaweedfs.environment().items():
+        monkeypatch.setenv(name, value)
+    url = seaweedfs.place()
+    bucket, _, key = url.removeprefix("s3://").partition("/")
+
+    def write(path: str, text: str) -> None:
+        seaweedfs.client.put_object(Bucket=bucket, Key=f"{key}/{path}", Body=text.encode())
+
+    @step
+    async def asked(text: str) -> str:
+        return text
+
+    @agent
+    async def asking(run: Run[dict[str, Any]]) -> None:
+        if not run.todo.items:
+            await run.plan("Plan", ["first"])
+
+        async def ask(run: Run[dict[str, Any]], item: Item) -> None:
+            write("prompts/brief.md", item.text.partition(" ")[0])
+            await asked(run.prompt("brief"))
+
+        await run.todo.each(ask)
+
+    head = "format: 1\nrun_id: r-1\nagent: agent.py:main\nkeep: "
+    write("workspace.yaml", head + "{history: all, checkpoints: all}\n")
+    write("prompts/brief.md", "zeroth")
+
+    def go_on(text: str) -> None:
+        handle = satchel.open(url)
+        draft = handle.draft()
+        handle.edit("todo.md", draft.text.replace("\n\n<!--", f"\n- [ ] {text}\n\n<!--"), version=draft.version)
+        assert handle.resume(asking).status == "completed"
+
+    assert satchel.run(url, asking).status == "completed"
+    go_on("second")
+    go_on("third")
+    write("workspace.yaml", head + "{history: 1, checkpoints: 1}\n")
+    frozen: list[tuple[Any, ...]] = []
+
+    def freeze(*work: Any) -> None:
+        frozen.append(work)
+        raise StorageFailed("frozen")
+
+    with monkeypatch.context() as patch, pytest.raises(StorageFailed, match="frozen"):
+        patch.setattr("satchel.runtime.control.pruning.carry_out", freeze)
+        satchel.open(url).prune()
+    go_on("zeroth again")
+    carry_out(*frozen[0])
+    kept = f"{prompts.KEPT}/{prompts.version_of(b'zeroth')}.md"
+    assert open_store(url).read(kept).data == b"zeroth"
 
 
 def test_an_export_that_a_prune_overtakes_has_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
