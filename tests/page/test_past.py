@@ -113,6 +113,16 @@ def test_origins_and_messages_are_missing(page: TestClient) -> None:
     assert page.get("/run/talk/-/plan").text.count('class="done d0"') == 3
 
 
+def test_a_file_of_the_agent_is_shown_with_a_secret(page: TestClient, talk: satchel.Handle, root: Path) -> None:
+    """`run.output` redacts. What the agent has written by itself is as it is."""
+    folder = Path(make(root / "quiet", TALKING, "redact: {patterns: ['tok-[0-9]+']}\n").url)
+    (folder / "outputs").mkdir()
+    (folder / "outputs/own.txt").write_text("it is tok-314159")
+    for more in ("", "&raw=1"):
+        shown = page.get(f"/run/quiet/-/file?path=outputs/own.txt{more}").text
+        assert "it is [redacted]" in shown and "tok-3" not in shown
+
+
 def test_a_file_that_is_no_output_is_shown(page: TestClient, talk: satchel.Handle, root: Path) -> None:
     text = page.get("/run/talk/-/file?path=outputs/1.txt").text
     assert "made of one" in text

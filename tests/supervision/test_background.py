@@ -7,13 +7,26 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+import warm
+from cli.conftest import Make, make
 
+import satchel
 from satchel.runtime.supervision.child import background
 from satchel.runtime.supervision.child.background import LOG, bound_log, open_log
 from satchel.runtime.supervision.child.supervisor import Order, Supervisor
 from satchel.workspace.store import DiskStore
 
+__all__ = ["make"]
+
 LIMIT = 1000
+TELLING = """
+import os
+from satchel import agent
+
+@agent
+async def main(run):
+    return [name for name in os.environ if name.startswith("SATCHEL_") and name.endswith("_TOKEN")]
+"""
 
 
 @pytest.fixture
@@ -55,6 +68,23 @@ def test_a_log_that_belongs_to_another_user_grows_for_ever(
     bound_log(store)
     assert (tmp_path / LOG).read_bytes() == b""
     assert (tmp_path / f"{LOG}.old").read_bytes()[-8:] == b"the end\n"
+
+
+@pytest.mark.parametrize("is_detached", [False, True])
+def test_a_run_gets_the_token_of_a_server(
+    make: Make, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], is_detached: bool
+) -> None:
+    """Also of another server than the one that starts it: a person may have all three in the environment."""
+    for name in ("LISTEN", "MCP", "PAGE"):
+        monkeypatch.setenv(f"SATCHEL_{name}_TOKEN", "a token of a server")
+    monkeypatch.setattr(background.subprocess, "Popen", warm.Popen)
+    handle = satchel.open(make(TELLING))
+    if is_detached:
+        handle.detach(options=["--quiet"])
+        handle.wait()
+    else:
+        assert handle.supervise(options=["--quiet"]).exit_code == 0
+    assert handle.status().result == []
 
 
 def test_a_link_in_place_of_the_log_is_left_alone(store: DiskStore, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from contextlib import nullcontext, suppress
 from typing import BinaryIO
 
@@ -87,11 +86,7 @@ def command(
         kind = click.style(f"{event.kind:<12}", fg=_COLOURS.get(event.kind))
         click.echo(kind + one_line(f"{event.folder}: {event.text}" if event.text else event.folder), err=True)
 
-    token = None
-    if listen is None or no_token:
-        os.environ.pop(_TOKEN, None)  # not for the runs either
-    else:
-        token = given_token(_TOKEN, token_file)
+    token = None if listen is None or no_token else given_token(_TOKEN, token_file)
     door = listening(root, listen, token=token, storage_options=given()) if listen else nullcontext("")
     with door as url:
         if url:

@@ -14,7 +14,7 @@ from msgspec import Struct
 from ....workspace.base import UsageError, slug
 from ....workspace.inspect import lease
 from ....workspace.store import Store
-from .child import interpreter
+from .child import environment, interpreter
 
 LOG = ".satchel/run.log"
 _LOG_LIMIT = 8 << 20  # bytes of the log, and of what is kept of its past
@@ -40,6 +40,7 @@ def detach(store: Store, words: list[str]) -> Background:
         begin = output.tell()
         process = subprocess.Popen(
             [*interpreter(), *words], stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
+            env=environment(),
         )  # fmt: skip
     give_up, looked_at = time.monotonic() + _PATIENCE, time.monotonic()
     while time.monotonic() < give_up:

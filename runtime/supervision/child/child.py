@@ -23,6 +23,8 @@ EXIT_CODES = {"completed": 0, "failed": 1, "paused": 3, "waiting": 4, "sleeping"
 _IMPORTS = 60.0
 """Seconds that a child may take to import its agent before it must report."""
 
+_TOKENS = ("SATCHEL_LISTEN_TOKEN", "SATCHEL_MCP_TOKEN", "SATCHEL_PAGE_TOKEN")
+
 FORCE_AFTER = 5.0
 """Seconds that a child gets after its drain timeout. If its loop runs, it forces the stop itself."""
 
@@ -43,7 +45,7 @@ class Child:
             self._process = subprocess.Popen(
                 [*interpreter(), words[0], "--supervised", supervised, *words[1:]],
                 stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
-                pass_fds=(reading, writing),
+                pass_fds=(reading, writing), env=environment(),
             )  # fmt: skip
         except BaseException:
             os.close(self._lifeline)
@@ -125,6 +127,12 @@ def interpreter() -> list[str]:
     """The command that runs `satchel` like this process. The current folder is importable there only if it is here."""
     is_safe = not sys.path or sys.path[0] not in ("", os.getcwd())
     return [sys.executable, *(["-P"] if is_safe else []), "-m", "satchel"]
+
+
+def environment() -> dict[str, str]:
+    """The environment of this process, for a run: without the tokens of the servers of runs. Who has one can answer the
+    questions of any run below the root."""
+    return {name: value for name, value in os.environ.items() if name not in _TOKENS}
 
 
 def how_it_died(code: int) -> str:
