@@ -50,13 +50,19 @@ class Start(Struct, frozen=True):
             "--take-over": self.take_over, "--adopt": self.adopt,
         }  # fmt: skip
         patience = ["--drain-timeout", str(self.drain_timeout)] if self.drain_timeout is not None else []
-        if self.input is not None:
-            from ..steps import canonical  # slow, and a supervisor needs nothing else of it
-
-            patience += ["--input", canonical(self.input, "input").decode()]
+        patience += ["--input", "-"] if self.input is not None else []
         command = "resume" if self.resume else "run"
         named = ["--", place.named] if place.named else []
         return [command, *self.shown, *(flag for flag, is_on in flags.items() if is_on), *patience, *named]
+
+    @property
+    def given(self) -> bytes:
+        """What the other process reads from stdin."""
+        if self.input is None:
+            return b""
+        from ..steps import canonical  # slow, and a supervisor needs nothing else of it
+
+        return canonical(self.input, "input")
 
 
 class Supervised(Struct, frozen=True):
@@ -77,7 +83,7 @@ def supervise(place: Place, start: Start, tell: Callable[[str], None] | None) ->
     arguments.function("tell", tell)
     check_main_thread("supervise()", "call `detach()`, which returns once the run is going in the background")
     restart = replace(start, resume=False, take_over=False, adopt=False)
-    order = Order(start.words(place), restart.words(place), start.drain_timeout)
+    order = Order(start.words(place), restart.words(place), start.drain_timeout, given=start.given)
     ended = supervised(place.store_of_a_run(), order, tell or place.tell)
     assert ended.code is not None
     return Supervised(ended.code, ended.why)
@@ -86,4 +92,4 @@ def supervise(place: Place, start: Start, tell: Callable[[str], None] | None) ->
 def detach(place: Place, start: Start) -> Background:
     """Start it in the background, and return when it is active or has ended."""
     release()  # nothing of this process has to be stopped in order
-    return background.detach(place.store_of_a_run(), start.words(place))
+    return background.detach(place.store_of_a_run(), start.words(place), start.given)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
@@ -25,11 +26,13 @@ has the run, 7 cancelled, 8 the storage failed.
 
 
 class Object(click.ParamType):  # type: ignore[type-arg]  # generic for the checker only
-    """A JSON object."""
+    """A JSON object, or `-` for one that stdin has."""
 
     name = "json"
 
     def convert(self, value: Any, parameter: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
+        if value == "-":
+            value = sys.stdin.buffer.read()
         try:
             return msgspec.json.decode(value, type=dict[str, Any])
         except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError) as error:
@@ -42,7 +45,8 @@ class Object(click.ParamType):  # type: ignore[type-arg]  # generic for the chec
     "--input",
     type=Object(),
     metavar="JSON",
-    help="The arguments of the agent, by parameter. Recorded at the first start; later starts need none.",
+    help="The arguments of the agent, by parameter; - reads them from stdin. Recorded at the first start; later starts "
+    "need none.",
 )
 @click.pass_context
 def command(ctx: click.Context, /, **typed: Any) -> None:

@@ -14,7 +14,7 @@ from msgspec import Struct
 from ....workspace.base import UsageError, slug
 from ....workspace.inspect import lease
 from ....workspace.store import Store
-from .child import environment, interpreter
+from .child import environment, interpreter, standard_input
 
 LOG = ".satchel/run.log"
 _LOG_LIMIT = 8 << 20  # bytes of the log, and of what is kept of its past
@@ -33,13 +33,14 @@ class Background(Struct, frozen=True):
     said: str = ""
 
 
-def detach(store: Store, words: list[str]) -> Background:
-    """Start `satchel WORDS` in a session of its own, which writes to the workspace's log."""
+def detach(store: Store, words: list[str], given: bytes = b"") -> Background:
+    """Start `satchel WORDS` in a session of its own, which writes to the workspace's log. `given` is what it can read
+    from stdin."""
     log = log_of(store)
-    with open_log(store) as output:
+    with open_log(store) as output, standard_input(given) as stdin:
         begin = output.tell()
         process = subprocess.Popen(
-            [*interpreter(), *words], stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
+            [*interpreter(), *words], stdin=stdin, stdout=output, stderr=output, start_new_session=True,
             env=environment(),
         )  # fmt: skip
     give_up, looked_at = time.monotonic() + _PATIENCE, time.monotonic()

@@ -8,8 +8,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import IO
 
 from ...engine import Word, uplink
@@ -32,21 +32,26 @@ FORCE_AFTER = 5.0
 class Child:
     """A `satchel run` in its own session, with a lifeline that ends when this process does."""
 
-    def __init__(self, words: Sequence[str], *, is_only: bool, patience: float | None, output: IO[bytes] | None = None):
-        """`words` are those of the command line. `is_only`: this process supervises no other child, and may be stopped
-        with it. `patience` (seconds): how long it may drain if this process dies, until `may_drain_for` tells it
-        otherwise; None: for ever. `output` is where it writes; None: where this process does."""
+    def __init__(
+        self, words: Sequence[str], *, is_only: bool, patience: float | None, output: IO[bytes] | None = None,
+        given: bytes = b"",
+    ):  # fmt: skip
+        """`words` are those of the command line, and `given` is what it can read from stdin. `is_only`: this
+        process supervises no other child, and may be stopped with it. `patience` (seconds): how long it may
+        drain if this process dies, until `may_drain_for` tells it otherwise; None: for ever. `output` is where
+        it writes; None: where this process does."""
         reading, self._lifeline = os.pipe()
         self._uplink, writing = os.pipe()
         os.set_blocking(self._uplink, False)
         held = signal.pthread_sigmask(signal.SIG_BLOCK, ASKED)  # the child begins so, until it can handle them
         try:
             supervised = f"{reading},{writing},{os.getpid() if is_only else 0},{'' if patience is None else patience}"
-            self._process = subprocess.Popen(
-                [*interpreter(), words[0], "--supervised", supervised, *words[1:]],
-                stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
-                pass_fds=(reading, writing), env=environment(),
-            )  # fmt: skip
+            with standard_input(given) as stdin:
+                self._process = subprocess.Popen(
+                    [*interpreter(), words[0], "--supervised", supervised, *words[1:]],
+                    stdin=stdin, stdout=output, stderr=output, start_new_session=True,
+                    pass_fds=(reading, writing), env=environment(),
+                )  # fmt: skip
         except BaseException:
             os.close(self._lifeline)
             os.close(self._uplink)
@@ -133,6 +138,29 @@ def environment() -> dict[str, str]:
     """The environment of this process, for a run: without the tokens of the servers of runs. Who has one can answer the
     questions of any run below the root."""
     return {name: value for name, value in os.environ.items() if name not in _TOKENS}
+
+
+@contextmanager
+def standard_input(data: bytes) -> Iterator[int]:
+    """The stdin of a process that is started in the block: it reads `data` there. On its command line, `ps` would show
+    that to all users of the machine."""
+    if not data:
+        yield subprocess.DEVNULL
+        return
+    reading, writing = os.pipe()
+    try:
+        yield reading
+    except BaseException:
+        os.close(writing)
+        raise
+    finally:
+        os.close(reading)
+
+    def write() -> None:
+        with suppress(BrokenPipeError), open(writing, "wb") as pipe:  # it may end without having read all
+            pipe.write(data)
+
+    threading.Thread(target=write, daemon=True).start()  # a pipe holds some KiB only
 
 
 def how_it_died(code: int) -> str:

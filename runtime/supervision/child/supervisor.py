@@ -49,13 +49,14 @@ class Policy(Struct, frozen=True):
 
 class Order(Struct, frozen=True):
     """What to run. `words` are those of the command line. A restart is a `run`, since the options of `resume` count
-    once."""
+    once. `given` is what each process can read from stdin."""
 
     words: Sequence[str]
     restart: Sequence[str]
     drain_timeout: float | None = None  # None: as workspace.yaml says
     is_only: bool = True  # the supervisor's process has no other child
     output: Callable[[], IO[bytes]] | None = None
+    given: bytes = b""
 
 
 Phase = Literal["running", "draining", "resting", "over"]
@@ -213,7 +214,8 @@ class Supervisor:
         output = self._order.output() if self._order.output else None
         try:
             patience = self._deadline.patience_so_far  # reading workspace.yaml now would delay the child
-            self._child = Child(words, is_only=self._order.is_only, patience=patience, output=output)
+            order = self._order
+            self._child = Child(words, is_only=order.is_only, patience=patience, output=output, given=order.given)
         finally:
             if output:
                 output.close()

@@ -7,6 +7,7 @@ import os
 import pickle
 import shutil
 import signal
+import subprocess
 import sys
 from dataclasses import dataclass
 from datetime import date
@@ -337,6 +338,44 @@ def test_a_crash_of_a_supervised_run_loses_the_input_of_the_command(workspace: P
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["result"] == {"Faro": 4}
+
+
+_SEEN = """
+import os
+from pathlib import Path
+
+from satchel import agent
+
+@agent
+async def main(run, text):
+    lines = [Path(f"/proc/{pid}/cmdline").read_text().split("\\0") for pid in (os.getpid(), os.getppid())]
+    if not run.todo.items:
+        await run.plan("Plan", ["one"])
+        os._exit(9)
+    return {"length": len(text), "seen": [word for line in lines for word in line if "tides" in word], "lines": lines}
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells the command line")
+@pytest.mark.parametrize("way", ["detach", "supervise", "typed"])
+def test_ps_shows_the_arguments_of_a_run(
+    workspace: Path, capfd: pytest.CaptureFixture[str], way: str
+) -> None:  # fmt: skip
+    """Also of more than a command line can have, and at the restart after a crash."""
+    (workspace / "agent.py").write_text(_SEEN)
+    handle, given = satchel.open(workspace), {"text": "tides " * 30_000}
+    if way == "detach":
+        handle.detach(input=given, options=["--quiet"])
+        handle.wait()
+    elif way == "supervise":
+        assert handle.supervise(input=given, options=["--quiet"]).exit_code == 0
+    else:
+        command = [sys.executable, "-m", "satchel", "run", "--input", "-", str(workspace)]
+        subprocess.run(command, input=json.dumps(given).encode(), timeout=120, check=True)
+    found = handle.status().result
+    assert found["length"] == 180_000 and found["seen"] == []
+    assert found["lines"][0][found["lines"][0].index("--input") :][:2] == ["--input", "-"]
+    assert handle.status().input == given
 
 
 @pytest.mark.parametrize("typed", ["[1]", "{", '{"a": NaN}', "tides"])
