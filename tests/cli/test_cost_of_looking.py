@@ -244,6 +244,22 @@ def test_a_record_behind_the_last_checkpoint_is_overlooked(s3: Server, cli: Cli)
     assert data_of(cli("status", "--json", bucket.url))["questions"] == []
 
 
+def test_a_move_brings_copies_of_schemas_into_a_bucket(s3: Server, tmp_path: Path) -> None:
+    """They would stay in every listing until a sleeping run wakes."""
+    (tmp_path / "workspace.yaml").write_bytes(DEFINITION)
+    assert satchel.run(tmp_path, ending("sleeping")).status == "sleeping"
+    copied = {path.name for path in (tmp_path / ".satchel/schemas").iterdir()}
+    assert len(copied) > 10 and "data.json" in copied
+    for carry in ("copy", "move"):
+        url = s3.place()
+        name, _, prefix = url.removeprefix("s3://").partition("/")
+        assert not getattr(satchel.open(tmp_path), carry)(url).left
+        listed = [each["Key"] for each in s3.client.list_objects_v2(Bucket=name, Prefix=f"{prefix}/")["Contents"]]
+        assert [key for key in listed if "/schemas/" in key] == [f"{prefix}/.satchel/schemas/data.json"]
+    assert {path.name for path in tmp_path.rglob("*") if path.is_file()} <= {"moved.yaml", "lock"}
+    assert satchel.open(url).check().ok and satchel.run(url, ending("sleeping"), wake=True).status == "sleeping"
+
+
 def test_copies_of_schemas_lie_in_a_bucket(s3: Server, cli: Cli) -> None:
     """Each would be an object that every listing tells of. Those that came with a copy go at the next opening."""
     bucket = Bucket(s3)

@@ -9,7 +9,7 @@ from .. import journal
 from ..base import DEFINITION, shown
 from ..inspect import moved_file, transfer_file
 from ..store import DISPLACED, LOCK, Entry, FileChanged, Store
-from ..views import stable_read
+from ..views import schema_copies, stable_read
 from . import inventory
 from .copy_files import READ_LIMIT, Sent, Tell, each_of, hashes
 from .preconditions import Still, finished
@@ -44,7 +44,7 @@ def clear(store: Store, sent: Mapping[str, Sent], tell: Tell) -> list[str]:
         store.settle("")
     entries = [entry.path for entry in inventory.walk(store)]
     going = [path for path in entries if path in leaving and path != DEFINITION]
-    rubbish = [path for path in entries if inventory.is_passing(path)]
+    rubbish = [path for path in entries if inventory.is_passing(path) or schema_copies.is_copy(path)]
     tell("clearing", 0, len(going))
     for number, _ in enumerate(each_of(remove, going, store), 1):
         tell("clearing", number, len(going))

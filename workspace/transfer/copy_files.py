@@ -53,7 +53,7 @@ def transfer(source: Store, to: Store, tell: Tell) -> dict[str, Sent]:
     sent: dict[str, Sent] = {}
     for _ in range(_LOOKS):
         source.refresh()
-        entries = [entry for entry in inventory.carried(source) if entry.path != DEFINITION]
+        entries = [entry for entry in inventory.carried(source, to) if entry.path != DEFINITION]
         due = [entry for entry in entries if not _is_current(source, sent.get(entry.path), entry)]
         for path in sent.keys() - {entry.path for entry in entries}:
             del sent[path]

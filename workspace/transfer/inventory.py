@@ -15,6 +15,7 @@ from .. import journal
 from ..base import DEFINITION, UsageError, is_name, shown
 from ..inspect import lease, moved_file, transfer_file
 from ..store import DISPLACED, LOCK, PROBE, TEMPORARY, DiskStore, Entry, Store
+from ..views import schema_copies
 
 _SHOWN = 5
 _LONGEST_NAME = 255  # bytes, on a disk
@@ -52,11 +53,13 @@ def is_passing(path: str) -> bool:
     return path.startswith((f"{TEMPORARY}/", PROBE)) or is_of_a_process(path)
 
 
-def carried(store: Store) -> list[Entry]:
+def carried(store: Store, to: Store | None = None) -> list[Entry]:
     """The transferred files in their order: the journal after the other files, workspace.yaml last, so that a half copy
-    is not a workspace. A tombstone stays where it is."""
+    is not a workspace. A tombstone stays where it is, and so do the copies of schemas if `to` is no disk."""
     staying = moved_file.PATH if moved_file.read(store) else None
     going = (entry for entry in walk(store) if goes_along(entry.path) and entry.path != staying)
+    if to is not None and to.abilities.remote:
+        going = (entry for entry in going if not schema_copies.is_copy(entry.path))
     return sorted(going, key=lambda entry: _rank(entry.path))
 
 
@@ -72,7 +75,7 @@ def digest(hashes: Iterable[tuple[str, str]]) -> str:
 
 def refuse_faults(store: Store, to: Store) -> None:
     """UsageError if the other place can't hold a file of the workspace. Checked before anything is copied."""
-    faults = [*unlisted(store), *_unfit([entry.path for entry in carried(store)], to)]
+    faults = [*unlisted(store), *_unfit([entry.path for entry in carried(store, to)], to)]
     if not faults:
         return
     first, *others = faults

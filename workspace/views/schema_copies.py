@@ -12,10 +12,9 @@ _OWN = "data"
 
 def all_in(store: Store) -> None:
     """The schemas of all files. Not in a bucket, where each copy would be an object in every listing and no editor
-    opens a file in place: there the ones that came with a copy or a move are removed."""
+    opens a file in place: there the ones that another tool has copied are removed."""
     if store.abilities.remote:
-        listed = {entry.path for entry in store.list(SCHEMAS)}
-        if copies := sorted(listed & {_path(name) for name in schemas.names() if name != _OWN}):
+        if copies := [entry.path for entry in store.list(SCHEMAS) if is_copy(entry.path)]:
             store.remove_many(copies)
         return
     for name in schemas.names():
@@ -30,6 +29,12 @@ def publish(store: Store, name: str, schema: str, *, sync: Sync = "data") -> Non
     store.expect(path, data)
     if store.version(path) is None or store.read(path).data != data:
         store.replace(path, data, sync=sync)
+
+
+def is_copy(path: str) -> bool:
+    """Whether every opening writes this file again, or removes it."""
+    folder, _, name = path.rpartition("/")
+    return folder == SCHEMAS and name.removesuffix(".json") in {*schemas.names()} - {_OWN} and name.endswith(".json")
 
 
 def _path(name: str) -> str:
