@@ -207,6 +207,24 @@ async def main(run):
 """
 
 
+def test_what_a_fork_can_not_copy_is_left_behind_in_silence(make: Make) -> None:
+    handle = satchel.open(make(WRITING))
+    assert handle.run().status == "completed"
+    source, to = Path(handle.url), Path(handle.url).parent / "fork"
+    (source / "docs").mkdir()
+    (source / "link").symlink_to("docs")
+    for name in ("docs/trail.", "docs/two\nlines"):
+        (source / name).write_text("x")
+    (source / "outputs/odd.").write_text("it is no file of the fork, whatever it is called")
+    with pytest.raises(UsageError, match="can't be transferred") as refused:
+        handle.fork(to, at=5)
+    assert all(name in str(refused.value) for name in ("link", "docs/trail.", r"docs/two\nlines"))
+    assert "odd." not in str(refused.value) and not to.exists(), "something was copied"
+    for name in ("link", "docs/trail.", "docs/two\nlines"):
+        (source / name).unlink()
+    assert is_sound(satchel.open(handle.fork(to, at=5).to))
+
+
 def test_a_fork_has_the_files_of_another_moment(make: Make) -> None:
     handle = satchel.open(make(WRITING))
     assert handle.run().status == "completed"

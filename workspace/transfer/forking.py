@@ -61,7 +61,7 @@ def fork(
     `going_back.joined` for `forgets` and `reused`. `edit` changes workspace.yaml; `texts` are of other prompts, by
     name, which the new run uses also if it is held to its prompts. `is_replay`: only `resume` continues it.
 
-    UsageError if the destination holds anything else, or the new run_id is that of the source.
+    UsageError if the destination holds anything else or can't hold a file, or the new run_id is that of the source.
     """
     ends.refuse_overlap(source, to.url)
     text = yamltext.decode(source.read(DEFINITION, limit=definition.LIMIT).data, DEFINITION)
@@ -69,6 +69,7 @@ def fork(
         raise UsageError(f"{run_id!r} is the run_id of the source", path=to.url, remedy="a fork is another run")
     text = edit(text)
     definition.parse(yamltext.set_value(text, ("run_id",), run_id or then.run_id))
+    inventory.refuse_faults(source, to, stays=_is_of_the_run)
     with held(to):
         mine = _manifest(source, to, then, run_id, by)
         text = yamltext.set_value(text, ("run_id",), mine.run_id)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from .. import journal
@@ -73,9 +73,11 @@ def digest(hashes: Iterable[tuple[str, str]]) -> str:
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
-def refuse_faults(store: Store, to: Store) -> None:
-    """UsageError if the other place can't hold a file of the workspace. Checked before anything is copied."""
-    faults = [*unlisted(store), *_unfit([entry.path for entry in carried(store, to)], to)]
+def refuse_faults(store: Store, to: Store, *, stays: Callable[[str], bool] = lambda path: False) -> None:
+    """UsageError if the other place can't hold a file of the workspace that does not stay. Checked before anything is
+    copied."""
+    going = [entry.path for entry in carried(store, to) if not stays(entry.path)]
+    faults = [*(fault for fault in unlisted(store) if not stays(fault.path)), *_unfit(going, to)]
     if not faults:
         return
     first, *others = faults
