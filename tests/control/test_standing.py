@@ -94,7 +94,7 @@ def test_a_process_that_left_after_an_error_counts_as_the_one_that_runs_it(
     """It lives on, and would wait for itself for ever."""
     handle = satchel.open(make())
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise error("in an opening")
 
     with monkeypatch.context() as patched:
