@@ -135,9 +135,10 @@ class GoBack(Look):
         path (`pathlib.Path`) is a file that has it. The item's other prompts are the versions that it has used. Other
         settings and the code are as they are now, also under `on_drift: refuse`; `report` says what has changed.
 
-        A replay does no effect: an equal call returns its recorded result, and before any other the run stops. What has
-        stopped it is in the result, and so are errors of the agent. The fork is paused then; `resume` continues it.
-        `agent` and `watch` as in `run`, the others as in `fork`. Signals pause it.
+        A replay does no effect: an equal call returns its recorded result, and before any other the run stops. It sends
+        no notices. What has stopped it is in the result, and so are errors of the agent. Then only `resume` continues
+        the fork, as a run; `run` and `serve` leave it alone, also if the replay was killed. `agent` and `watch` as in
+        `run`, the others as in `fork`. Signals pause it.
 
         UsageError for an item that has not begun, one of a sub-agent, a task of the inbox, a name that is not known,
         and if `to` is not empty.
