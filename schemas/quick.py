@@ -15,7 +15,18 @@ Check = Callable[[Any], bool]
 Load = Callable[[str], Mapping[str, Any]]
 
 _WORDS = frozenset(
-    ("$schema", "$id", "$defs", "title", "description", "examples", "default", "discriminator", "patternErrorMessage")
+    (
+        "$schema",
+        "$id",
+        "$defs",
+        "title",
+        "description",
+        "examples",
+        "default",
+        "discriminator",
+        "patternErrorMessage",
+        "writeOnly",
+    )
 )
 """Keywords that refuse nothing."""
 _OF_KEYS = frozenset(("properties", "patternProperties", "additionalProperties"))

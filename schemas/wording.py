@@ -72,7 +72,9 @@ def explain(error: Fault) -> Iterator[Told]:
             yield from _no_alternative(error)
         case _:
             expected, remedy = _expected(error)
-            yield Told(path, short(error.found), expected, remedy)
+            # Where `writeOnly` says so, the value may be a secret that was typed in the wrong place.
+            found = "something else" if error.schema.get("writeOnly") is True else short(error.found)
+            yield Told(path, found, expected, remedy)
 
 
 def _missing(error: Fault) -> Iterator[Told]:

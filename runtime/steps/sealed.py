@@ -48,6 +48,7 @@ class Sealed:
         return {
             "type": "string", "pattern": SEALED_PATTERN,
             "patternErrorMessage": "a sealed text; print(satchel.Sealed(text).sealed) prints one",
+            "writeOnly": True,
             "description": "A sealed text: only who has the key can read it.",
         }  # fmt: skip
 

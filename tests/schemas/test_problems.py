@@ -255,3 +255,15 @@ def test_a_pattern_of_a_stranger_is_trusted_although_it_may_take_years(pattern: 
     schema = {"properties": {"a": {"pattern": pattern}}}
     found = problems("state", STATE | {"data": {"a": text}}, data_schema=schema)
     assert bool(found) == (re.search(pattern, text) is None)
+
+
+def test_a_secret_in_the_wrong_place_is_quoted() -> None:
+    for secret in ("whsec_c2VjcmV0", 3):
+        told = problems(
+            "workspace",
+            {
+                "format": 1, "run_id": "a", "agent": "a.py:main",
+                "notify": [{"webhook": "https://example.org", "secret": secret}],
+            },
+        )  # fmt: skip
+        assert len(told) == 1 and told[0].place == "notify[0].secret" and told[0].found == "something else"

@@ -124,8 +124,10 @@ def test_a_person_replaces_a_sealed_value_by_plain_text(workspace: Path) -> None
     before = path.read_text()
     ours = json.loads(before)["data"]["token"]
     path.write_text(before.replace(ours, "my new token"))
-    with pytest.raises(InvalidFile, match=r"data\.token.*expected a sealed text"):
+    with pytest.raises(InvalidFile, match=r"data\.token.*expected a sealed text") as refused:
         run(workspace, main, wake=True)
+    has_it = {file.name for file in workspace.rglob("*") if file.is_file() and "my new token" in file.read_text()}
+    assert has_it == {"state.rejected.json"} and "my new token" not in str(refused.value)
     path.write_text(path.read_text().replace(ours, Sealed("my new token").sealed))
     satchel.open(workspace).answer("yes", by="ada")
     outcome = run(workspace, main)
