@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
@@ -13,7 +14,7 @@ from ...workspace.base import InvalidFile, KeyReused, UsageError, arguments, dec
 from ...workspace.formats import yamltext
 from ...workspace.inspect import look_beside
 from ...workspace.people.inbox import inbox, keyed
-from ...workspace.secrets import redactor_of
+from ...workspace.secrets import Redactor, redactor_of
 from .place import Place
 
 _DATA = (".yaml", ".yml", ".json")
@@ -53,9 +54,8 @@ def send(place: Place, contents: Sequence[Any], *, as_message: bool, key: str = 
     except RecursionError:
         too_deep = Problem("the value", "hundreds of nested levels", "at most 32", "Use fewer levels")
         raise InvalidFile(UNNAMED, [too_deep]) from None
-    parcels = [
-        parcel._replace(data=redactor.data(parcel.data), words=redactor.text(parcel.words)) for parcel in parcels
-    ]
+    if redactor:
+        parcels = [_redacted(parcel, redactor) for parcel in parcels]
     for parcel in parcels:
         inbox.parse(f"{parcel.words or UNNAMED}.{parcel.extension}", parcel.data)
     if earlier is None:
@@ -70,6 +70,17 @@ def send(place: Place, contents: Sequence[Any], *, as_message: bool, key: str = 
     if seen.mistake:
         place.tell(f"note: {in_force(seen.mistake)}")
     return [Sent(file, "message" if as_message else "task") for file in files]
+
+
+def _redacted(parcel: _Parcel, redactor: Redactor) -> _Parcel:
+    """Without secrets. Of data each value is redacted, since what stands for a secret would be a list in YAML."""
+    data = redactor.data(parcel.data)
+    if parcel.extension == "yaml":
+        with suppress(InvalidFile):  # it is refused in a moment
+            value = yamltext.load(yamltext.decode(parcel.data, UNNAMED), UNNAMED).value
+            if (clean := redactor.value(value)) is not value:
+                data = redactor.data(yamltext.dump(clean).encode())
+    return _Parcel(data, parcel.extension, redactor.text(parcel.words))
 
 
 def _packed(content: Any, as_message: bool) -> _Parcel:

@@ -13,6 +13,7 @@ import satchel
 from satchel import AgentError
 from satchel.runtime.control import answering
 from satchel.runtime.supervision.emergency import stop
+from satchel.workspace.formats import yamltext
 from satchel.workspace.inspect import lease
 from satchel.workspace.journal.records import ApprovalAnswered
 from satchel.workspace.store import DiskStore
@@ -163,6 +164,19 @@ def test_the_name_of_a_sent_file_is_written_with_its_secret(make: Make, written:
     file.write_text(BOTH)
     (sent,) = handle.send(file)
     assert re.search("redacted", sent.file) and not written and TOKEN not in names(Path(handle.url))
+
+
+def test_data_that_is_sent_in_a_file_gets_another_shape(make: Make, written: list[str], tmp_path: Path) -> None:
+    """`[redacted]` without quotes is a list in YAML."""
+    handle = satchel.open(make("x", extra=RULES))
+    file = tmp_path / "task.yaml"
+    file.write_text(f'# {TOKEN}\nplain: {VALUE}\nescaped: "\\x{ord(TOKEN[0]):x}{TOKEN[1:]}"\nnumber: 3\n')
+    (sent,) = handle.send(file)
+    said = yamltext.load((Path(handle.url) / sent.file).read_text(), "the task").value
+    assert said == {"plain": "[redacted:CANARY]", "escaped": "[redacted]", "number": 3} and not written
+    file.write_text(f"# {TOKEN}\nnumber: 3\n")
+    (sent,) = handle.send(file)
+    assert (Path(handle.url) / sent.file).read_text() == "# [redacted]\nnumber: 3\n" and not written
 
 
 NAMING = f"""
