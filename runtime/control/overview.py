@@ -96,7 +96,7 @@ class Overview:
                     self._seen = self._look(progress)
                 except (SatchelError, OSError) as error:
                     if self._seen is None:
-                        raise
+                        raise _as_ours(error) from error
                     self._seen = Seen(self._seen.runs, self._seen.number, self._seen.at, _as_ours(error))
                 took = time.monotonic() - began
                 self._due = time.monotonic() + max(self._root.every, _SHARE * took)

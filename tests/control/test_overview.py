@@ -101,6 +101,22 @@ def test_a_root_that_is_a_run_has_no_name(make: Make, tmp_path: Path) -> None:
         Overview(tmp_path / "nowhere")
 
 
+def test_a_root_that_is_gone_seems_to_be_empty(make: Make, tmp_path: Path) -> None:
+    make(name="runs/letters")
+    runs = Overview(tmp_path / "runs")
+    first = runs.look()
+    (tmp_path / "runs").rename(tmp_path / "unmounted")
+    gone = runs.look(now=True)
+    assert gone.runs == first.runs and "No such file" in str(gone.problem)
+    (tmp_path / "other").mkdir()
+    late = Overview(tmp_path / "other")
+    (tmp_path / "other").rmdir()
+    with pytest.raises(StorageFailed, match="can't be listed"):
+        late.look()
+    (tmp_path / "unmounted").rename(tmp_path / "runs")
+    assert runs.look(now=True).problem is None
+
+
 def test_a_run_whose_process_was_killed_seems_to_run(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,6 +61,10 @@ class FolderRoot:
         self._root, self._with_moved = root, with_moved
 
     def folders(self) -> Iterator[tuple[str, str]]:
+        """OSError if the root is gone or its disk fails: that is no folder without runs. One that this user may not
+        read is listed, and a look at it says why."""
+        with suppress(PermissionError), os.scandir(self._root):
+            pass
         found = below(self._root, with_moved=self._with_moved)
         return ((os.path.realpath(folder), folder) for folder in found)
 
