@@ -136,18 +136,19 @@ def timeline(rows: Iterable[Row]) -> list[Event]:
 
 def _event(line: Line, begun: dict[tuple[str, str], str]) -> Event:
     record = line.record
-    # A step's time has a column of its own
-    told = tell(replace(record, ms=0) if isinstance(record, records.StepCompleted) else record)
+    told = tell(record)
     took: int | None = None
     files: tuple[str, ...] = ()
     match record:
         case records.StepCompleted():
             took = record.ms
+            told = tell(replace(record, ms=0))  # its time has a column of its own
         case records.ScopeBegun():
             begun.setdefault((record.agent, record.scope), line.at)
         case records.ScopeCommitted():
             took = _between(begun.pop((record.agent, record.scope), ""), line.at)
             files = tuple(folder_of_agent(record.agent) + f"outputs/{name}" for name in record.outputs)
+            told = tell(replace(record, outputs={}))  # they are links
         case records.PartialPromoted():
             files = (record.file,)
     kind, text = told.text[:12].strip(), told.text[12:].strip()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -170,6 +171,13 @@ def test_a_time_is_told_twice(talk: satchel.Handle) -> None:
     step = records.StepCompleted(scope="1", step="read", no=1, args="", n=1, ms=3100)
     (told,) = facts.timeline([Row({}, Line(7, 7, "2026-11-24T03:00:00Z", 1, step))])
     assert told.took == 3100 and "(3.1 s)" not in told.text
+
+
+def test_a_file_is_named_twice(page: TestClient) -> None:
+    """In the text of its record, and as a link."""
+    log = page.get("/run/talk/-/log?type=scope.committed&item=%5E2").text
+    assert log.count(">2.txt</a>") == 1
+    assert "outputs/2.txt" not in re.sub("<[^>]*>", "", log) and "1 change of the state" in log
 
 
 def test_a_run_without_a_state_has_an_error_or_an_untrue_one(
