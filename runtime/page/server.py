@@ -6,6 +6,7 @@ import asyncio
 import signal
 import socket
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import uvicorn
@@ -49,12 +50,21 @@ class Access(Struct, frozen=True):
         return Rules((*ours.known, *self.names), self.token, ours.any_address)
 
 
+_THREADS = 200
+"""Looks at runs at the same time. A storage that hangs takes one for each run that a browser looks at; by default there
+would be as few as five, and the live pages of all other runs would wait."""
+
+
 class Server(uvicorn.Server):
     """Ends the streams of events when it stops: they never end by themselves."""
 
     def __init__(self, config: uvicorn.Config, site: Site):
         super().__init__(config)
         self._site = site
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "satchel-page-look"))
+        await super().serve(sockets)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._site.stopping.set()

@@ -145,6 +145,28 @@ def test_the_stop_button_goes_with_what_can_not_be_read(tmp_path: Path, monkeypa
         stream.close()
 
 
+def test_runs_whose_storage_hangs_keep_the_others_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk of a network may answer after minutes. Each run that a browser looks at takes a thread meanwhile."""
+    runs = [make(tmp_path / f"run-{number}", GRANTING) for number in range(40)]
+    gate = threading.Event()
+    real = Latest.look
+
+    def look(latest: Latest) -> Shot:
+        assert latest._store.url.endswith("/run-0") or gate.wait(PATIENCE)
+        return real(latest)
+
+    monkeypatch.setattr(Latest, "look", look)
+    with serving(Site(Overview(tmp_path))) as port:
+        streams = [Stream(port, f"/run/{Path(each.url).name}/-/events") for each in reversed(runs)]
+        try:
+            assert "never started" in streams[-1].until('hx-target="#part-facts"')
+        finally:
+            gate.set()
+        assert "never started" in streams[0].until('hx-target="#part-facts"')
+        for stream in streams:
+            stream.close()
+
+
 def test_an_unforeseen_error_ends_a_stream_in_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     handle = make(tmp_path / "letters", GRANTING)
     handle.run()
