@@ -41,8 +41,10 @@ async def execute(start: Start, seen: Look, go: Go) -> Outcome:
             start.watch.opened(report)
         try:
             root = start.agent or load(store, opened.definition.agent)
-        except SatchelError:
+        except SatchelError as error:
             pausing.clear_lifted(opened)
+            report.add("wanted", f"the agent was not called: {error}")
+            opened.save_report()
             opened.close()
             raise
         except Exception as error:

@@ -90,6 +90,7 @@ def status(run: str, standing: Standing, allowed: frozenset[str]) -> shapes.RunS
     found.until = moment.until or (moment.pause.until if moment.pause else "")
     if moment.error and standing.state == "failed":
         found.error = failure(moment)
+    found.error = found.error or not_called(standing)
     if standing.at_work and standing.state not in ("completed", "cancelled"):
         found.item = standing.at_work.text
     found.steps, found.tokens, found.usd = moment.usage.steps, moment.usage.tokens, moment.usage.usd
@@ -101,6 +102,14 @@ def status(run: str, standing: Standing, allowed: frozenset[str]) -> shapes.RunS
     else:
         found.result_omitted = True
     return found
+
+
+def not_called(standing: Standing) -> str:
+    """Why the last start has not called the agent, if that is why the run does not go on. Needs more than a brief
+    look."""
+    if standing.state != "interrupted" or standing.moment is None or not standing.moment.clean:
+        return ""
+    return "\n".join(remark.text for remark in standing.report if remark.kind == "wanted")
 
 
 def failure(moment: Moment) -> str:

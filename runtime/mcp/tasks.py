@@ -89,6 +89,8 @@ class Tasks:
             raise _unknown(task) from None
         standing = handle.status(brief=True)
         known = describing.task_id(asking.runs.name(handle), standing.moment)
+        if standing.state == "interrupted":
+            standing = handle.status()  # which also says why
         if known != task and not (standing.moment is None and describing.is_task_id(task)):  # it can't be read any more
             raise _unknown(task)
         return handle, standing
@@ -170,7 +172,8 @@ def _key_of_resume(standing: Standing) -> str | None:
 
 
 def _message(name: str, standing: Standing, asking: Asking) -> str:
-    reason = f" ({standing.moment.reason})" if standing.moment and standing.moment.reason else ""
+    why = describing.not_called(standing) or (standing.moment.reason if standing.moment else "")
+    reason = f" ({why})" if why else ""
     progress = describing.progress(describing.items(standing))
     return f"{standing.state}{reason}{progress}. {describing.next_of(name, standing, asking.allowed)}"
 

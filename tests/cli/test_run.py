@@ -176,6 +176,31 @@ def test_a_mistake_in_the_agent_is_a_traceback(make: Make, cli: Cli, source: str
     assert said in result.stderr
 
 
+LOOP = "from satchel import agent\n@agent(on_cancel=print)\nasync def main(run):\n    pass\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [("x = 1\n", "there is no 'main' in agent.py"), (LOOP, "must be `async def`"), (None, "a symbolic link")],
+)
+def test_status_does_not_say_why_the_agent_can_not_be_loaded(
+    make: Make, cli: Cli, tmp_path: Path, source: str | None, said: str
+) -> None:  # fmt: skip
+    """It said only 'interrupted: repaired after a crash', after each start."""
+    folder = make(source or PLAIN)
+    if source is None:
+        (folder / "agent.py").rename(tmp_path / "agent.py")
+        (folder / "agent.py").symlink_to(tmp_path / "agent.py")
+    for _ in range(2):
+        started = cli("run", folder)
+        assert started.exit_code == 2 and said in started.stderr
+        status = cli("status", folder).stdout
+        assert said in status[status.index("wanted") :]
+    (folder / "agent.py").unlink()
+    (folder / "agent.py").write_text(PLAIN)
+    assert cli("run", folder).exit_code == 0 and said not in cli("status", folder).stdout
+
+
 def test_open_items_of_a_completed_run_are_kept_quiet(make: Make, cli: Cli) -> None:
     result = cli("run", make(PLAIN.replace("await run.todo.each(work)", "pass")))
     assert result.exit_code == 0 and "todo.md still has 2 items to do" in result.stderr

@@ -177,6 +177,24 @@ def test_a_start_that_is_refused_is_a_task(make: Make, root: Path) -> None:
     run(work())
 
 
+def test_why_an_agent_was_not_called_is_not_said(make: Make, root: Path) -> None:
+    """The client was told to resume it, again and again."""
+    folder = make("x = 1\n", "typo")
+    with pytest.raises(satchel.UsageError, match="there is no 'main'"):
+        satchel.open(folder).run()
+
+    async def work() -> None:
+        async with connected(serve(root, "all"), has_tasks=True, can_ask=True) as client:
+            told = await call(client, "status", run="typo")
+            assert told["state"] == "interrupted" and "there is no 'main' in agent.py" in told["error"]
+            found = await ask(client, "tasks/get", task_of(folder))
+            assert "there is no 'main' in agent.py" in found["statusMessage"]
+            (form,) = found["inputRequests"].values()
+            assert "there is no 'main' in agent.py" in form["params"]["message"]
+
+    run(work())
+
+
 BREAKING = """
 import os
 from pathlib import Path
