@@ -36,12 +36,17 @@ def app_of(runs: Runs, allowed: frozenset[str], names: Names, tokens: Sequence[s
     return Guard(app, names, tokens)
 
 
+def where(place: Address) -> str:
+    """What a client has to be told."""
+    return f"{place.url}, with the path {PATH} of HTTP" if place.path else f"{place.url}{PATH}"
+
+
 def over_http(
     runs: Runs, allowed: frozenset[str], wanted: Address, tokens: Sequence[str], tell: Callable[[str], None]
 ) -> None:
     """Until a signal comes."""
     with bound(wanted) as (listener, place):
-        tell(f"serving MCP at {place.url}{PATH}")
+        tell(f"serving MCP at {where(place)}")
         config = uvicorn.Config(
             app_of(runs, allowed, place.names, tokens), log_level="warning", timeout_graceful_shutdown=1
         )

@@ -18,6 +18,7 @@ from starlette.responses import PlainTextResponse
 import satchel
 from satchel.runtime.mcp import serve_mcp
 from satchel.runtime.mcp.guard import Guard
+from satchel.runtime.mcp.transports import where
 from satchel.runtime.web import Address, address_of
 
 from .conftest import call, run
@@ -88,6 +89,8 @@ def test_a_strange_page_gets_an_answer(token: str | None, headers: dict[str, str
 def test_an_address_is_read_wrongly(text: str, expected: tuple[str, int]) -> None:
     assert address_of(text)[:2] == expected
     assert Address("::1", 80).url == "http://[::1]:80"
+    assert where(Address(port=8848)) == "http://127.0.0.1:8848/mcp"
+    assert where(Address(path="/run/mcp")) == "unix:/run/mcp, with the path /mcp of HTTP", "/run/mcp/mcp is no socket"
 
 
 @pytest.mark.parametrize("text", ["", "x", "x:", "70000", "-1", "²", "x:8848/mcp"])
