@@ -63,7 +63,7 @@ with on_first_use(__name__):
     from .sending import UNNAMED, Sent
     from .serving import serve
     from .showing import Shown
-    from .standing import Scheduled, Standing
+    from .standing import Scheduled, Standing, State
     from .starting import Supervised
     from .streaming import stream
     from .template import Template, samples, typed_settings

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct, field
+
+from ..control import State
 
 Name = Annotated[str, Meta(description="The run, as list_runs names it.", min_length=1)]
 Reason = Annotated[str, Meta(description="Why, for the people who look at the run.", max_length=500)]
@@ -13,7 +15,7 @@ Json = Any
 
 class ListArguments(Struct, forbid_unknown_fields=True):
     search: Annotated[str, Meta(description="Only runs with this text in their name or run_id.")] = ""
-    state: Annotated[str | None, Meta(description="Only runs in this state, such as waiting.")] = None
+    state: Annotated[State | None, Meta(description="Only runs in this state.")] = None
 
 
 class OneRun(Struct, forbid_unknown_fields=True):
@@ -100,10 +102,7 @@ class RunStatus(Struct):
     """Where a run is, and what to do next."""
 
     run: str
-    state: Literal[
-        "new", "running", "draining", "interrupted", "waiting", "paused", "sleeping", "failed", "completed",
-        "cancelled", "damaged", "moved",
-    ]  # fmt: skip
+    state: State
     next: Annotated[str, Meta(description="What to do next, in words.")]
     run_id: str = ""
     task_id: Annotated[str | None, Meta(description="The id of the run as a task; null before its first start.")] = None
@@ -131,7 +130,7 @@ class RunLine(Struct):
     """A run in a list. status tells more."""
 
     run: str
-    state: str
+    state: State
     run_id: str = ""
     task_id: str | None = None
     items: Items | None = None

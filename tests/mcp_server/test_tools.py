@@ -266,6 +266,7 @@ def test_a_run_is_not_found_in_a_long_list(make: Make, root: Path, monkeypatch: 
             found = await call(client, "list_runs", search="TAX", state="new")
             assert [each["run"] for each in found["runs"]] == ["tax-2026"] and found["omitted"] == 0
             assert not (await call(client, "list_runs", state="waiting"))["runs"]
+            assert "'runing'" in await refusal(client, "list_runs", state="runing")
             assert (await call(client, "status", run="runs"))["state"] == "new"
             moved = await call(client, "status", run="letters")
             assert moved["state"] == "moved" and str(root / "moved") in moved["next"]
