@@ -17,6 +17,7 @@ from satchel.runtime.supervision.child.deadline import Deadline, Late
 from satchel.runtime.supervision.child.pause_watch import Glance
 from satchel.workspace.base import SIGNAL, time_text
 from satchel.workspace.base.errors import StorageFailed
+from satchel.workspace.formats import Definition
 from satchel.workspace.inspect import load
 from satchel.workspace.inspect.report import Report
 from satchel.workspace.journal import records as record
@@ -235,6 +236,21 @@ def test_a_budget_that_is_set_while_it_runs_does_not_count(run: Run) -> None:
 def test_the_time_on_the_command_line_does_not_count(run: Run) -> None:
     run.save("reason: mine\n")
     assert run.after(5) is None and run.after(2) is not None
+
+
+def test_a_signal_finds_no_patience_while_the_storage_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ended the supervisor, before it had passed the signal on."""
+    (tmp_path / "workspace.yaml").write_text(HEAD)
+    store = DiskStore(tmp_path)
+    found = Deadline(store, Glance(store), None, 5.0, 0.0)
+
+    def fails(path: str) -> str:
+        raise StorageFailed("can't be inspected", path=path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "version", fails)
+        assert found.patience == Definition("", "").drain_timeout + 5.0
+    assert found.patience == 65.0, "it is read once it can be read"
 
 
 def test_a_signal_of_before_a_start_stops_the_run_when_that_start_dies(run: Run) -> None:

@@ -72,12 +72,12 @@ class Deadline:
             self._begin()
 
     def _begin(self) -> None:
-        """Read workspace.yaml for the first time."""
+        """Read workspace.yaml for the first time. While the storage fails, the defaults count: a signal may wait."""
         if self._has_begun:
             return
-        self._version = self._store.version(DEFINITION)
-        self._has_begun = True
         with suppress(SatchelError):
+            self._version = self._store.version(DEFINITION)
+            self._has_begun = True
             self._definition = define(self._store)
             if self._has_limits:
                 self._look_in_time(self._began)
