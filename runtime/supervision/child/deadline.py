@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from ....workspace.base import DEFINITION, SatchelError
+from ....workspace.base import DEFINITION, SatchelError, StorageFailed
 from ....workspace.formats import Definition, pause_file
 from ....workspace.inspect import define, pause_wish
 from ....workspace.store import Store, Version
@@ -75,19 +74,21 @@ class Deadline:
         """Read workspace.yaml for the first time. While the storage fails, the defaults count: a signal may wait."""
         if self._has_begun:
             return
-        with suppress(SatchelError):
+        try:
             self._version = self._store.version(DEFINITION)
-            self._has_begun = True
             self._definition = define(self._store)
-            if self._has_limits:
-                self._look_in_time(self._began)
+        except (StorageFailed, OSError):
+            return  # it is tried again
+        except SatchelError:
+            pass  # the child refuses it
+        self._has_begun = True
+        if self._has_limits:
+            self._look_in_time(self._began)
 
     @property
     def patience(self) -> float | None:
-        """Seconds from the request for a stop to the kill. None: never, because stops are extended. As far as it is
-        known while the storage does not answer."""
-        with suppress(SatchelError, OSError):
-            self._begin()
+        """Seconds from the request for a stop to the kill. None: never, because stops are extended."""
+        self._begin()
         return self.patience_so_far
 
     @property
