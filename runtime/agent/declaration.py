@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, Protocol, 
 
 from msgspec import Struct
 
+from ...schemas import nearest
 from ...workspace.base import UsageError
 from ..steps import P, R, RunParameter
 from .migrations import Migration, chain
@@ -135,7 +136,14 @@ def load(store: Store, reference: str) -> Agent:
 def _load_file(store: Store, path: str) -> Any:
     from . import download
 
-    source = store.read(path).data  # refuses what leads out of the workspace
+    try:
+        source = store.read(path).data  # refuses what leads out of the workspace
+    except FileNotFoundError as error:
+        meant = nearest(path, (entry.path for entry in store.list("") if entry.path.endswith(".py")))
+        raise UsageError(
+            f"there is no {path}", path="workspace.yaml",
+            remedy=f"did you mean {meant}?" if meant else "correct `agent`, or put the file there",
+        ) from error  # fmt: skip
     full = os.path.join(download.folder_of(store), path)
     name = f"satchel_agent_{abs(hash((full, source)))}"
     if name in sys.modules:

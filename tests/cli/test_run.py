@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable
@@ -199,6 +200,17 @@ def test_status_does_not_say_why_the_agent_can_not_be_loaded(
     (folder / "agent.py").unlink()
     (folder / "agent.py").write_text(PLAIN)
     assert cli("run", folder).exit_code == 0 and said not in cli("status", folder).stdout
+
+
+def test_a_missing_agent_file_fails_the_run(make: Make, cli: Cli) -> None:
+    folder = make(PLAIN)
+    definition = folder / "workspace.yaml"
+    for named, meant in (("agnt.py", "Did you mean agent.py?"), ("other/code.py", "Correct `agent`, or put the file")):
+        definition.write_text(re.sub("agent: .*", f"agent: {named}:main", definition.read_text()))
+        result = cli("run", folder)
+        assert result.exit_code == 2 and f"workspace.yaml: there is no {named}. {meant}" in result.stderr
+    definition.write_text(re.sub("agent: .*", "agent: agent.py:main", definition.read_text()))
+    assert cli("run", folder).exit_code == 0
 
 
 def test_open_items_of_a_completed_run_are_kept_quiet(make: Make, cli: Cli) -> None:
