@@ -204,6 +204,9 @@ def _details(standing: Standing) -> Iterator[tuple[str, str]]:
         yield "inbox", f"{counted(standing.waiting, 'file')} not taken yet"
     for path in standing.waiting_edits:
         yield "edited", f"{path}; the run takes it at its next safe point"
+    for edit in standing.noticed.edits if standing.noticed else ():
+        for said in edit.record.says:
+            yield "edited", f"{edit.record.file}: {said}; the next start takes it"
     for path in standing.refused:
         yield "refused", f"{path} says why an edit was not accepted"
     for complaint in standing.complaints:

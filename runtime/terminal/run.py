@@ -26,7 +26,7 @@ _WIDE = 110  # columns from which the plan and the timeline are next to each oth
 _LOW = 16  # lines below which each view has one pane, and nothing above it but a line
 _NOW = 3  # lines of what is running
 _DETAIL = 3  # lines of why it is in its state
-_SAID = 4  # lines of what came of an action
+_SAID = 4  # what came of an action has at most such a part of the lines
 _MESSAGES = 200
 _DRAW = 0.15  # seconds between two drawings
 _SAID_FOR = 30.0  # seconds
@@ -144,12 +144,15 @@ class RunScreen(Screen[None]):
         why = fold(words.detail(standing), width) if standing and words.detail(standing) else []
         is_bad = standing is not None and (standing.problem is not None or standing.state == "failed")
         most = 1 if self._is_low else _DETAIL
+        if len(why) > most and self.view != "details":
+            more = "  (7: all)"
+            why[most - 1] = plain(why[most - 1], max(1, width - len(more))) + more
         self._bar("detail").show(*(Text(line, "red" if is_bad else "yellow") for line in why[:most]))
         self._bar("now").show(*([] if self._is_low else panes.now(self.feed, width, _NOW)))
         self._bar("asks").show(*self._asks(width))
         self._bar("tabs").show(self._tabs(width))
         said, is_error = self._said
-        folded = fold(said, width)[: 2 if self._is_low else _SAID] if said else []
+        folded = fold(said, width)[: max(2, self.size.height // _SAID)] if said else []
         self._bar("said").show(*(Text(line, "bold red" if is_error else "bold") for line in folded))
         self._bar("keys").show(self._keys(width))
         has_text = bool(self.feed.streams)

@@ -98,6 +98,7 @@ def detail(standing: Standing) -> str:
         found.append(f"the run is now at {standing.moved.to}")
     elif standing.problem:
         found.append(str(standing.problem))
+    found += _unsettled(standing)
     moment = standing.moment
     if moment is not None:
         if standing.state == "failed" and moment.error:
@@ -115,6 +116,17 @@ def detail(standing: Standing) -> str:
     if standing.mistake:
         found.append(str(standing.mistake))
     return "\n".join(found)
+
+
+def _unsettled(standing: Standing) -> list[str]:
+    """The edits of a run that rests which a person has to settle or correct before it starts."""
+    asked = standing.noticed.questions if standing.noticed else []
+    found = [f"{each.path} conflicts with the run: {each.places[0]}" for each in asked]
+    if standing.begun:
+        found.append(str(standing.begun))
+    if standing.wants_merge:
+        found.append("`satchel merge` shows both versions and settles it")
+    return found + ([f"refused: {each.error}" for each in standing.noticed.refusals] if standing.noticed else [])
 
 
 _MODES = {"drain": "pause requested", "emergency": "stopped", "cancel": "cancelled"}

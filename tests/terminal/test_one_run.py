@@ -58,6 +58,46 @@ def test_a_failure_is_dim_or_a_style_is_lost(make: Make) -> None:
     play(test)
 
 
+def test_a_conflict_or_an_edit_that_is_refused_is_not_told(make: Make) -> None:
+    folder = make(ASKING)
+    handle = satchel.open(folder)
+    handle.run()
+    state = folder / "state.json"
+    before = state.read_text()
+    handle.answer("yes", "a1")
+    handle.run()
+    now = state.read_text()
+
+    async def test() -> None:
+        async with watching(folder, size=(120, 24)) as screen:
+            state.write_text(before.replace('"data": {}', '"data": {"1": "maybe"}'))
+            await screen.until("state.json conflicts with the run: data.1", "`satchel merge` shows both versions")
+            state.write_text("{")
+            await screen.until("refused: state.json, line 1", gone="conflicts with")
+            state.write_text(now)
+            plan = folder / "todo.md"
+            plan.write_text(plan.read_text().replace("write to Grace", "write to Edsger"))
+            await screen.until("demo-1a2b  waiting", gone="refused")
+            await screen.press("7")
+            await screen.until("now reads 'write to Edsger'; the next start takes it")
+
+    play(test)
+
+
+def test_what_does_not_fit_above_the_views_is_cut_without_a_word(make: Make) -> None:
+    folder = make(ASKING.replace("answer = await", "raise LookupError('much is wrong. ' * 30); answer = await"))
+    with suppress(satchel.AgentError):
+        satchel.open(folder).run()
+
+    async def test() -> None:
+        async with watching(folder) as screen:
+            await screen.until("  (7: all)", "failed  ^1")
+            await screen.press("7")
+            await screen.until("agent.py", gone="(7: all)")
+
+    play(test)
+
+
 def test_an_answered_run_waits_for_nobody(make: Make) -> None:
     handle = satchel.open(make(ASKING))
     handle.run()
