@@ -18,10 +18,10 @@ def wanted(standing: Standing) -> str:
     Safe to print."""
     if standing.moved:
         return f"see {one_line(standing.moved.to)}"
+    if standing.wants_merge:
+        return "merge"  # first: until then neither a start nor an answer is taken
     if standing.moment and (questions := [*standing.moment.doubts, *standing.moment.approvals]):
         return "an answer: " + ", ".join(questions)
-    if standing.wants_merge:
-        return "merge"
     if standing.mistake:
         return "fix workspace.yaml"
     if standing.state == "paused" and standing.moment and standing.moment.is_new:

@@ -22,7 +22,7 @@ _LOOK = 0.5
 """Seconds between two calls of the overview, which knows itself when to look again."""
 
 _NARROW, _WIDE = 60, 100  # columns
-_STATE, _ITEMS, _WANTED, _COST, _LAST = 11, 13, 18, 12, 8  # columns of the list
+_STATE, _ITEMS, _WANTED, _COST, _LAST = 11, 13, 19, 12, 8  # columns of the list
 _ORDER = (
     "waiting", "failed", "damaged", "interrupted", "draining", "running", "paused", "sleeping", "new", "moved",
     "completed", "cancelled",
@@ -149,7 +149,7 @@ class RunsScreen(Screen[None]):
         run = self._shown[index]
         standing = run.standing
         name = run.name or words.run_id(standing)
-        wanted = words.wanted(standing) or (plain(str(standing.problem)) if standing.problem else "")
+        wanted = plain(control.wanted(standing) or str(standing.problem or ""))
         items, last = words.items(standing), words.ago(standing.at)
         return _row(name, words.state(standing), items, wanted, words.cost(standing), last, width)
 
@@ -187,7 +187,7 @@ class RunsScreen(Screen[None]):
 def _text(run: SeenRun) -> str:
     """What the filter looks at."""
     standing = run.standing
-    return f"{run.name} {words.run_id(standing)} {standing.state} {words.wanted(standing)}".lower()
+    return f"{run.name} {words.run_id(standing)} {standing.state} {control.wanted(standing)}".lower()
 
 
 def _row(name: str, state: Text, items: str, wanted: str, cost: str, last: str, width: int) -> Text:

@@ -17,7 +17,6 @@ MARKS = {"open": "[ ]", "begun": "[/]", "done": "[x]", "cancelled": "[-]"}
 _MARK_COLOURS = {"open": "", "begun": "yellow", "done": "green", "cancelled": "dim"}
 _RESULT = 60  # characters
 
-NEEDS_A_PERSON = ("waiting", "failed", "damaged", "interrupted")
 ACTIVE = ("running", "draining")
 
 
@@ -68,27 +67,6 @@ def run_id(standing: Standing) -> str:
     """Empty if it is not known."""
     known = standing.definition or standing.moved
     return plain(known.run_id) if known else ""
-
-
-def wanted(standing: Standing) -> str:
-    """What the run wants from a person, in a few words; empty if nothing."""
-    if standing.moved:
-        return f"is now at {plain(standing.moved.to)}"
-    moment = standing.moment
-    if moment and (asked := [*moment.doubts, *moment.approvals]):
-        return f"answer {', '.join(map(plain, asked))}"
-    if standing.wants_merge:
-        return "merge a file"
-    if standing.mistake:
-        return "correct workspace.yaml"
-    if standing.state == "paused" and moment and moment.is_new:
-        return "start it"
-    if standing.has_tasks:
-        return "resume"
-    return {
-        "new": "start it", "interrupted": "resume", "paused": "resume", "failed": "resume", "damaged": "check it",
-        "waiting": "resume",
-    }.get(standing.state, "")  # fmt: skip
 
 
 def detail(standing: Standing) -> str:

@@ -56,6 +56,28 @@ def test_a_run_over_a_contradiction_goes_on(torn: Path, cli: Cli) -> None:
     )  # fmt: skip
 
 
+def test_an_answer_is_wanted_that_no_process_takes_before_the_merge(make: Make, cli: Cli) -> None:
+    source = """
+from satchel import agent
+async def work(run, item):
+    run.state[item.text] = (await run.ask("May I?", ["yes", "no"], wait_for=0)).decision
+@agent
+async def main(run):
+    if not run.todo.items:
+        await run.plan(None, ["a", "b"])
+    await run.todo.each(work)
+"""
+    folder = make(source)
+    assert cli("run", folder).exit_code == 4
+    old = (folder / "state.json").read_text()
+    cli("answer", folder, "a1", "yes")
+    assert cli("run", folder).exit_code == 4
+    (folder / "state.json").write_text(old.replace('"data": {}', '"data": {"a": "maybe"}'))
+    assert cli("answer", folder, "a2", "yes").exit_code == 4
+    assert cli("run", folder).exit_code == 4
+    assert cli("ls", folder.parent).stdout.rstrip().endswith(" merge")
+
+
 def test_what_is_to_be_typed_next_does_not_settle_it(torn: Path, cli: Cli) -> None:
     """Before it is asked, while it is asked, and once it is settled."""
     assert data_of(cli("status", torn, "--json"))["next"] == f"satchel merge {torn}"

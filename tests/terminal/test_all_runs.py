@@ -29,7 +29,7 @@ def test_all_runs_are_listed_filtered_and_opened(make: Make, tmp_path: Path) -> 
             assert [row[2:].split()[:2] for row in rows] == [
                 ["gamma", "waiting"], ["typo", "damaged"], ["alpha", "new"], ["deep/beta", "completed"],
             ]  # fmt: skip
-            assert "answer a1" in rows[0] and "0/2" in rows[0] and "2/2" in rows[3] and rows[0].startswith("> ")
+            assert "an answer: a1" in rows[0] and "0/2" in rows[0] and "2/2" in rows[3] and rows[0].startswith("> ")
             assert "wanted" in text and "cost" in text
             await screen.press("o", "slash")
             await screen.type("complete")
