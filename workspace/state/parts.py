@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Literal
 
 from msgspec import Struct
@@ -20,6 +21,12 @@ class Usage(Struct):
     tokens: int = 0
     usd: float = 0.0
     seconds: float = 0.0  # of the processes that have ended
+
+    def add_process(self, began: str, ended: str) -> None:
+        """Count a process that has ended; `began` is empty if there was none. Times are UTC, ISO 8601."""
+        if began:
+            took = (datetime.fromisoformat(ended) - datetime.fromisoformat(began)).total_seconds()
+            self.seconds = round(self.seconds + max(0.0, took), 3)
 
 
 class Pause(Struct, omit_defaults=True):

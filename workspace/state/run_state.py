@@ -178,7 +178,7 @@ class Moment(Questions, kw_only=True):
         if record.run_id != self.run_id:
             raise ValueError(f"it belongs to the run {record.run_id!r}, this is {self.run_id!r}")
         if not self.clean:  # the earlier process has not recorded its end
-            self.usage.seconds = self._seconds(self.last_at)
+            self.usage.add_process(self.opened_at, self.last_at)
         self.clean, self.opened_at = False, line.at
         self.url, self.host, self.forked = record.url, record.host, record.forked or self.forked
         if record.run_nonce:
@@ -196,7 +196,7 @@ class Moment(Questions, kw_only=True):
             agent.opened()
 
     def _closed(self, line: Line, record: Closed) -> None:
-        self.usage.seconds = self._seconds(line.at)
+        self.usage.add_process(self.opened_at, line.at)
         self.clean = True
         self.tasks_done.clear()
         if record.status in ("completed", "cancelled"):
@@ -214,13 +214,6 @@ class Moment(Questions, kw_only=True):
             self.pause = replace(self.pause, file=record.pause_file)
             if record.status in ("completed", "cancelled"):
                 self.lifted, self.pause = self.pause.requested_at, None
-
-    def _seconds(self, until: str) -> float:
-        """Seconds of the processes so far, if the current one ends now."""
-        if not self.opened_at:
-            return self.usage.seconds
-        began, ended = datetime.fromisoformat(self.opened_at), datetime.fromisoformat(until)
-        return round(self.usage.seconds + max(0.0, (ended - began).total_seconds()), 3)
 
     # Pauses
 
