@@ -6,8 +6,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -15,9 +14,9 @@ from msgspec import Struct
 
 from ...workspace.base import SatchelError, StorageFailed, arguments, time_text
 from ...workspace.inspect import lease
-from ...workspace.store import AT_ONCE, Store
+from ...workspace.store import Store
 from ..supervision.serve import FolderRoot, Root, RootSignature, UrlRoot
-from .listing import compare_ids, look_at
+from .listing import compare_ids, look_at, look_at_all
 from .opening import root_of
 from .standing import Standing
 
@@ -67,7 +66,7 @@ class Overview:
 
     def __init__(self, root: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None):
         typed = arguments.place("root", root)
-        store = root_of(typed, storage_options)
+        self._store = store = root_of(typed, storage_options)
         self.url = os.path.realpath(typed) if store is None else store.url
         self.is_remote = store is not None and store.abilities.remote
         self._root: Root = FolderRoot(self.url, with_moved=True) if store is None else UrlRoot(store, with_moved=True)
@@ -109,18 +108,10 @@ class Overview:
         places = dict(self._root.folders())
         runs = {place: self._runs.get(place) or _Run(folder) for place, folder in places.items()}
         changed = [(place, run) for place, run in runs.items() if self._has_changed(place, run)]
-        looks = ThreadPoolExecutor(AT_ONCE, "satchel-overview") if self.is_remote and changed else None
-        try:
-            standings = (looks.map if looks else map)(lambda each: self._standing(*each), changed)
-            for number, (_, run) in enumerate(changed):
-                run.standing, run.read = next(standings), time.monotonic()
-                if run.standing.plan:
-                    run.standing.plan.next_leaf()  # parsed now: not each of several readers may do that
-                if progress:
-                    progress(number + 1, len(changed))
-        finally:
-            if looks:
-                looks.shutdown(cancel_futures=True)
+        for (_, run), standing in zip(changed, self._standings(changed, progress), strict=True):
+            run.standing, run.read = standing, time.monotonic()
+            if standing.plan:
+                standing.plan.next_leaf()  # parsed now: not each of several readers may do that
         before = self._seen
         is_same = before is not None and not before.problem and not changed and runs.keys() == self._runs.keys()
         number = (before.number if before else 0) + (not is_same)
@@ -150,8 +141,16 @@ class Overview:
             return _Signs(urgent, found)
         return _Signs((lease.holder(store),), found)  # the end of a process that was killed changes no file
 
-    def _standing(self, place: str, run: _Run) -> Standing:
-        return look_at(self._root.store(place) if self.is_remote else run.folder)
+    def _standings(
+        self, changed: list[tuple[str, _Run]], progress: Callable[[int, int], None] | None
+    ) -> Iterator[Standing]:  # fmt: skip
+        if self._store is not None and self.is_remote:
+            yield from look_at_all(self._store, [self._root.store(place) for place, _ in changed], progress)
+            return
+        for number, (_, run) in enumerate(changed, 1):
+            yield look_at(run.folder)
+            if progress:
+                progress(number, len(changed))
 
     def _name(self, place: str) -> str:
         if self.is_remote:

@@ -138,24 +138,33 @@ class Standing(Struct):
         return {key: scope for key, scope in scopes if key != ROOT}
 
 
+Signs = tuple[Signature, Version | None]
+
+
 def status(place: Place, *, brief: bool) -> Standing:
     """The status of a run. `brief`: only what `ls` shows.
 
     A process may write or end between two reads. Then the files seem damaged, or the run interrupted. So that is only
     reported if nothing has changed since the look began, or after a few looks."""
     for _ in range(_LOOKS):
-        before = _signs(place.store)
-        standing = _status(place, brief=brief)
-        if before is None or (standing.state not in _DOUBTFUL and standing.problem is None):
+        standing, doubted = look_once(place, brief=brief)
+        if doubted is None:
             break
         with suppress(SatchelError, OSError):
             place.store.refresh()
-        if _signs(place.store) == before:
+        if signs(place.store) == doubted:
             break
     return standing
 
 
-def _signs(store: Store) -> tuple[Signature, Version | None] | None:
+def look_once(place: Place, *, brief: bool) -> tuple[Standing, Signs | None]:
+    """What one look shows. If it is doubtful, also the signs that a new listing must still show."""
+    before = signs(place.store)
+    standing = _status(place, brief=brief)
+    return standing, before if standing.state in _DOUBTFUL or standing.problem is not None else None
+
+
+def signs(store: Store) -> Signs | None:
     """They change with each record, and when a process takes the run or lets it go. None if they can't be read."""
     try:
         return signature(store), store.version(lease.PATH)

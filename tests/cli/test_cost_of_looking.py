@@ -15,6 +15,7 @@ from servers import Server
 
 import satchel
 from satchel import Item, Run, agent, step
+from satchel.runtime.control.overview import Overview
 from satchel.workspace.inspect import lease
 from satchel.workspace.store import AT_ONCE, open_store
 from satchel.workspace.store.remote.s3 import Requests
@@ -215,6 +216,31 @@ def test_ls_asks_one_after_the_other_or_for_what_it_knows(
         told = data_of(cli("ls", "--json", f"{bucket.url}/all"))
     assert [each["state"] for each in told] == ["sleeping"] * runs
     assert most == AT_ONCE and asked == {"list_objects_v2": 1, "get_object": runs}
+
+
+def test_each_of_many_interrupted_runs_is_listed_again(s3: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after an outage. A look that says so is doubtful; one new listing is for all."""
+    before: dict[str, bytes] = {}
+
+    async def look(run: Run[dict[str, Any]]) -> None:
+        await add(1, 2)
+        before.update({path: bucket.get(path) for path in bucket.paths if path != lease.PATH})
+
+    @agent
+    async def main(run: Run[dict[str, Any]]) -> None:
+        await run.scope("look", look, run)
+
+    bucket = Bucket(s3, "sleeping")
+    bucket.url, bucket.prefix = f"{bucket.url}/one", f"{bucket.prefix}/one"
+    bucket.put("workspace.yaml", DEFINITION)
+    assert satchel.run(bucket.url, main).status == "completed"
+    for number in range(5):
+        for path, data in before.items():
+            bucket.put(f"all/{number}/{path}", data)
+    for look_at_all in (satchel.ls, lambda url: [run.standing for run in Overview(url).look().runs]):
+        with counting(monkeypatch) as asked:
+            found = look_at_all(f"{bucket.url}/all")
+        assert [each.state for each in found] == ["interrupted"] * 5 and asked["list_objects_v2"] <= 3, asked
 
 
 def test_what_has_changed_since_the_stop_is_taken_for_what_the_checkpoint_says(s3: Server, cli: Cli) -> None:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli.conftest import PLAIN, Make
 from servers import Server
 
 import satchel
+from satchel import Standing
 from satchel.runtime.control import Overview, Seen, overview
 from satchel.runtime.supervision.serve import roots
 from satchel.workspace.base.errors import StorageFailed, UsageError
 from satchel.workspace.inspect import lease
-from satchel.workspace.store import open_store
+from satchel.workspace.store import Store, open_store
 
 from .test_answering import GRANTING
 
@@ -23,13 +26,22 @@ from .test_answering import GRANTING
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the runs that were read, in their order."""
     found: list[str] = []
-    real = overview.look_at
+    real, real_all = overview.look_at, overview.look_at_all
 
-    def noting(place: object) -> object:
-        found.append(str(getattr(place, "url", place)).rpartition("/")[2])
-        return real(place)  # type: ignore[arg-type]
+    def note(place: Store | str) -> None:
+        found.append((place if isinstance(place, str) else place.url).rpartition("/")[2])
+
+    def noting(place: Store | str) -> Standing:
+        note(place)
+        return real(place)
+
+    def noting_all(root: Store, there: Sequence[Store | str], progress: Any) -> list[Standing]:
+        for place in there:
+            note(place)
+        return real_all(root, there, progress)
 
     monkeypatch.setattr(overview, "look_at", noting)
+    monkeypatch.setattr(overview, "look_at_all", noting_all)
     return found
 
 
