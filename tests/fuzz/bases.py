@@ -125,7 +125,7 @@ BEGINNING: list[AnyRecord] = [
     Message(scope="1", role="user", content=Raw(b'{"text":"hello"}')),
     ScopeCommitted(
         scope="1", patch=[{"op": "replace", "path": "/n", "value": 2}], plan=plan((4, 1, "- [x] read ^1\n")),
-        result=Raw(b'"done"'), outputs={"a.txt": Output("00" * 32, 3)},
+        result=Raw(b'"done"'), outputs={"a.txt": Output("00" * 32, 3, "1-2", "0" * 32)},
     ),
     AgentBegun(agent="helper", scope="", args="1" * 16, call="('b')"),
     PlanChanged(agent="helper", plan=plan((0, 0, "- [ ] look\n")), by="agent"),
