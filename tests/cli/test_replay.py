@@ -84,7 +84,7 @@ def test_a_program_can_not_read_a_replay(folder: Path, cli: Cli, tmp_path: Path)
     assert failed.exit_code in (1, 3) and "ZeroDivisionError" in failed.stdout
 
 
-def test_items_and_prompts_are_not_completed(folder: Path) -> None:
+def test_items_and_prompts_are_not_completed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def completed(incomplete: str, *words: str) -> list[str]:
         found = ShellComplete(group, {}, "satchel", "_SATCHEL_COMPLETE").get_completions([*words], incomplete)
         return [item.value for item in found]
@@ -94,3 +94,11 @@ def test_items_and_prompts_are_not_completed(folder: Path) -> None:
     assert completed("", "replay", str(folder), "^1", "--set") == ["words=", "prompt.note=@"]
     assert completed("p", "replay", str(folder), "^1", "--set") == ["prompt.note=@"]
     assert completed("^", "replay", "s3://bucket/run") == []
+    for words in (
+        ("rewind", str(folder), "--to"), ("fork", str(folder), "there", "--at"), ("steps", str(folder), "--at"),
+        ("fork", "--effects", str(folder), "--at"),
+    ):  # fmt: skip
+        assert completed("^", *words) == ["^1", "^2"], words
+        assert [word[12:] for word in completed("0", *words)] == ["-start", "-stop"], words
+    monkeypatch.chdir(folder)
+    assert completed("^", "rewind", "--to") == ["^1", "^2"] and completed("^", "rewind", "s3://b/run", "--to") == []

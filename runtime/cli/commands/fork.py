@@ -15,6 +15,7 @@ from ..carrying import bar
 from ..going import refused
 from ..options import storage
 from ..options.place import complete_folders, find, json_option
+from ..options.position import complete_moment
 from ..render.effects import REUSE, as_rows, confirm_again, told
 from ..render.output import columns, fold, print_json
 from ..render.words import counted, visible
@@ -30,7 +31,7 @@ Examples:
 @click.argument("workspace", metavar="WS", shell_complete=complete_folders)
 @click.argument("to", metavar="DST", shell_complete=complete_folders)
 @click.option(
-    "--at", metavar="SEQ|ITEM|CHECKPOINT",
+    "--at", metavar="SEQ|ITEM|CHECKPOINT", shell_complete=complete_moment,
     help="A record's number, an item such as ^3 (its beginning), or a file in checkpoints/. [default: now]",
 )  # fmt: skip
 @click.option("--run-id", default="", metavar="ID", help="Name of the new run. [default: made from the old one]")

@@ -10,6 +10,7 @@ from ....workspace.base import SatchelError
 from ...control import Rewinding
 from ..going import refused
 from ..options.place import find, json_option, workspace_argument
+from ..options.position import complete_moment
 from ..render import asked
 from ..render.effects import REUSE, as_rows, confirm_again, told
 from ..render.output import columns, fold, print_json, remarks
@@ -25,7 +26,7 @@ Examples:
 
 @click.command("rewind", epilog=_EXAMPLES)
 @workspace_argument
-@click.option("--to", required=True, metavar="SEQ|ITEM|CHECKPOINT",
+@click.option("--to", required=True, metavar="SEQ|ITEM|CHECKPOINT", shell_complete=complete_moment,
               help="A record's number, an item such as ^3 (its beginning), or a file in checkpoints/.")  # fmt: skip
 @click.option("--forget", is_flag=True, help="Do effects since then again, under a new idempotency key. Asks first.")
 @click.option("--reuse", is_flag=True, help=REUSE)

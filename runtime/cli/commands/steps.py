@@ -9,7 +9,7 @@ import click
 
 from ....workspace.history import Call, Work
 from ..options.place import json_option
-from ..options.position import complete_position, split
+from ..options.position import complete_moment, complete_position, split
 from ..options.storage import storage_option
 from ..render import history
 from ..render.output import columns, print_json
@@ -31,7 +31,10 @@ _STATES = {
 
 @click.command("steps", epilog=_EXAMPLES)
 @click.argument("words", nargs=-1, metavar="[WS] [ITEM]", shell_complete=complete_position)
-@click.option("--at", metavar="AT", help="As it was at this record, named as in `satchel show`.")
+@click.option(
+    "--at", metavar="AT", shell_complete=complete_moment,
+    help="As it was at this record, named as in `satchel show`.",
+)  # fmt: skip
 @json_option
 @storage_option
 def command(words: tuple[str, ...], at: str | None, as_json: bool) -> None:

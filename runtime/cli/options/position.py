@@ -31,14 +31,16 @@ def complete_position(ctx: click.Context, parameter: click.Parameter, incomplete
         return []  # a key press must not wait for a network
     folder = named[0] if named and is_workspace(named[0]) else None
     try:
-        place = find(folder)
-        points = [path.removeprefix("checkpoints/").removesuffix(".json") for path in checkpoint.paths(place.store)]
-        items = _items(place)
+        every = _moments(find(folder))
     except (SatchelError, OSError):
         return complete_folders(ctx, parameter, incomplete)
-    every = [*items, *map(CompletionItem, points), CompletionItem(LATEST)]
     found = [item for item in every if str(item.value).startswith(incomplete)]
     return found + ([] if named else complete_folders(ctx, parameter, incomplete))
+
+
+def complete_moment(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The checkpoints and items of the workspace that was named, or is the current folder: the value of an option."""
+    return _of_named(ctx, _moments, incomplete, default=".")
 
 
 def complete_item(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -52,14 +54,22 @@ def complete_change(ctx: click.Context, parameter: click.Parameter, incomplete: 
 
 
 def _of_named(
-    ctx: click.Context, make: Callable[[Handle], Iterable[CompletionItem]], incomplete: str
+    ctx: click.Context, make: Callable[[Handle], Iterable[CompletionItem]], incomplete: str, default: str = ""
 ) -> list[CompletionItem]:  # fmt: skip
-    named = ctx.params.get("workspace") or next(iter(ctx.args), "")  # not taken yet while an option has no value
+    words = [ctx.params.get("workspace"), *(ctx.params.get("words") or ()), *ctx.args]
+    named = next((word for word in words if word and word[:1] != "-"), "")  # not taken yet while an option has no value
+    if default and not (named and is_workspace(named)):
+        named = default
     try:
         found = make(find(named)) if named and not urls.is_remote(named) else ()
         return [item for item in found if str(item.value).startswith(incomplete)]
     except (SatchelError, OSError):
         return []
+
+
+def _moments(place: Handle) -> list[CompletionItem]:
+    points = [path.removeprefix("checkpoints/").removesuffix(".json") for path in checkpoint.paths(place.store)]
+    return [*_items(place), *map(CompletionItem, points), CompletionItem(LATEST)]
 
 
 def _items(place: Handle) -> list[CompletionItem]:
