@@ -31,14 +31,14 @@ def routes(site: Site) -> list[BaseRoute]:
         return lambda request: show(site, request)
 
     return [
-        Route("/", page(all_runs), name="all_runs"),
+        Route("/", page(all_runs)),
         Route("/run/{name:path}/-/", page(to_run)),
-        Route("/run/{name:path}", page(one_run), name="one_run"),
+        Route("/run/{name:path}", page(one_run)),
     ]
 
 
 class Listed(Struct, frozen=True):
-    """A page of the list of runs. `counts` is of all runs that match the search, by state."""
+    """A page of the list of runs. `total`: all; `matching`: those that match the search, and `counts`, by state."""
 
     runs: list[SeenRun]
     total: int
@@ -73,7 +73,7 @@ class Wish(Struct, frozen=True):
 def listed(site: Site, seen: Seen, wish: Wish) -> Listed:
     """The runs that match, those first that want something from a person, then the latest."""
     found = [run for run in seen.runs if matches(site, run, wish.text)]
-    counts = Counter(run.standing.state for run in found)
+    matching, counts = len(found), Counter(run.standing.state for run in found)
     wants = sum(bool(wanted(run.standing)) for run in found)
     if wish.state == "wanted":
         found = [run for run in found if wanted(run.standing)]
@@ -85,7 +85,7 @@ def listed(site: Site, seen: Seen, wish: Wish) -> Listed:
     number = min(max(1, wish.number), pages)
     shown = found[(number - 1) * PAGE : number * PAGE]
     by_state = sorted(counts.items(), key=lambda each: (_rank(each[0]), each[0]))
-    return Listed(shown, len(seen.runs), len(found), list(by_state), wants, number, pages)
+    return Listed(shown, len(seen.runs), matching, list(by_state), wants, number, pages)
 
 
 def _rank(state: str) -> int:

@@ -64,6 +64,8 @@ def test_a_search_finds_other_runs(client: TestClient, query: str, found: list[s
     assert answer.status_code == 200 and rows(answer.text) == found
     part = client.get(f"/?{query}", headers={"HX-Request": "true", "HX-Request-Type": "partial"})
     assert rows(part.text) == found and "<html" not in part.text
+    if "state=" not in query:
+        assert f">all <b>{len(found)}</b>" in part.text, "the counts are of what matches the search"
 
 
 class Tags(HTMLParser):
