@@ -52,10 +52,11 @@ class Latest:
     """The newest state of a run. `look` reads only what has changed; `rest` says how long to wait before the next look.
 
     For one thread at a time. `look` raises only for a run that can't be found or reached at the first look.
+    `with_rows`: also its last records. Not noticed as a change: edits of the files of sub-agents and in `steps/`.
     """
 
-    def __init__(self, handle: Handle):
-        self._handle, self._store = handle, handle.store
+    def __init__(self, handle: Handle, *, with_rows: bool = True):
+        self._handle, self._store, self._with_rows = handle, handle.store, with_rows
         self._rows: deque[Row] = deque(maxlen=ROWS)
         self._last: Line | None = None
         self._signs: object = None
@@ -68,9 +69,11 @@ class Latest:
         """Seconds to wait before the next look: longer if a look takes long or costs requests."""
         return max(REMOTE_LOOK if self._store.abilities.remote else _LOOK, _SHARE * self._took)
 
-    def look(self) -> Shot:
-        """The run as it is now."""
+    def look(self, *, whole: bool = False) -> Shot:
+        """The run as it is now. `whole`: read its status although nothing seems to have changed."""
         began = time.monotonic()
+        if whole:
+            self._signs = None
         try:
             self._shot = self._look()
         except (SatchelError, OSError) as error:
@@ -89,7 +92,10 @@ class Latest:
             standing = self._handle.status()
             if standing.plan:
                 standing.plan.next_leaf()  # parsed now: not each of several readers may do that
-            self._read_rows(standing)
+            if self._with_rows:
+                self._read_rows(standing)
+            if isinstance(standing.problem, StorageFailed):
+                signs = None  # it may answer the next time, though nothing has changed
             shot = Shot(
                 standing, tuple(self._rows), before.number + 1 if before else 1, before.text + 1 if before else 1
             )

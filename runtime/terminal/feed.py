@@ -14,7 +14,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
 from ...workspace.base import SatchelError, StorageFailed, moment_of
-from ..control import Handle, Standing, events
+from ..control import Handle, Latest, Shot, Standing, events
 
 _EVENTS = 5000
 """How many events the timeline keeps."""
@@ -23,8 +23,11 @@ _TEXT = 64 << 10
 """How many characters of each streamed answer are kept, from its end."""
 
 _LOOK, _REMOTE_LOOK = 2.0, 6.0
-"""Seconds between two looks at the status if no event tells of a change: for files of people, and a process that ends.
-A bucket costs 3 or 4 requests for each."""
+"""Seconds between two looks if no event tells of a change: for files of people, and a process that ends. Nothing is
+read if nothing has changed. A bucket costs a listing for each."""
+
+_WHOLE = 15.0
+"""Seconds until the whole status is read all the same, for edits that change no name of the run's own folder."""
 
 _SHARE = 4
 """A look is followed by a rest that is so many times as long."""
@@ -78,32 +81,34 @@ class Feed:
 
     async def look(self) -> None:
         """Keep the status current."""
-        handle: Handle | None = None
+        latest: Latest | None = None
+        is_remote, read = False, float("-inf")
         while True:
-            self._wake.clear()
             began = time.monotonic()
+            is_whole = self._wake.is_set() or began - read > _WHOLE
+            self._wake.clear()
             try:
-                if handle is None:
+                if latest is None:
                     handle = await asyncio.to_thread(self._make)
-                found = await asyncio.to_thread(self._status, handle)
-                self._keep(found, found.problem)
+                    latest, is_remote = Latest(handle, with_rows=False), handle.store.abilities.remote
+                shot = await asyncio.to_thread(self._status, latest, is_whole)
+                self._keep(shot.standing, shot.problem or shot.standing.problem)
+                read = began if is_whole else read
             except Exception as error:  # one that no reader has foreseen must not end the view either
                 self._keep(None, error)
             self._begin_again_if_replaced(began)
             self._changed()
             rest = max(_SOON, _SHARE * (time.monotonic() - began))
             await asyncio.sleep(rest)
-            is_remote = handle is not None and handle.store.abilities.remote
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), max(0.0, (_REMOTE_LOOK if is_remote else _LOOK) - rest))
 
     @staticmethod
-    def _status(handle: Handle) -> Standing:
-        handle.store.refresh()
-        standing = handle.status()
-        if standing.plan is not None:
-            _ = standing.plan.progress, standing.plan.tasks  # they are parsed here, and not by the screen
-        return standing
+    def _status(latest: Latest, is_whole: bool) -> Shot:
+        shot = latest.look(whole=is_whole)
+        if shot.standing.plan is not None:
+            _ = shot.standing.plan.progress, shot.standing.plan.tasks  # they are parsed here, and not by the screen
+        return shot
 
     def _keep(self, found: Standing | None, problem: Exception | None) -> None:
         """Take the new status. If the storage does not answer, the last known one stays, with the reason."""

@@ -10,7 +10,7 @@ import pytest
 from cli.conftest import Make
 
 import satchel
-from satchel.runtime.control import Handle, events
+from satchel.runtime.control import Handle, Latest, events
 from satchel.runtime.terminal import feed as feeds
 from satchel.runtime.terminal.feed import Feed
 from satchel.workspace.base import StorageFailed
@@ -70,7 +70,7 @@ def test_an_error_that_no_reader_has_foreseen_is_told_and_ends_nothing(
 ) -> None:
     handle = satchel.open(make(ASKING))
 
-    def status(handle: Handle) -> None:
+    def status(latest: Latest, is_whole: bool) -> None:
         raise RecursionError("too deep")
 
     async def test() -> None:
@@ -81,6 +81,32 @@ def test_an_error_that_no_reader_has_foreseen_is_told_and_ends_nothing(
         assert feed.standing and "too deep" in str(feed.standing.problem)
         monkeypatch.undo()
         await until(lambda: feed.standing and feed.standing.state == "new")
+        task.cancel()
+        await asyncio.wait([task])
+
+    play(test)
+
+
+def test_the_status_of_a_run_that_rests_is_read_again_and_again(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An open screen costs next to nothing, however long the plan is."""
+    handle = satchel.open(make(ASKING))
+    read: list[str] = []
+    looks: list[bool] = []
+    status, look = Handle.status, Latest.look
+    monkeypatch.setattr(Handle, "status", lambda handle: (read.append(""), status(handle))[1])
+    monkeypatch.setattr(Latest, "look", lambda latest, whole: (looks.append(whole), look(latest, whole=whole))[1])
+    monkeypatch.setattr(feeds, "_LOOK", 0.0)
+    monkeypatch.setattr(feeds, "_SOON", 0.0)
+
+    async def test() -> None:
+        feed = Feed(lambda: handle, lambda: None)
+        task = asyncio.create_task(feed.look())
+        await until(lambda: len(looks) > 5)
+        assert looks[0] and not any(looks[1:]) and len(read) == 1 and feed.standing
+        feed.look_now()
+        await until(lambda: len(read) == 2)
+        handle.send("a task")
+        await until(lambda: feed.standing and feed.standing.waiting == 1)
         task.cancel()
         await asyncio.wait([task])
 
