@@ -95,16 +95,14 @@ class Overview:
                     self._seen = self._look(progress)
                 except (SatchelError, OSError) as error:
                     if self._seen is None:
-                        raise _as_ours(error) from error
-                    self._seen = Seen(self._seen.runs, self._seen.number, self._seen.at, _as_ours(error))
+                        raise _as_ours(error, self.url) from error
+                    self._seen = Seen(self._seen.runs, self._seen.number, self._seen.at, _as_ours(error, self.url))
                 took = time.monotonic() - began
                 self._due = time.monotonic() + max(self._root.every, _SHARE * took)
             return self._seen
 
     def _look(self, progress: Callable[[int, int], None] | None) -> Seen:
         at = time_text(datetime.now(UTC))
-        if isinstance(self._root, FolderRoot) and not os.path.isdir(self.url):  # which is not a folder without runs
-            raise StorageFailed("is gone", path=self.url, why="the folder was removed, or its disk is not mounted")
         places = dict(self._root.folders())
         runs = {place: self._runs.get(place) or _Run(folder) for place, folder in places.items()}
         changed = [(place, run) for place, run in runs.items() if self._has_changed(place, run)]
@@ -183,5 +181,9 @@ def _is_urgent(path: str) -> bool:
     return _URGENT.match(path) is not None
 
 
-def _as_ours(error: SatchelError | OSError) -> SatchelError:
-    return error if isinstance(error, SatchelError) else StorageFailed("can't be listed", why=str(error))
+def _as_ours(error: SatchelError | OSError, root: str) -> SatchelError:
+    if isinstance(error, SatchelError):
+        return error
+    if isinstance(error, FileNotFoundError):
+        return StorageFailed("is gone", path=root, why="the folder was removed, or its disk is not mounted")
+    return StorageFailed("can't be listed", path=root, why=error.strerror)

@@ -80,20 +80,6 @@ def test_a_run_that_has_not_changed_is_read_again(
     assert states(fourth).keys() == {"more/deep", "other"} and fourth.number > third.number
 
 
-def test_a_root_that_is_gone_has_no_runs(make: Make, tmp_path: Path) -> None:
-    """A disk that is not mounted is no folder without runs."""
-    make(PLAIN, "root/one")
-    runs = Overview(tmp_path / "root")
-    first = runs.look()
-    (tmp_path / "root").rename(tmp_path / "away")
-    gone = runs.look(now=True)
-    assert states(gone) == states(first) == {"one": "new"}
-    assert isinstance(gone.problem, StorageFailed) and "root: is gone" in str(gone.problem)
-    (tmp_path / "away").rename(tmp_path / "root")
-    back = runs.look(now=True)
-    assert states(back) == {"one": "new"} and back.problem is None and back.number != first.number
-
-
 def test_a_look_at_runs_that_rest_opens_their_folders_again(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,19 +100,21 @@ def test_a_root_that_is_a_run_has_no_name(make: Make, tmp_path: Path) -> None:
 
 
 def test_a_root_that_is_gone_seems_to_be_empty(make: Make, tmp_path: Path) -> None:
-    make(name="runs/letters")
+    make(PLAIN, "runs/letters")
     runs = Overview(tmp_path / "runs")
     first = runs.look()
     (tmp_path / "runs").rename(tmp_path / "unmounted")
     gone = runs.look(now=True)
-    assert gone.runs == first.runs and "No such file" in str(gone.problem)
+    assert states(gone) == states(first) == {"letters": "new"} and gone.number == first.number
+    assert isinstance(gone.problem, StorageFailed) and "runs: is gone: the folder was removed" in str(gone.problem)
     (tmp_path / "other").mkdir()
     late = Overview(tmp_path / "other")
     (tmp_path / "other").rmdir()
-    with pytest.raises(StorageFailed, match="can't be listed"):
+    with pytest.raises(StorageFailed, match="other: is gone"):
         late.look()
     (tmp_path / "unmounted").rename(tmp_path / "runs")
-    assert runs.look(now=True).problem is None
+    back = runs.look(now=True)
+    assert states(back) == {"letters": "new"} and back.problem is None and back.number != first.number
 
 
 def test_a_run_whose_process_was_killed_seems_to_run(
