@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from functools import reduce
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from operator import getitem
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -126,8 +128,21 @@ def with_settings(text: str, chosen: Mapping[str, Any]) -> str:
         where = where_of(key, settings)
         if where is None:
             raise _unknown(key, settings)
+        _check_kind(key, reduce(getitem, where, settings), value)
         text = yamltext.set_value(text, ("settings", *where), value)
     return text
+
+
+def _check_kind(key: str, old: Any, new: Any) -> None:
+    """UsageError for what is no number in place of a number, or neither true nor false in place of one of them. Null is
+    for the agent to judge."""
+    if new is None:
+        return
+    for kind, name in ((bool, "true or false"), ((int, float), "a number")):
+        if isinstance(old, kind):
+            if not isinstance(new, kind) or isinstance(new, bool) != isinstance(old, bool):
+                raise UsageError(f"the setting {key!r} is {name}, and {new!r} is not", why=f"it is {old!r} now")
+            return
 
 
 def typed_settings(words: Iterable[str]) -> dict[str, Any]:

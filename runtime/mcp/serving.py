@@ -25,9 +25,7 @@ def serve_mcp(
     address that other machines can reach. `tell` is called with the address. UsageError if something is missing.
     """
     if importlib.util.find_spec("mcp") is None:
-        raise UsageError(
-            "this needs the package mcp", why="it is not installed", remedy="type: pip install 'satchel[mcp]'"
-        )
+        raise UsageError("`satchel mcp` needs the package mcp", remedy="install it with `pip install 'satchel[mcp]'`")
     place = address_of(http) if http is not None else None
     tokens = tokens_of(token)
     if place is not None and not tokens and not place.is_local:

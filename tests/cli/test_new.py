@@ -160,6 +160,8 @@ def test_a_value_is_read_otherwise_than_typed(typed: str, value: object) -> None
         (["--set", "topp=1"], "did you mean 'top'"),
         (["--set", "zzz=1"], "its settings are top, folder, model"),
         (["--set", "top"], "is not KEY=VALUE"),
+        (["--set", "top=abc"], "the setting 'top' is a number, and 'abc' is not"),
+        (["--set", "top=true"], "the setting 'top' is a number, and True is not"),
         (["--set", "top=[1"], "--set, line 1"),
     ],
 )

@@ -62,7 +62,7 @@ def _line(stopped: Stopped) -> str:
     killed = [str(pid) for pid in stopped.killed]
     said = f" ({'process' if len(killed) == 1 else 'processes'} {listed(killed)} killed)" if killed else ""
     if stopped.how == "idle":
-        said = " (nothing was running)"
+        said = " (nothing was running; only a person can start it now)"
     elif stopped.how == "elsewhere":
         said = f" ({stopped.said}; that process reads pause.yaml within one poll)"
     elif stopped.said:
