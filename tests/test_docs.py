@@ -61,8 +61,16 @@ def bucket(seaweedfs: Server, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
+_LONG = ("bucket.md", "folder.md", "own-agent.md")
+"""Pages that wait for leases and for files that are being saved."""
+
+
 @pytest.mark.usefixtures("typed")
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.slow] * (page.name in _LONG)) for page in PAGES],
+    ids=lambda page: page.name,
+)
 def test_a_page_says_what_happens(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     if page.name == "bucket.md":
         request.getfixturevalue("bucket")

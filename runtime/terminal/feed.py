@@ -13,6 +13,8 @@ from collections.abc import Callable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from ...workspace.base import SatchelError, StorageFailed, moment_of
 from ..control import Handle, Latest, Shot, Standing, events
 
@@ -114,8 +116,8 @@ class Feed:
         """Take the new status. If the storage does not answer, the last known one stays, with the reason."""
         if found is None or (isinstance(problem, StorageFailed) and self.standing is not None):
             ours = problem if isinstance(problem, SatchelError) else SatchelError("can't be read", why=str(problem))
-            found = self.standing or Standing("", state="damaged")
-            found.problem = ours
+            known = self.standing or Standing("", state="damaged")
+            found = replace(known, problem=ours)  # not in place: `Latest` has the known one, too
         self.standing = found
 
     def _begin_again_if_replaced(self, looked: float) -> None:

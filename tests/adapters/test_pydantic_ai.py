@@ -562,8 +562,7 @@ def test_a_pause_in_a_conversation_loses_nothing(workspace: Path) -> None:
     main = entered(helper)
     assert run(workspace, main).status == "paused"
     assert log == ["model 0", "look a"]
-    satchel.open(workspace).resume()
-    assert completed(run(workspace, main)) == '["a", "continued", "b"]'
+    assert completed(satchel.open(workspace).resume(main)) == '["a", "continued", "b"]'
     assert log == ["model 0", "look a", "model 1", "look b", "model 2"]
 
 

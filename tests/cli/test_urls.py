@@ -224,6 +224,7 @@ def test_a_missing_bucket_or_run_is_a_riddle(s3: Server, cli: Cli) -> None:
     assert alone.exit_code == 2 and "say what to send" in alone.stderr
 
 
+@pytest.mark.slow
 def test_a_storage_option_does_not_arrive_or_shows_in_a_command_line(
     seaweedfs: Server, upload: Upload, monkeypatch: pytest.MonkeyPatch, stopped: list[str]
 ) -> None:

@@ -242,6 +242,7 @@ def test_a_fork_has_the_files_of_another_moment(make: Make) -> None:
     assert (fork / "outputs/last.txt").read_text() == "ef"
 
 
+@pytest.mark.slow
 def test_a_killed_fork_leaves_half_a_run(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     from satchel.workspace.transfer import ends
 

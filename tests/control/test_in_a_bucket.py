@@ -56,6 +56,7 @@ def test_a_run_in_a_bucket_can_not_be_controlled(handle: control.Handle) -> None
     assert handle.cancel().status in ("paused", "cancelled")
 
 
+@pytest.mark.slow
 def test_a_moment_in_a_bucket_is_not_what_the_records_add_up_to(handle: control.Handle) -> None:
     main = wandering(random.Random(3))
     handle.run(main)

@@ -235,7 +235,8 @@ def test_an_answer_is_asked_for_again(make: Make) -> None:
 
     async def work(run: Run[Any], item: Item) -> None:
         asked.append(item.text)
-        run.state[item.text] = (await run.ask(f"Grant {item.text}?", choices=["approve", "deny"])).decision
+        answer = await run.ask(f"Grant {item.text}?", choices=["approve", "deny"], wait_for=0)
+        run.state[item.text] = answer.decision
 
     @agent
     async def main(run: Run[Any]) -> None:

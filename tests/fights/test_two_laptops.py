@@ -235,6 +235,7 @@ def short_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(heartbeat.TTL_VARIABLE, str(TTL))
 
 
+@pytest.mark.slow
 def test_one_fight_ends_in_one_history(seaweedfs: Server, short_lease: None) -> None:
     fight(seaweedfs, SEED)
 

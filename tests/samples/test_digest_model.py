@@ -51,6 +51,7 @@ def test_each_document_is_asked_about_once(endpoint: Endpoint, path: Path) -> No
     assert "3 sentences" in request.texts[0]
 
 
+@pytest.mark.slow
 def test_after_a_kill_the_model_gets_the_marker_and_its_own_text_and_goes_on(endpoint: Endpoint, path: Path) -> None:
     is_killed = threading.Event()
 

@@ -43,6 +43,7 @@ def customer(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_what_was_approved_is_paid_once_and_the_letter_says_so_after_a_kill(customer: Path) -> None:
     first = run(customer)
     assert first.status == "waiting" and [each.id for each in first.approvals] == ["a1", "a2"], first.error

@@ -172,6 +172,7 @@ async def until_asked_to_pause(folder: Path) -> None:
             return
 
 
+@pytest.mark.slow
 def test_a_sigterm_loses_something_of_two_runs(place: Path) -> None:
     with serving_model(place) as model:
         asyncio.run(asyncio.wait_for(play(place, model), 4 * _PATIENCE))

@@ -52,10 +52,10 @@ def test_a_storage_that_goes_offline_is_told_and_comes_back(make: Make, monkeypa
         await until(lambda: feed.seen and feed.standing and not feed.standing.problem)
         assert feed.standing.state == "waiting" and not feed.problem
         is_offline = True
-        monkeypatch.setattr(Feed, "_status", staticmethod(lambda handle: status()))
-        await until(lambda: feed.standing and feed.standing.problem)
-        assert feed.standing.state == "waiting" and feed.standing.questions  # what was known stays in sight
-        monkeypatch.undo()
+        with monkeypatch.context() as patched:
+            patched.setattr(Feed, "_status", staticmethod(lambda handle: status()))
+            await until(lambda: feed.standing and feed.standing.problem)
+            assert feed.standing.state == "waiting" and feed.standing.questions  # what was known stays in sight
         is_offline = False
         await until(lambda: feed.standing and not feed.standing.problem)
         for task in tasks:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import warm
 from servers import BUCKET, Server
 
@@ -37,6 +38,7 @@ def satchel(*words: object, env: dict[str, str]) -> subprocess.CompletedProcess[
     return warm.run(command, capture_output=True, timeout=120, text=True, env=env, check=False)
 
 
+@pytest.mark.slow
 def test_a_run_that_waits_can_not_be_carried_to_where_it_is_answered(seaweedfs: Server, tmp_path: Path) -> None:
     laptop, place = tmp_path / "laptop", seaweedfs.place()
     laptop.mkdir()
