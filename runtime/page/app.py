@@ -29,7 +29,12 @@ def make_app(site: Site, rules: Rules | None = None) -> ASGIApp:
     def error(request: Request, error: Exception) -> HTMLResponse:
         said = error if isinstance(error, SatchelError) else None
         detail = "" if said else _said(error)
-        return site.page(request, "error.html", status_of(error), title=_title(error), error=said, detail=detail)
+        # What can't be shown may be running all the same, so its page can stop it
+        run = site.known(request.path_params.get("name", ""))
+        name = site.name_of(run) if run else ""
+        return site.page(
+            request, "error.html", status_of(error), title=_title(error), error=said, detail=detail, name=name
+        )
 
     handlers: dict[Any, Any] = dict.fromkeys((SatchelError, HTTPException, Exception), error)
     return Guard(Starlette(routes=routes, exception_handlers=handlers), rules or Rules(), site.render)

@@ -35,11 +35,12 @@ def routes(site: Site) -> list[BaseRoute]:
 def all_files(site: Site, request: Request) -> Response:
     """The outputs, by name."""
     run = site.find(request.path_params["name"])
-    standing = site.handle(run).status(brief=True)
+    handle = site.handle(run)
+    standing = handle.status(brief=True)
     begin = number(request, "begin") or 0
     found = facts.outputs(standing)
-    return site.page(
-        request, "files.html", name=site.name_of(run), run=run, files=found[begin : begin + LOG], begin=begin,
+    return site.run_page(
+        request, "files.html", run, handle, standing=standing, files=found[begin : begin + LOG], begin=begin,
         total=len(found), most=LOG,
     )  # fmt: skip
 
@@ -48,15 +49,15 @@ def one_file(site: Site, request: Request) -> Response:
     """A readable file as text, redacted; with `?raw` as a download. Never as a page of its own, because a stranger may
     have written it."""
     run = site.find(request.path_params["name"])
-    path = request.query_params.get("path", "")
-    data = site.handle(run).read(path, limit=_LIMIT)
+    path, handle = request.query_params.get("path", ""), site.handle(run)
+    data = handle.read(path, limit=_LIMIT)
     if "raw" in request.query_params:
         name = quote(path.rpartition("/")[2])
         headers = {"content-disposition": f"attachment; filename*=UTF-8''{name}", "x-content-type-options": "nosniff"}
         return Response(data, media_type="application/octet-stream", headers=headers)
     is_text = b"\0" not in data[:8192]
     text = data[: _SHOWN * 4].decode(errors="replace")[:_SHOWN] if is_text else ""
-    return site.page(
-        request, "file.html", name=site.name_of(run), run=run, path=path, text=text, bytes=len(data), is_text=is_text,
+    return site.run_page(
+        request, "file.html", run, handle, path=path, text=text, bytes=len(data), is_text=is_text,
         is_cut=is_text and len(text) >= _SHOWN,
     )  # fmt: skip

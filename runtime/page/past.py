@@ -66,8 +66,8 @@ def log(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
         rows = [*wanted]
     found = facts.timeline(rows)[::-1]
     query = {"type": kind, "item": item}
-    return site.page(
-        request, "log.html", name=site.name_of(run), run=run, timeline=found, before=before, problem=problem,
+    return site.run_page(
+        request, "log.html", run, handle, timeline=found, before=before, problem=problem,
         query=query, types=RECORD_TYPES, more=found[-1].seq if len(found) == LOG else 0,
     )  # fmt: skip
 
@@ -80,8 +80,8 @@ def plan(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response
     found = agents[agent].plan if agent in agents and agent else standing.plan
     part = facts.plan_part(found, begin=number(request, "begin") or 0, most=LOG)
     others = [path for path, each in agents.items() if each.plan.tasks]
-    return site.page(
-        request, "plan.html", name=site.name_of(run), run=run, standing=standing, plan=part, agent=agent, agents=others,
+    return site.run_page(
+        request, "plan.html", run, handle, standing=standing, plan=part, agent=agent, agents=others,
         most=LOG,
     )  # fmt: skip
 
@@ -105,15 +105,15 @@ def moment(site: Site, request: Request, run: SeenRun, handle: Handle) -> Respon
         standing = handle.status(brief=True)
         is_new = standing.problem is None and standing.moment is not None and standing.moment.is_new
         problem = None if is_new else standing.problem or error
-        return site.page(request, "no_moment.html", name=site.name_of(run), run=run, problem=problem)
+        return site.run_page(request, "no_moment.html", run, handle, standing=standing, problem=problem)
     by_path = {each.path: each for each in shown.agents}
     agent = by_path.get(request.query_params.get("agent", "")) or shown.agents[0]
     pointer = request.query_params.get("path", "")
     here = values.level(agent.data, pointer if pointer.startswith("/") else "", number(request, "begin") or 0)
     around = [row for row in (shown.before, shown.record, shown.after) if row is not None]
     part = facts.plan_part(shown.moment.agents[agent.path].plan, centred=True)
-    return site.page(
-        request, "moment.html", name=site.name_of(run), run=run, shown=shown, agent=agent, level=here, plan=part,
+    return site.run_page(
+        request, "moment.html", run, handle, shown=shown, agent=agent, level=here, plan=part,
         around=facts.timeline(around), is_latest=at == "latest", at=at, most=values.MOST,
     )  # fmt: skip
 
@@ -127,15 +127,15 @@ def diff(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response
     against = site.handle(site.find(other)) if other else None
     found = handle.diff(against or old, new or "latest")
     facts_of: dict[str, Any] = {"difference": found, "most": CHANGES, "other": other, "preview": values.preview}
-    return site.page(request, "diff.html", name=site.name_of(run), run=run, **facts_of)
+    return site.run_page(request, "diff.html", run, handle, **facts_of)
 
 
 def blame(site: Site, request: Request, run: SeenRun, handle: Handle) -> Response:
     """Which record set each value."""
     path = request.query_params.get("path", "").strip() or "state.json"
     found = handle.blame(path)
-    return site.page(
-        request, "blame.html", name=site.name_of(run), run=run, blame=found, path=path, most=CHANGES,
+    return site.run_page(
+        request, "blame.html", run, handle, blame=found, path=path, most=CHANGES,
         preview=values.preview,
     )  # fmt: skip
 
@@ -153,7 +153,7 @@ def messages(site: Site, request: Request, run: SeenRun, handle: Handle) -> Resp
     except SatchelError as error:
         problem = error
     told = [(row.line.seq, row.line.at, row.record) for row in reversed(found)]
-    return site.page(
-        request, "messages.html", name=site.name_of(run), run=run, messages=told, problem=problem,
+    return site.run_page(
+        request, "messages.html", run, handle, messages=told, problem=problem,
         more=told[-1][0] if len(told) == LOG else 0,
     )  # fmt: skip

@@ -14,9 +14,9 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from ...workspace.base import UsageError, version, visible
+from ...workspace.base import SatchelError, UsageError, version, visible
 from .. import control
-from ..control import Handle, Overview, Seen, SeenRun
+from ..control import Handle, Overview, Seen, SeenRun, Standing
 from . import words
 from .notes import Notes
 
@@ -60,6 +60,10 @@ class Site:
         except TimeoutError:
             return self.overview.seen
 
+    def known(self, name: str) -> SeenRun | None:
+        """The run with this name among those that were seen last. Does not look."""
+        return self._named(self.overview.seen, name)
+
     def find(self, name: str) -> SeenRun:
         """The run with the name `name` in URLs. NoSuchRun if there is none."""
         seen = self.overview.seen or self.runs(patience=None)
@@ -81,6 +85,15 @@ class Site:
         """The template as a whole page."""
         return HTMLResponse(self.render(template, request=request, **facts), status)
 
+    def run_page(
+        self, request: Request, template: str, run: SeenRun, handle: Handle, status: int = 200, **facts: Any
+    ) -> HTMLResponse:
+        """A page about one run besides its live one, with the forms that stop it as it is now: `standing`. None: that
+        can't be read, and the run may be running all the same."""
+        if "standing" not in facts:
+            facts["standing"] = standing_of(handle)
+        return self.page(request, template, status, name=self.name_of(run), run=run, **facts)
+
     def _note(self, read: int, total: int) -> None:
         self.progress = Progress(read, total)
 
@@ -92,6 +105,14 @@ class Site:
         its folder. Bytes that are no UTF-8 are escaped."""
         name = run.name or run.url.rstrip("/").rpartition("/")[2] or "run"
         return name.encode(errors="backslashreplace").decode()
+
+
+def standing_of(handle: Handle) -> Standing | None:
+    """Where a run is, in brief. None if it can't be read."""
+    try:
+        return handle.status(brief=True)
+    except SatchelError:
+        return None
 
 
 def run_url(name: str, *parts: str | int) -> str:

@@ -195,7 +195,10 @@ def test_a_page_is_wider_than_its_window(tmp_path: Path, chrome: Chrome, width: 
         for path in (
             "/",
             below,
-            *(f"{below}/-/{each}" for each in ("plan", "log", "at/latest", "blame", "messages", "back/4")),
+            *(
+                f"{below}/-/{each}"
+                for each in ("plan", "log", "at/latest", "diff?old=4", "at/999", "blame", "messages", "back/4")
+            ),
         ):
             tab.go(path)
             assert tab.do(lambda page: page.evaluate("document.documentElement.scrollWidth")) <= width, path
