@@ -17,6 +17,7 @@ from starlette.routing import BaseRoute
 from ...workspace.base import SatchelError, UsageError
 from ...workspace.state import folder_of_agent
 from ..control import OpenQuestion
+from ..supervision.emergency import Stopped
 from . import forms
 from .forms import Act, Again, Asked, Done, said
 from .site import Site
@@ -65,9 +66,15 @@ def stop(asked: Asked) -> Done:
         done = asked.handle.stop(reason=asked.text("reason") or "emergency")
     except SatchelError as error:
         raise Again(error, form="act/stop.html", open="stop") from None
-    killed = f": {len(done.killed)} {'process' if len(done.killed) == 1 else 'processes'} killed" if done.killed else ""
-    why = f" ({done.said})" if done.said else ""
-    return said(f"Emergency stop: {_STOPPED[done.how]}{killed}{why}.", is_bad=done.how == "failed")
+    return said(f"Emergency stop: {outcome_of(done)}.", is_bad=done.how == "failed")
+
+
+def outcome_of(stopped: Stopped) -> str:
+    """What became of a run that was to be killed, without a full stop."""
+    pids = len(stopped.killed)
+    killed = f": {pids} {'process' if pids == 1 else 'processes'} killed" if pids else ""
+    why = f" ({stopped.said})" if stopped.said else ""
+    return f"{_STOPPED[stopped.how]}{killed}{why}"
 
 
 _SAID = {0: "completed", 3: "paused", 4: "waiting for a person", 5: "sleeping", 7: "cancelled"}

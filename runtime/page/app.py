@@ -11,7 +11,7 @@ from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
 from ...workspace.base import LeaseHeld, SatchelError, StorageFailed, UsageError
-from . import acting, correcting, files, live, past, reading
+from . import acting, correcting, files, live, past, reading, stopping_all
 from .guard import Guard, Rules
 from .site import FOLDER, NoSuchRun, Site
 
@@ -22,7 +22,15 @@ if TYPE_CHECKING:
 
 def make_app(site: Site, rules: Rules | None = None) -> ASGIApp:
     """The whole page as an ASGI app. `rules` say who may use it; by default, every program of this machine."""
-    rooms = (acting, correcting, live, past, files, reading)  # the paths of the last one match the others, too
+    rooms = (
+        acting,
+        correcting,
+        stopping_all,
+        live,
+        past,
+        files,
+        reading,
+    )  # the paths of the last one match the others, too
     routes = [Mount("/static", StaticFiles(directory=FOLDER / "static"))]
     routes += [route for module in rooms for route in module.routes(site)]
 

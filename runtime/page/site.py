@@ -103,8 +103,16 @@ class Site:
     def name_of(self, run: SeenRun) -> str:
         """A run's name in URLs and for people: its path below the root. A root that is a run itself goes by the name of
         its folder. Bytes that are no UTF-8 are escaped."""
-        name = run.name or run.url.rstrip("/").rpartition("/")[2] or "run"
-        return name.encode(errors="backslashreplace").decode()
+        return _as_name(run.name, run.url)
+
+    def name_at(self, url: str) -> str:
+        """The name of the run at a URL or path below the root, also of one that was not seen yet."""
+        return _as_name(url.removeprefix(self.overview.url.rstrip("/")).strip("/"), url)
+
+
+def _as_name(below: str, url: str) -> str:
+    name = below or url.rstrip("/").rpartition("/")[2] or "run"
+    return name.encode(errors="backslashreplace").decode()
 
 
 def standing_of(handle: Handle) -> Standing | None:
