@@ -16,6 +16,7 @@ requests    pause and cancel; `emergency`, the stop that kills
 going_back  the methods that go back: `rewinding` returns to an earlier record, `redoing` does an item again,
             `forking` starts a new run, and `replaying` does an item again there; `replayed` compares the two
 recovering  repairs; `pruning` removes old history; `merging` resolves conflicts of files and the run
+under_way   the calls that an active run performs now; `retrying`, those that wait to be tried again
 questions   the open questions; `answering` answers them
 sending     tasks and messages
 hand_edits  the methods that edit files; `editing` checks and saves them
@@ -67,4 +68,5 @@ with on_first_use(__name__):
     from .starting import Supervised
     from .streaming import stream
     from .template import Template, samples, typed_settings
+    from .under_way import RunningCall
     from .wording import answered, detail, failure_line, pause_lines, wanted

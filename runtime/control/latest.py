@@ -17,7 +17,7 @@ from ...workspace.journal.records import Line
 from ...workspace.lifecycle import Leftover, salvage
 from ...workspace.people.approvals import FOLDER as APPROVALS
 from ...workspace.people.inbox import FOLDER as INBOX
-from ...workspace.views import PARTIALS
+from ...workspace.views import PARTIALS, running_file
 from .handle import Handle
 from .history import Row
 from .place import REMOTE_LOOK
@@ -115,7 +115,7 @@ class Latest:
         """Equal as long as the status is the same."""
         store = self._store
         files = [(each.path, store.version(each.path)) for part in ("", APPROVALS, INBOX) for each in store.list(part)]
-        return signature(store), lease.holder(store), files
+        return signature(store), lease.holder(store), store.version(running_file.PATH), files
 
     def _signs_of_text(self) -> object:
         agents = self._shot.standing.moment.agents.values() if self._shot and self._shot.standing.moment else ()

@@ -38,11 +38,12 @@ from ...workspace.state import ROOT, Fired, Moment, Scope, prompts
 from ...workspace.store import Store, Version
 from ...workspace.todo import Plan, Task
 from ...workspace.views import BRIEF, TODO
-from . import retrying
+from . import retrying, under_way
 from .history import value_of
 from .place import Place
 from .questions import OpenQuestion, questions_of
 from .retrying import Retrying
+from .under_way import RunningCall
 
 if TYPE_CHECKING:
     from ..limits import Share
@@ -54,7 +55,6 @@ State = Literal[
     "new", "running", "draining", "interrupted", "waiting", "paused", "sleeping", "failed", "completed", "cancelled",
     "damaged", "moved",
 ]  # fmt: skip
-
 
 _DOUBTFUL: frozenset[State] = frozenset(("interrupted", "damaged"))
 
@@ -105,6 +105,7 @@ class Standing(Struct):
     input: Any = None  # the arguments of the agent, by parameter, as JSON values; None: none
     result: Any = None  # what the agent of a completed run has returned, as a JSON value
     streams: list[Leftover] = field(default_factory=list)  # output that is being streamed, or that a crash has cut off
+    running: list[RunningCall] = field(default_factory=list)  # the calls of an active run that run for long
     report: list[Remark] = field(default_factory=list)  # the report of the last opening
     schedule: list[Scheduled] = field(default_factory=list)
     ahead: str = ""  # in words, that a record lies in the future, so that a clock is wrong
@@ -119,11 +120,7 @@ class Standing(Struct):
     @property
     def retries(self) -> list[Retrying]:
         """The calls of an active run that wait to be tried again."""
-        if self.moment is None or self.state not in ("running", "draining"):
-            return []
-        lines = [line for agent in self.moment.agents.values() for scope in agent.scopes.values()
-                 for line in scope.retries.values()]  # fmt: skip
-        return [retrying.of(line) for line in lines]
+        return retrying.all_of(self.moment) if self.moment and self.state in ("running", "draining") else []
 
     @property
     def wants_merge(self) -> bool:
@@ -186,6 +183,7 @@ def _status(place: Place, *, brief: bool) -> Standing:
             standing.result = value_of(place.store, moment.root.result)
             standing.streams = [each for each in salvage.leftovers(place.store, moment) if not each.stale]
             standing.complaints += _changed(place.store, standing, moment)
+            standing.running = under_way.running(place.store, moment, standing.holder)
             standing.history = size_of(place.store, moment)
         except SatchelError as error:
             standing.problem = standing.problem or error

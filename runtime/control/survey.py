@@ -23,7 +23,7 @@ from ...workspace.people.approvals import FOLDER, form_problems
 from ...workspace.people.inbox import archive, inbox
 from ...workspace.state import Kept, Moment, blobs, checkpoint
 from ...workspace.store import Store
-from ...workspace.views import checkpoint_folder, message_file, partial_files, projection
+from ...workspace.views import checkpoint_folder, message_file, partial_files, projection, running_file
 from ..engine import reverify
 from .finding import Finding, of_error, of_problem
 
@@ -36,6 +36,7 @@ def files(store: Store, moment: Moment | None) -> Iterator[Finding]:
     yield from _guarded(_checkpoints, store)
     yield from _guarded(_checkpoint_folders, store)
     yield from _guarded(_lease, store)
+    yield from _guarded(_running, store)
     yield from _guarded(_pause, store)
     yield from _guarded(_approvals, store)
     yield from _guarded(_inbox, store)
@@ -149,6 +150,10 @@ def _approvals(store: Store) -> Iterator[Finding]:
 
 def _lease(store: Store) -> Iterator[Finding]:
     yield from json_file(store, lease.PATH, "lease")
+
+
+def _running(store: Store) -> Iterator[Finding]:
+    yield from json_file(store, running_file.PATH, "running")
 
 
 def _steps(store: Store, folder: str) -> Iterator[Finding]:

@@ -23,6 +23,7 @@ from .listening import Listening
 from .only import Only
 from .outputs import Outputs
 from .pace import Pace
+from .running import Running
 from .stopping import Stopped, Stopping, Suspended
 from .watch import Tap, Told, Watch
 
@@ -88,6 +89,7 @@ class Context:
         self.announcer = announcer
         self.limits = Limits(workspace, stopping.pause, announcer)
         self.pace = Pace(workspace, stopping.fail)
+        self.running = Running(workspace)
         self.outputs = Outputs(workspace)
         self.arrivals = Arrivals(self.store, self.moment)
         self.listening = Listening(self.arrivals)

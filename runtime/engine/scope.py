@@ -141,6 +141,8 @@ class ScopeRun(OpenScope):
         if context.watch:
             context.watch.step_begun(self.agent.path, step.name)
         context.agents.calls += 1
+        if step.is_effect or not isinstance(step, OwnStep):  # `run.ask` and the like say themselves that they wait
+            context.running.begin(call)
         try:
             with self.work:
                 return await (step.perform(call) if isinstance(step, OwnStep) else performing.perform(call))
@@ -150,4 +152,5 @@ class ScopeRun(OpenScope):
             raised.mark(error, place, call.key, is_replayed=is_replayed)
             raise
         finally:
+            context.running.end(call)
             context.agents.calls -= 1

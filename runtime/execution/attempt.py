@@ -75,6 +75,7 @@ class Entering:
         try:
             ended = await self._come_to_a_stop()
             context.pace.end()
+            context.running.stop()
             self._settle(ended)
         finally:
             watching.cancel()
@@ -82,6 +83,7 @@ class Entering:
                 await asyncio.wait([watching])
             context.stopping.interruption.heard = None
             context.pace.end()
+            context.running.stop()
             context.limits.stop()
             context.threads.shutdown(wait=False, cancel_futures=True)
             await self._pool.release()

@@ -80,6 +80,7 @@ def status(run: str, standing: Standing, allowed: frozenset[str]) -> shapes.RunS
     found.run_id = known.run_id if known else ""
     found.items, found.last_activity, found.inbox = items(standing), standing.at, standing.waiting
     found.notes = [*map(str, standing.complaints)]
+    found.running = [each.words for each in standing.running[:_LIST]]
     found.questions = [*map(question, standing.questions)]
     if standing.problem is not None:
         found.error = str(standing.problem)

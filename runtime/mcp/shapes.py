@@ -109,6 +109,9 @@ class RunStatus(Struct):
     reason: Annotated[str, Meta(description="Why it has stopped.")] = ""
     items: Items | None = None
     item: Annotated[str, Meta(description="The item that has begun, or the next one.")] = ""
+    running: Annotated[list[str], Meta(description="The calls that have run for some time, in words.")] = field(
+        default_factory=list
+    )
     questions: list[Question] = field(default_factory=list)
     error: Annotated[str, Meta(description="The error of the agent, or what is wrong with the workspace.")] = ""
     result: Annotated[Json, Meta(description="What the agent of a completed run has returned.")] = None

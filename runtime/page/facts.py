@@ -14,7 +14,7 @@ from ...workspace.journal.records import Line
 from ...workspace.state import ROOT, AgentMoment, Moment, folder_of_agent
 from ...workspace.todo import Plan, Task
 from ...workspace.views import status_of
-from ..control import Row, Shot, Standing, tell
+from ..control import Row, RunningCall, Shot, Standing, tell
 from . import words
 
 PLAN = 60
@@ -65,13 +65,15 @@ class Event(Struct, frozen=True):
 
 
 class Doing(Struct, frozen=True):
-    """An open scope: an item, or a named part of the agent. `began`: effects that have begun and not ended."""
+    """An open scope: an item, or a named part of the agent. `running`: its calls that run for long. `began`: other
+    effects that have begun and not ended."""
 
     agent: str
     scope: str
     title: str
     finished: int
     newest: str
+    running: tuple[RunningCall, ...]
     began: tuple[str, ...]
     failures: int
 
@@ -169,11 +171,14 @@ def doing(standing: Standing) -> list[Doing]:
     for path, agent in standing.moment.agents.items() if standing.moment else ():
         for key, scope in agent.scopes.items():
             newest = next(scope.newest(1), None)
-            if key == ROOT and not scope.started:
+            running = tuple(each for each in standing.running if (each.agent, each.scope) == (path, key))[:LISTED]
+            if key == ROOT and not scope.started and not running:
                 continue
-            calls = tuple(f"{each.step}{each.call}" for each in scope.started.values())
+            shown = {each.key for each in running}
+            begun = tuple(f"{each.step}{each.call}" for each in scope.started.values() if each.key not in shown)
             done = f"{newest.step}{newest.call}" if newest else ""
-            found.append(Doing(path, key, scope.title, scope.finished, done, calls[:LISTED], scope.failures))
+            calls = done, running, begun[:LISTED]
+            found.append(Doing(path, key, scope.title, scope.finished, *calls, scope.failures))
     return found
 
 

@@ -234,15 +234,20 @@ def now(feed: Feed, width: int, most: int) -> list[Text]:
     for each in standing.retries:
         left = f"try {each.attempt + 1} of {each.step}{each.call}, after {each.error}"
         found.append(Text(f"~ {left}", "yellow"))
+    shown = {(each.agent, each.scope, each.no) for each in standing.running}
+    for long in standing.running:
+        if (long.agent, long.scope, long.no) not in feed.streams:
+            found.append(Text(f"> {long.words}", "cyan"))
     for agent in standing.moment.agents.values():
         above = f"{agent.path}: " if agent.path else ""
         for key, scope in agent.scopes.items():
             for call in scope.started.values():
-                found.append(Text(f"> {above}{call.step}{call.call}, an effect", "cyan"))
+                if (agent.path, key, call.no) not in shown:
+                    found.append(Text(f"> {above}{call.step}{call.call}, an effect", "cyan"))
             if scope.title:
                 steps = f", {counted(len(scope.done), 'step')} done" if scope.done else ""
                 found.append(Text(f"/ {above}^{key} {scope.title}{steps}", "yellow"))
-    shown = [Text(plain(each.plain, width), each.style) for each in found[:most]]
+    lines = [Text(plain(each.plain, width), each.style) for each in found[:most]]
     if len(found) > most > 0:
-        shown[-1] = Text(f"and {len(found) - most + 1} more", "dim")
-    return shown
+        lines[-1] = Text(f"and {len(found) - most + 1} more", "dim")
+    return lines

@@ -93,6 +93,13 @@ LEASE = b"""\
  "since": "2026-11-01T00:00:00.000Z", "url": "/runs/fuzz", "ttl": 0.0, "beat": 0,
  "supervisor": {"pid": 4241, "process_started": "98"}}
 """
+RUNNING = b"""\
+{"format": 1, "run_id": "fuzz-1", "epoch": 2, "at": "2026-11-01T00:00:09.000Z", "calls": [
+ {"scope": "2", "no": 9, "step": "talk", "args": "0000000000000000", "n": 1, "call": "('a')",
+  "since": "2026-11-01T00:00:00.000Z"},
+ {"agent": "helper", "scope": "1", "no": 3, "step": "look", "args": "1111111111111111", "n": 0, "call": "('b')",
+  "since": "2026-11-01T00:00:00.000Z", "failures": 1}]}
+"""
 PAUSE = b"status: requested\nreason: lunch\nby: ann\nmode: drain\nexpected_until: 2036-11-01T00:00:00Z\n"
 MOVED = b"format: 1\nrun_id: fuzz-1\nto: /elsewhere/fuzz\nat: 2026-11-01T00:00:00.000Z\nby: ann@laptop\nsatchel: '1'\n"
 AT = "2026-11-01T00:00:00.000Z"
@@ -203,6 +210,7 @@ def build() -> list[Files]:
     asked = _opened_once(COMMON | _journal([*BEGINNING, *ASKED]))
     stream = partial_files.encode_partial(HEAD, "Once upon a time")
     crashed = COMMON | _journal(BEGINNING) | {"partials/2-mail/09-talk.md": stream, ".satchel/lease.json": LEASE}
+    crashed[".satchel/running.json"] = RUNNING
     recovered = _opened_once(crashed)
     gone = ("journal/", "checkpoints/")
     return [

@@ -85,7 +85,8 @@ FOLDERS = [
 ]  # fmt: skip
 STRANGE = [
     "pause.yaml", "state.json", "todo.md", "messages.jsonl", ".satchel/lease.json", ".satchel/report.json",
-    ".satchel/moving.json", "moved.yaml", "journal/leaving.json", "approvals/d1.yaml", "approvals/a1.yaml",
+    ".satchel/running.json", ".satchel/moving.json", "moved.yaml", "journal/leaving.json", "approvals/d1.yaml",
+    "approvals/a1.yaml",
     "steps/2-mail/02-post.json", "partials/2-mail/09-talk.md", "agents/helper/state.json", "agents/helper/todo.md",
     "inbox/new.yaml", "inbox/new.md", "checkpoints/000000000030-x.json", ".satchel/supervised.json",
 ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from jsonschema import Draft202012Validator
 from mcp import MCPError
 
 import satchel
+from satchel.runtime.engine import running
 from satchel.runtime.mcp.allowed import ACTIONS
 
 from .conftest import LETTERS, ask, call, connected, refusal, run, serve
@@ -93,6 +95,43 @@ def test_what_a_run_needs_is_not_said(make: Make, root: Path) -> None:
     (answered,) = handle.log(type="approval.answered")
     assert answered.record["decision"] == "yes" and answered.record["note"] == "once"
     assert " over MCP (mcp" in answered.record["by"]
+
+
+STEPS = """
+import asyncio
+from pathlib import Path
+from satchel import agent, step
+
+@step
+async def summarise(path: str) -> str:
+    while not Path(GO).exists():
+        await asyncio.sleep(0.01)
+    return path
+
+@agent
+async def main(run):
+    await summarise("a.txt")
+"""
+
+
+def test_a_client_does_not_learn_which_step_runs(
+    make: Make, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "LONG", 0.02)
+    go = tmp_path / "go"
+    handle = satchel.open(make(STEPS.replace("GO", repr(str(go))), "letters"))
+
+    async def work() -> None:
+        async with connected(serve(root)) as client:
+            active = asyncio.create_task(handle.run_async())
+            while not (told := (await call(client, "status", run="letters"))["running"]):
+                assert not active.done()
+            assert len(told) == 1 and told[0].startswith('summarise("path":"a.txt") for ')
+            go.touch()
+            assert (await active).status == "completed"
+            assert (await call(client, "status", run="letters"))["running"] == []
+
+    run(work())
 
 
 @pytest.mark.parametrize(

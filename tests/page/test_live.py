@@ -20,6 +20,7 @@ from control.test_answering import GRANTING
 import satchel
 from satchel import Partial, Run, agent, step
 from satchel.runtime.control import Latest, Overview, Shot
+from satchel.runtime.engine import running
 from satchel.runtime.page import Site, live, make_app
 from satchel.runtime.page.server import Server
 
@@ -98,6 +99,35 @@ def test_a_browser_does_not_see_what_happens(tmp_path: Path, monkeypatch: pytest
         assert "How much?" in runs.until("How much?")
         for stream in (runs, first, second):
             stream.close()
+
+
+def test_a_browser_does_not_see_which_step_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "LONG", 0.02)
+    handle = make(tmp_path / "letters", GRANTING)
+    go = threading.Event()
+
+    @step
+    def summarise(path: str) -> str:
+        assert go.wait(PATIENCE)
+        return "short"
+
+    @agent
+    async def main(run: Run) -> None:
+        await run.scope("read", summarise, "<a>.txt")
+
+    thread = threading.Thread(target=lambda: handle.run(main))
+    with serving(Site(Overview(tmp_path))) as port:
+        stream = Stream(port, "/run/letters/-/events")
+        thread.start()
+        try:
+            shown = stream.until("began <time")
+            assert "Running now" in shown
+            assert '<code class="call active">summarise(&#34;path&#34;:&#34;&lt;a&gt;.txt&#34;)</code>' in shown
+        finally:
+            go.set()
+            thread.join(PATIENCE)
+        assert "began <time" not in stream.until("completed").rpartition("part-head")[2]
+        stream.close()
 
 
 def test_a_run_is_read_although_no_browser_looks(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from satchel.workspace.state import checkpoint, going_back
 from satchel.workspace.state.agent_state import AgentMoment
 from satchel.workspace.state.run_state import Moment
 from satchel.workspace.todo import Splice
-from satchel.workspace.views import message_file, partial_files, projection
+from satchel.workspace.views import message_file, partial_files, projection, running_file
 
 AT = "2025-11-21T09:30:00.123Z"
 CALL: dict[str, Any] = {"scope": "3", "no": 1, "step": "send", "args": "0" * 16, "n": 0}
@@ -236,6 +236,20 @@ def test_a_lease_is_written_that_its_schema_refuses() -> None:
     assert problems("lease", json.loads(lease.encode(made))) == []
 
 
+RUNNING = running_file.RunningCalls(
+    run_id="a", epoch=2, at=AT,
+    calls=[
+        running_file.RunningCall(**CALL, call='("a.txt")', since=AT),
+        running_file.RunningCall(**CALL, agent="a/b", call="()", since=AT, failures=2),
+    ],
+)  # fmt: skip
+
+
+def test_running_calls_are_written_that_their_schema_refuses() -> None:
+    written = running_file.encode(RUNNING)
+    assert problems("running", json.loads(written)) == [] and running_file.parse(written) == RUNNING
+
+
 def test_a_tombstone_is_written_that_its_schema_refuses() -> None:
     stone = moved_file.Tombstone(run_id="a", to="s3://b/a: #x", at=AT, by="me@here", satchel="0.1.0", sha256="0" * 64)
     written = moved_file.encode(stone)
@@ -297,6 +311,7 @@ def samples() -> Iterator[tuple[str, Any]]:
     yield "checkpoint", json.loads(checkpoint.encode(found, {}))
     made = lease.Lease(run_id="a", host="h", pid=1, process_started="12", epoch=1, since=AT, url="/w")
     yield "lease", json.loads(lease.encode(made))
+    yield "running", json.loads(running_file.encode(RUNNING))
     stone = moved_file.Tombstone(run_id="a", to="s3://b/a", at=AT, by="me@here", satchel="0.1.0", sha256="0" * 64)
     yield "moved", yamltext.load(moved_file.encode(stone).decode(), moved_file.PATH).value
     head = partial_files.PartialHead(run_id="a", agent="a/b", **CALL, attempt=1, at=AT, call="x")

@@ -34,7 +34,7 @@ def registry() -> Registry[Any]:
 def test_every_file_format_has_its_schema() -> None:
     assert names() == (
         "approval", "checkpoint", "data", "lease", "message", "moved", "partial", "pause", "record", "recovered",
-        "state", "step", "workspace",
+        "running", "state", "step", "workspace",
     )  # fmt: skip
 
 

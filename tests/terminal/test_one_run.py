@@ -11,6 +11,7 @@ import pytest
 from cli.conftest import Make
 
 import satchel
+from satchel.runtime.engine import running
 from satchel.runtime.terminal import words
 from satchel.runtime.terminal.run import VIEWS
 
@@ -123,6 +124,44 @@ def test_an_active_run_is_followed_from_its_text_to_its_last_tick(make: Make, tm
             assert (await run).status == "completed"
             await screen.press("6")
             await screen.until("assistant", "done with first chapter", "done with second chapter")
+
+    play(test)
+
+
+PLAIN_STEPS = """
+import asyncio
+from pathlib import Path
+from satchel import agent, step
+
+@step
+async def think(text: str) -> str:
+    while not Path(GO).exists():
+        await asyncio.sleep(0.01)
+    return text
+
+async def work(run, item):
+    await think(item.text)
+
+@agent
+async def main(run):
+    if not run.todo.items:
+        await run.plan("Story", ["first chapter"])
+    await run.todo.each(work)
+"""
+
+
+def test_a_step_that_runs_is_not_shown(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "LONG", 0.02)
+    go = tmp_path / "go"
+    folder = make(PLAIN_STEPS.replace("GO", repr(str(go))))
+
+    async def test() -> None:
+        async with watching(folder, size=(80, 30)) as screen:
+            run = asyncio.create_task(satchel.open(folder).run_async())
+            await screen.until('> think("text":"first chapter") for ', " s, item ^1", "/ ^1 first chapter")
+            go.touch()
+            await screen.until("completed", "1/1", gone="> think")
+            assert (await run).status == "completed"
 
     play(test)
 

@@ -15,7 +15,7 @@ from .. import journal
 from ..base import DEFINITION, UsageError, is_name, shown
 from ..inspect import lease, moved_file, transfer_file
 from ..store import DISPLACED, LOCK, PROBE, TEMPORARY, DiskStore, Entry, Store
-from ..views import schema_copies
+from ..views import running_file, schema_copies
 
 _SHOWN = 5
 _LONGEST_NAME = 255  # bytes, on a disk
@@ -50,7 +50,7 @@ def is_of_a_process(path: str) -> bool:
 
 def is_passing(path: str) -> bool:
     """Useless once the process that has made it has ended."""
-    return path.startswith((f"{TEMPORARY}/", PROBE)) or is_of_a_process(path)
+    return path == running_file.PATH or path.startswith((f"{TEMPORARY}/", PROBE)) or is_of_a_process(path)
 
 
 def carried(store: Store, to: Store | None = None) -> list[Entry]:

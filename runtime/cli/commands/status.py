@@ -195,6 +195,10 @@ def _work(standing: Standing) -> Iterator[str]:
         yield _row("" if number else "steps", f"{counted(scope.finished, 'step')}{of} kept{last}")
     if len(standing.scopes) > _SHOWN:
         yield _row("", f"and {len(standing.scopes) - _SHOWN} more")
+    for number, call in enumerate(standing.running[:_SHOWN]):
+        yield _row("" if number else "running", call.words)
+    if len(standing.running) > _SHOWN:
+        yield _row("", f"and {len(standing.running) - _SHOWN} more")
     for number, each in enumerate(standing.retries[:_SHOWN]):
         what, why = one_line(f"{each.step}{each.call}", 60), one_line(each.error, _TEXT)
         yield _row("" if number else "retry", f"{what}: asking again at {since(each.again_at)}: {why}")
@@ -256,6 +260,11 @@ def _json(standing: Standing) -> dict[str, Any]:
             {"id": key, "title": scope.title, "steps": scope.finished,
              "last_step": next((each.step for each in scope.newest(1)), None)}
             for key, scope in standing.scopes.items()
+        ],
+        "running": [
+            {"agent": each.agent, "scope": each.scope, "step": each.step, "call": each.call, "since": each.since,
+             "seconds": round(each.seconds, 1)}
+            for each in standing.running
         ],
         "retries": [each._asdict() for each in standing.retries],
         "streams": [
