@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ...workspace.base import SatchelError, UsageError, times
-from ..control import Handle
+from ..control import Handle, is_pausing
 from . import takeover
 from .options.place import find, json_option, workspace_argument
 from .options.wish import Command, Wish
@@ -73,6 +73,8 @@ def options(function: F) -> F:
 def start(command: Command, wish: Wish) -> int:
     """Start it, and wait for its end unless it is detached. Returns the exit code."""
     if wish.supervised is None:
+        if command == "resume" and is_pausing(place := find(wish.workspace)) and _withdraws(place, wish.as_json):
+            return 0
         if not wish.in_process:
             return _beside(command, wish)
         if wish.detach:
@@ -82,6 +84,20 @@ def start(command: Command, wish: Wish) -> int:
     from . import going  # imports the progress display, which a supervisor does not need
 
     return going.go(command, wish)
+
+
+def _withdraws(place: Handle, as_json: bool) -> bool:
+    """Withdraw a pause that the run has not come to yet. False if it had stopped before, and has to be started."""
+    done = place.withdraw()
+    if done.status == "requested":
+        raise UsageError(done.said, path=place.url)
+    if done.status != "withdrawn":
+        return False
+    if as_json:
+        print_json({"status": done.status, "exit_code": 0, "url": place.url, "said": done.said})
+    else:
+        click.echo(visible(done.said))
+    return True
 
 
 def _beside(command: Command, wish: Wish) -> int:

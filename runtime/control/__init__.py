@@ -12,7 +12,7 @@ history     the log, and the recorded result; `showing`, the run at any record;
             `comparing`, what differs, and steps
 exporting   a zip file for other people; `files`, the readable ones of a run
 events      what happens, as typed events: `streaming` runs and tells, `following` reads what any process has recorded
-requests    pause and cancel; `emergency`, the stop that kills
+requests    pause and cancel; `withdrawing` takes a pause back; `emergency`, the stop that kills
 going_back  the methods that go back: `rewinding` returns to an earlier record, `redoing` does an item again,
             `forking` starts a new run, and `replaying` does an item again there; `replayed` compares the two
 recovering  repairs; `pruning` removes old history; `merging` resolves conflicts of files and the run
@@ -69,4 +69,5 @@ with on_first_use(__name__):
     from .streaming import stream
     from .template import Template, samples, typed_settings
     from .under_way import RunningCall
+    from .withdrawing import Withdrawn, is_pausing
     from .wording import answered, detail, failure_line, pause_lines, wanted

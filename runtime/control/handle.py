@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .running import Ended
     from .sending import Sent
     from .starting import Supervised
+    from .withdrawing import Withdrawn
 
 
 class Handle(GoBack, EditByHand):
@@ -173,6 +174,24 @@ class Handle(GoBack, EditByHand):
     async def cancel_async(self, *, reason: str = "cancelled", by: str | None = None, wait: bool = False) -> Stopping:
         """`cancel`, without blocking the event loop."""
         return await finish_async(self._request(reason, by, wait, mode="cancel"))
+
+    def withdraw(self) -> Withdrawn:
+        """Withdraw the request to pause a run that has not stopped yet: the process that runs it continues.
+
+        Writes `status: resume` into pause.yaml, as a person would, and waits until the run has noticed it. If some code
+        was stopped already, that is at the safe point. UsageError if there is no pause to withdraw; Refused if the run
+        is being cancelled or killed, was stopped by a signal, or waits for instructions. Not guaranteed: that it has
+        not stopped before; then the status says so, and `resume` continues it.
+        """
+        from . import withdrawing
+
+        return finish("withdraw", withdrawing.withdraw(self))
+
+    async def withdraw_async(self) -> Withdrawn:
+        """`withdraw`, without blocking the event loop."""
+        from . import withdrawing
+
+        return await finish_async(withdrawing.withdraw(self))
 
     def wait(self) -> Stopping:
         """Wait until no process runs it, after `pause` or `cancel`. The status stays "requested" if it has not stopped

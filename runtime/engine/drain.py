@@ -53,6 +53,7 @@ class Drain:
         self._wanted = False
         self._main: asyncio.Task[Any] | None = None
         self._told = 0.0  # when the agent itself was stopped by a call
+        self.has_told = False  # some code was stopped by a call, so the agent must unwind
         self.at_work: dict[_Work, None] = {}  # oldest first
         self._is_planned = False
 
@@ -85,7 +86,7 @@ class Drain:
 
     def watch(self, main: asyncio.Task[Any]) -> None:
         """From now on a stop cancels `main`."""
-        self._main, self._told = main, 0.0
+        self._main, self._told, self.has_told = main, 0.0, False
         self.forced = self.has_cancelled = self._wanted = False
 
     def want(self) -> None:
@@ -93,8 +94,13 @@ class Drain:
         self._wanted = True
         self._look_soon(_PATIENCE)
 
+    def want_no_more(self) -> None:
+        """The request is withdrawn before any code was stopped for it."""
+        self._wanted = False
+
     def told(self) -> None:
         """A call has just told its caller to stop. If the caller is the agent itself, it is unwinding."""
+        self.has_told = True
         if self._main is not None and asyncio.current_task() is self._main and not self._told:
             self._told = time.monotonic()
 

@@ -53,11 +53,13 @@ class Stopping:
         self.suspension: Suspension | None = None
         self.has_asked = False  # a person is to say whether an effect has happened
         self.failed: SatchelError | None = None  # an error in code that no caller waits for
+        self._reasons = 0  # to stop, since the agent was entered
         self.on_pause: Callable[[], Any] | None = None  # called once a pause was asked for
+        self.on_withdrawal: Callable[[], Any] | None = None  # called once that pause was withdrawn
 
     def begin(self, main: asyncio.Task[Any]) -> None:
         """The agent is entered in the task `main`, for the first time or again (see `Context.begin`)."""
-        self.suspension, self.has_asked = None, False
+        self.suspension, self.has_asked, self._reasons = None, False, 0
         self.drain.watch(main)
 
     def fail(self, error: SatchelError) -> None:
@@ -112,6 +114,21 @@ class Stopping:
         if self.on_pause:
             self.on_pause()
 
+    @property
+    def can_withdraw(self) -> bool:
+        """Whether the run can continue as if its pause had never been requested: there is no other reason to stop, and
+        no code was stopped yet."""
+        is_alone = self._reasons == 1 and not (self.has_asked or self.failed or self.interruption.count)
+        is_paused = self.suspension is not None and self.suspension.status == "paused"
+        return is_alone and is_paused and not (self.drain.has_told or self.drain.has_cancelled or self.drain.forced)
+
+    def withdraw(self) -> None:
+        """The pause is over, and that is on record. Only if `can_withdraw`."""
+        self.suspension, self._reasons = None, 0
+        self.drain.want_no_more()
+        if self.on_withdrawal:
+            self.on_withdrawal()
+
     def force(self) -> None:
         """Do not wait any longer for running work."""
         began = datetime.fromisoformat(self._moment.pause.requested_at) if self._moment.pause else datetime.now(UTC)
@@ -139,6 +156,7 @@ class Stopping:
     def suspend(self, suspension: Suspension) -> None:
         """From now on every call unwinds. The weightiest of several reasons is kept, and the shorter of two sleeps."""
         known = self.suspension
+        self._reasons += 1
         if known is None or _WEIGHT[suspension.status] > _WEIGHT[known.status] or (
             suspension.status == known.status == "sleeping" and suspension.until < known.until
         ):  # fmt: skip

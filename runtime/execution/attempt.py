@@ -57,7 +57,7 @@ class Entering:
         self._loop = asyncio.get_running_loop()
         self._was_cancelled = False  # the task that this runs in
         context.make_run = lambda session: Run(session, self._pool, self._offer)
-        context.stopping.on_pause = self._pausing
+        context.stopping.on_pause, context.stopping.on_withdrawal = self._pausing, self._patience.end
 
     async def run(self) -> Ended:
         runs_going.add(self)

@@ -49,7 +49,7 @@ class EditWatch:
         self._hint = asyncio.Event()
         self._settling = Settling(self._store)
         self._stages: dict[str, Stage] = {}  # of changed files
-        self.pause = PauseWatch(self._store, context.moment, context.stopping, context.notice)
+        self.pause = PauseWatch(context.workspace, context.stopping, context.notice)
         self._definition = self._store.version(DEFINITION)
         self._told: set[tuple[str, Version]] = set()
         self._left: dict[str, Version] = {}  # what can't be taken, and is left where it is

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from ...workspace.base import LeaseHeld, SatchelError, UsageError
-from ..control import Handle
+from ..control import Handle, is_pausing
 from ..supervision.child import Background
 from . import describing, shapes
 from .asking import Asking
@@ -29,7 +29,8 @@ def start(asking: Asking, wanted: shapes.StartArguments) -> shapes.RunStatus:
 
 def resume(asking: Asking, wanted: shapes.OneRun) -> shapes.RunStatus:
     handle = asking.runs.find(wanted.run)
-    begin(handle, resume=True)
+    if not is_pausing(handle) or handle.withdraw().status not in ("withdrawn", "requested"):
+        begin(handle, resume=True)
     return asking.status(handle)
 
 

@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute
 
 from ...workspace.base import SatchelError, UsageError
 from ...workspace.state import folder_of_agent
-from ..control import OpenQuestion
+from ..control import OpenQuestion, is_pausing
 from ..supervision.emergency import Stopped
 from . import forms
 from .forms import Act, Again, Asked, Done, said
@@ -83,6 +83,9 @@ _SAID = {0: "completed", 3: "paused", 4: "waiting for a person", 5: "sleeping", 
 def resume(asked: Asked) -> Done:
     """In the background, by another process: the page itself runs no code of a workspace."""
     try:
+        if is_pausing(asked.handle):
+            done = asked.handle.withdraw()
+            return said(f"Resume: {done.said}.", is_bad=done.status != "withdrawn")
         is_new = asked.handle.status(brief=True).state == "new"
         begun = asked.handle.detach(resume=not is_new, accept_drift=asked.is_on("accept_drift"))
         if begun.exit_code is not None and begun.exit_code not in _SAID:

@@ -84,10 +84,12 @@ async def _run(
         raise
     except asyncio.CancelledError as error:
         if context.stopping.suspension:
+            context.stopping.drain.has_told = True
             raise Suspended from error  # the caller's scope stops too, even if it catches this
         raise
     except Exception as error:
         if context.stopping.suspension:
+            context.stopping.drain.has_told = True
             raise Suspended from error  # it has raised an error of its own instead
         session.journal.add(AgentEnded(agent=path, error=describe(error, session.store.url)))
         session.journal.flush()
@@ -117,6 +119,7 @@ async def _outcome(child: Session, args: tuple[Any, ...], kwargs: dict[str, Any]
     except asyncio.CancelledError:
         child.abandon()
         if child.context.stopping.suspension:
+            child.context.stopping.drain.has_told = True
             task.cancel()
         try:
             await asyncio.wait([task])

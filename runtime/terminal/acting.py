@@ -61,8 +61,11 @@ class Acting:
         await self.do("pausing", lambda handle: handle.pause().said)
 
     async def resume(self) -> None:
-        """Starts a supervisor that outlives this process."""
+        """Starts a supervisor that outlives this process; withdraws a pause that the run has not come to yet."""
         standing = self._feed.standing
+        if standing is not None and standing.state == "draining":
+            await self.do("withdrawing the pause", lambda handle: handle.withdraw().said)
+            return
         if standing is not None and standing.state in words.ACTIVE:
             self._say(f"the run is {standing.state}", is_error=True)
             return

@@ -204,12 +204,13 @@ class RunScreen(Screen[None]):
     def _keys(self, width: int) -> Text:
         """What is of use now comes first; how to leave is always there."""
         standing = self.feed.standing
-        is_active = standing is not None and standing.state in words.ACTIVE
         found = ["a answer"] if standing and standing.questions else []
         if standing is not None and standing.state not in ("cancelled", "moved", "damaged"):
             is_new = standing.moment is not None and standing.moment.is_new
             starts = ["r start" if is_new else "r resume"] if standing.next else []
-            found += ["p pause", "x stop"] if is_active else starts
+            starts = ["r withdraw the pause"] if standing.state == "draining" else starts
+            found += ["p pause", "x stop"] if standing.state == "running" else starts
+            found += ["x stop"] if standing.state == "draining" else []
             found += ["s send", "e edit todo"]
         return key_line(found, "? keys  q quit" if self._is_alone else "b back  ? keys  q quit", width)
 

@@ -21,6 +21,7 @@ from satchel.workspace.store.remote.s3 import Requests
 
 from .test_answering import GRANTING
 from .test_any_moment import replayed, wandering
+from .test_withdrawing import Gated
 
 
 def put(server: Server, url: str, text: str) -> None:
@@ -54,6 +55,18 @@ def test_a_run_in_a_bucket_can_not_be_controlled(handle: control.Handle) -> None
         handle.plan_cut(5)
     assert handle.stop(reason="enough").how == "idle"
     assert handle.cancel().status in ("paused", "cancelled")
+
+
+def test_a_pause_in_a_bucket_can_not_be_taken_back(handle: control.Handle) -> None:
+    gated = Gated()
+    with gated.going(handle) as ended:
+        handle.pause(reason="lunch")
+        done = handle.withdraw()
+        assert done.status == "withdrawn" and done.said.endswith(" continues"), done
+        assert handle.status().state == "running" and not gated.gates["a"].is_set()
+    assert ended[0].status == "completed"
+    (requested,), (resumed,) = handle.log(type="pause.requested"), handle.log(type="resumed")
+    assert requested.record["reason"] == "lunch" and resumed.record["by"]
 
 
 @pytest.mark.slow

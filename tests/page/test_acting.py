@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 from control.test_answering import GRANTING
+from control.test_withdrawing import Gated
+from control.test_withdrawing import make as hold
 
 import satchel
 from satchel.workspace.journal import read
@@ -111,6 +113,21 @@ def test_a_pause_is_another_one_than_was_typed(person: Person) -> None:
     moment = handle(person).status().moment
     assert moment and moment.pause and (moment.pause.reason, moment.pause.resume) == ("lunch & <more>", "restart_step")
     assert moment.pause.until
+
+
+def test_a_pause_can_not_be_taken_back(tmp_path: Path) -> None:
+    made, gated = hold(tmp_path / "runs/a"), Gated()
+    with gated.going(made) as ended, Person(tmp_path / "runs", "a") as person:
+        assert "Withdraw the pause" not in person.read()
+        person.act("pause", reason="lunch")
+        assert "Withdraw the pause" in person.read("plan")
+        said = person.act("resume")
+        assert "the pause is withdrawn; process" in said and "Withdraw the pause" not in person.text
+        made.cancel()
+        assert "Withdraw the pause" not in person.read()
+        person.act("resume")
+        assert person.status == 422 and "a cancellation can&#39;t be withdrawn" in person.text
+    assert ended[0].status == "cancelled"
 
 
 def test_a_run_without_a_process_is_not_stopped_or_cancelled(person: Person) -> None:

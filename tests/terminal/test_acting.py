@@ -155,7 +155,11 @@ def test_an_active_run_is_paused_and_quitting_stops_none(make: Make, tmp_path: P
         async with watching(folder) as screen:
             await screen.until("p pause  x stop")
             await screen.press("p")
-            await screen.until("draining", "stops at its next safe point", "pause requested by")
+            await screen.until("draining", "stops at its next safe point", "pause requested by", "r withdraw the pause")
+            await screen.press("r")
+            await screen.until("the pause is withdrawn", "running", "p pause  x stop")
+            await screen.press("p")
+            await screen.until("draining", "r withdraw the pause")
             go.touch()
             await screen.until("paused", "1/2", "r resume")
         assert (await run).status == "paused"

@@ -239,6 +239,8 @@ class Moment(Questions, kw_only=True):
         self.lifted = self.pause.requested_at if self.pause else self.lifted
         self.pause, self.unclean, self.instructions = None, False, record.instructions
         self.resumed_at = line.at
+        if self.status == "draining":  # withdrawn before it had stopped
+            self.status = "running"
         if record.restart:
             for agent in self.agents.values():
                 agent.restart_calls()

@@ -27,7 +27,8 @@ Examples:
 def command(ctx: click.Context, /, **typed: Any) -> None:
     """Resume a run that was stopped, crashed, failed, or waited for a person.
 
-    Like `satchel run`, but this also ends a pause, whatever its reason, and a sleep before its time. It does not start
-    a new run.
+    If the run has been asked to pause and has not stopped yet, this withdraws the pause, and its process continues.
+    Else like `satchel run`, but this also ends a pause, whatever its reason, and a sleep before its time. It does not
+    start a new run.
     """
     ctx.exit(starting.start("resume", Wish(**typed)))
