@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ...workspace.base import InvalidFile, KeyReused, SatchelError, StorageFailed, UsageError, decode
-from ...workspace.people.inbox import inbox
+from ...workspace.people.inbox import firing, inbox
 from ..control import UNNAMED, Below
 from ..web import is_bearer
 
@@ -144,12 +144,22 @@ def _content(request: Request, body: bytes) -> Any:
             value = msgspec.json.decode(body)
             if isinstance(value, str) and not value.strip():
                 raise Problem(400, "the body is empty")
+            _check_kind(value)
             return value
     except InvalidFile as error:
         raise Problem(400, "the body is not UTF-8", str(error)) from None
     except (ValueError, RecursionError) as error:
         raise Problem(400, "the body is not JSON", str(error)) from None
     raise Problem(415, f"a body of the type {kind or 'nothing'!r}", f"send {', '.join(_TEXT)} or application/json")
+
+
+def _check_kind(value: Any) -> None:
+    """The token is for tasks and messages. A time of a schedule would count as taken, and the true one never come."""
+    if firing.is_one(value):
+        raise Problem(
+            422, "a time of a schedule can't be sent", "`schedule:` in workspace.yaml makes them, and `satchel serve` "
+            "puts them into the inbox; send a task without `kind`, or with another one",
+        )  # fmt: skip
 
 
 async def _healthy(request: Request) -> Response:

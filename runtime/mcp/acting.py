@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from ...workspace.base import LeaseHeld, SatchelError, UsageError
+from ...workspace.people.inbox import firing
 from ..control import Handle, is_pausing
 from ..supervision.child import Background
 from . import describing, shapes
@@ -70,6 +71,8 @@ def answer(asking: Asking, wanted: shapes.AnswerArguments) -> shapes.Answered:
 
 def send(asking: Asking, wanted: shapes.SendArguments) -> shapes.SentFiles:
     handle = asking.runs.find(wanted.run)
+    if firing.is_one(wanted.content):
+        raise UsageError("a time of a schedule can't be sent", remedy="only `satchel serve` makes them; send a task")
     sent = handle.send(wanted.content, message=wanted.message)
     return shapes.SentFiles([shapes.SentFile(each.file, each.kind) for each in sent], asking.status(handle).next)
 

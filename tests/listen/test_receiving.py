@@ -217,6 +217,17 @@ def test_a_request_that_is_wrong_is_accepted(
     assert not [path for path in root.parent.rglob("inbox") if [*path.iterdir()]]
 
 
+def test_a_sender_makes_a_time_of_a_schedule(client: Client, root: Path) -> None:
+    """It would count as taken, and the true one would never come."""
+    for extra in ({}, {"more": 1}):
+        forged = {"kind": "schedule", "schedule": "daily", "due": "2026-11-22T06:00:00Z", **extra}
+        reply = client.post("letters", forged, JSON, idempotency_key="k")
+        assert (reply.status, reply.said["title"]) == (422, "a time of a schedule can't be sent")
+        assert "workspace.yaml" in reply.said["detail"]
+    assert client.post("letters", {"kind": "task", "schedule": "daily"}, JSON, idempotency_key="k").status == 202
+    assert len(in_inbox(root / "letters")) == 1
+
+
 def test_a_large_body_is_read_before_it_is_refused(client: Client) -> None:
     """Its length says enough; without a length, reading ends at the limit."""
     for header in ("content-length: 999999999999", "transfer-encoding: chunked"):

@@ -30,6 +30,11 @@ class Firing(NamedTuple):
         return yamltext.dump({"kind": "schedule", "schedule": self.schedule, "due": self.due}).encode()
 
 
+def is_one(content: object) -> bool:
+    """Whether data that a program sends would be a time of a schedule. Only `satchel serve` and people may make one."""
+    return isinstance(content, dict) and content.get("kind") == "schedule"
+
+
 def firing_at(schedule: str, due: datetime) -> Firing:
     return Firing(schedule, f"{due.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}")
 
