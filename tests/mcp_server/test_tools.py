@@ -62,6 +62,8 @@ def test_schemas_do_not_describe_what_the_tools_take_and_give(make: Make, root: 
             await call(client, "log", run="letters")
             await call(client, "show", run="letters", at=3)
             await call(client, "send", run="letters", content={"to": "Edsger"})
+            forged = {"kind": "schedule", "schedule": "daily", "due": "2026-11-22T06:00:00Z"}
+            assert "time of a schedule" in await refusal(client, "send", run="letters", content=forged)
             await call(client, "answer", run="letters", decision="yes")
             await call(client, "pause", run="letters", until="45m")
             await call(client, "fork", run="letters", to="2026/second")

@@ -91,9 +91,7 @@ class CheckpointFolders:
         earlier = [each for each in map(folder_of, checkpoint.paths(self._store)) if each < folder]
         there = {self._last, *self._store.folders(CHECKPOINTS)}
         shown = [each for each in earlier if each in there]
-        previous = f"`{earlier[-1]}.json`" if earlier else "none is kept"
-        if earlier and shown[-1:] == earlier[-1:]:
-            previous = _link(earlier[-1])
+        previous = _named(earlier[-1]) if earlier else "none is kept"
         told = _why(moment, point, previous, files).encode()
         files[WHY] = stamp.sign_markdown(told, moment.seq, moment.epoch, moment.run_id)
         for name, data in files.items():
@@ -186,7 +184,7 @@ def _why(moment: Moment, point: Point, previous: str, files: dict[str, bytes]) -
         "", "A resume reads the file next to this folder, never the folder. Changes in it have no effect.",
         "", "## Before", "",
         *(f"- {each}" for each in before),
-        f"- The previous checkpoint: {previous}",
+        f"- The previous checkpoint at that time: {previous}",
         "", "## Files", "",
         *(f"- `{name}` {hashlib.sha256(data).hexdigest()}" for name, data in files.items()),
         *([f"- {hidden} more sub-agents are not shown here"] if hidden else []),
@@ -201,9 +199,9 @@ def _next(moment: Moment) -> str:
     return f"The next open item of the plan: {_quoted(task.text)}" if task else "The plan has no open item"
 
 
-def _link(folder: str) -> str:
-    name = folder.rpartition("/")[2]
-    return f"[{name}](../{name}/{WHY})"
+def _named(folder: str) -> str:
+    """No link: each checkpoint goes when `keep:` no longer keeps it, and a link to it would then lead nowhere."""
+    return f"`{folder.rpartition('/')[2]}`"
 
 
 def _tell_next(store: Store, path: str, following: str, seq: int, run_id: str) -> None:
@@ -216,7 +214,9 @@ def _tell_next(store: Store, path: str, following: str, seq: int, run_id: str) -
     if found.stamp is None or found.stamp.sha.encode() != stamp.sha_of_markdown(found.body, run_id):
         return
     at, epoch, _ = found.stamp
-    body = found.body + f"- Records {at + 1} to {seq}\n- The next checkpoint: {_link(following)}\n".encode()
+    body = (
+        found.body + f"- Records {at + 1} to {seq}\n- The next checkpoint at that time: {_named(following)}\n".encode()
+    )
     store.replace(path, stamp.sign_markdown(body, at, epoch, run_id), sync="data")
 
 

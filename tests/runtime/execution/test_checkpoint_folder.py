@@ -85,7 +85,11 @@ def test_why_md_does_not_say_what_was_around_it(ran: Path) -> None:
     assert "- Why: the milestone 1-a\n" in said and re.search(rf"- Record: {seq}, [0-9:]+: `committed \^1 ", said)
     assert re.search(rf"## Before\n\n- {seq - 3}, ", said) and '`step ^1 upper("text":"a") -> "A"`' in said
     assert f"- Records {seq + 1} to {int(second.parent.name[:12])}\n" in said
-    assert f"](../{second.parent.name}/why.md)" in said and f"](../{first.parent.name}/why.md)" in second.read_text()
+    assert f"- The next checkpoint at that time: `{second.parent.name}`\n" in said
+    assert f"- The previous checkpoint at that time: `{first.parent.name}`\n" in second.read_text()
+    assert not any("](" in each.read_text() for each in (first, second, last)), (
+        "a link is dead when its folder is pruned"
+    )
     assert "the agent called `run.checkpoint()`" in second.read_text()
     assert "and the run is completed" in last.read_text() and "The next checkpoint" not in last.read_text()
 
