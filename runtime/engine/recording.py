@@ -55,6 +55,7 @@ def failed(call: Call, error: BaseException, attempt: int = 1, *, final: bool = 
             calls=tuple(inner), **facts,
         )
     )  # fmt: skip
+    scope.context.pace.flush_later()
 
 
 def retries(call: Call, error: BaseException, attempt: int, wait: float) -> None:
