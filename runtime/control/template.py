@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from functools import reduce
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from operator import getitem
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -128,9 +126,15 @@ def with_settings(text: str, chosen: Mapping[str, Any]) -> str:
         where = where_of(key, settings)
         if where is None:
             raise _unknown(key, settings)
-        _check_kind(key, reduce(getitem, where, settings), value)
+        _check_kind(key, _at(settings, where), value)
         text = yamltext.set_value(text, ("settings", *where), value)
     return text
+
+
+def _at(settings: Any, where: Where) -> Any:
+    for part in where:
+        settings = settings[part]
+    return settings
 
 
 def _check_kind(key: str, old: Any, new: Any) -> None:

@@ -62,7 +62,7 @@ def told(site: Site, stopped: list[Stopped]) -> list[str]:
     """A line about all, and one for each run."""
     if not stopped:
         return ["There is no run to stop."]
-    count = Counter(each.how for each in stopped)
+    count = Counter[str](each.how for each in stopped)
     words = {"failed": "not stopped", "elsewhere": "asked to stop on another machine", "draining": "stopping",
              "stopped": "stopped", "idle": "not running"}  # fmt: skip
     rest = max(0, count["idle"] - _IDLE)
