@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from control.test_answering import GRANTING
+from control.test_withdrawing import Gated
 
 pytest.importorskip("playwright", reason="the tests in a browser need playwright")
 
@@ -79,16 +80,21 @@ def test_a_page_stays_as_it_was_loaded(tmp_path: Path, chrome: Chrome) -> None:
 
 
 def test_a_form_that_is_open_becomes_another_one(tmp_path: Path, chrome: Chrome) -> None:
-    made = make(tmp_path / "runs/a", GRANTING)
-    made.run()
-    made.pause()
+    made, gated = make(tmp_path / "runs/a"), Gated()
+
+    def opened(page: Page) -> list[str]:
+        return page.locator("details.act[open] > summary").all_inner_texts()
+
     with Served(str(tmp_path / "runs")) as served, chrome.tab(served.url) as tab:
         tab.go("/run/a")
-        tab.open("Resume")
-        made.resume()  # by another person
-        tab.until(".state", "waiting")
-        opened = tab.do(lambda page: page.locator("details.act[open] > summary").all_inner_texts())
-        assert opened == ["Resume"]
+        tab.open("Start")
+        assert tab.do(opened) == ["Start"]
+        with gated.going(made):  # by another person: the form is of no use any more
+            tab.until(".state", "running")
+            assert tab.do(opened) == []
+            tab.open("Cancel")
+        tab.until(".state", "completed")  # the forms before it are gone, and so is it
+        assert tab.do(opened) == []
 
 
 def test_tabs_in_the_background_take_all_connections(tmp_path: Path, chrome: Chrome) -> None:
