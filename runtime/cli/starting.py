@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ...workspace.base import SatchelError, UsageError, times
-from ..control import Handle, is_pausing
+from ...workspace.inspect import lease
+from ..control import Handle
 from . import takeover
 from .options.place import find, json_option, workspace_argument
 from .options.wish import Command, Wish
@@ -73,7 +74,7 @@ def options(function: F) -> F:
 def start(command: Command, wish: Wish) -> int:
     """Start it, and wait for its end unless it is detached. Returns the exit code."""
     if wish.supervised is None:
-        if command == "resume" and is_pausing(place := find(wish.workspace)) and _withdraws(place, wish.as_json):
+        if command == "resume" and _withdraws(find(wish.workspace), wish.as_json):
             return 0
         if not wish.in_process:
             return _beside(command, wish)
@@ -87,7 +88,16 @@ def start(command: Command, wish: Wish) -> int:
 
 
 def _withdraws(place: Handle, as_json: bool) -> bool:
-    """Withdraw a pause that the run has not come to yet. False if it had stopped before, and has to be started."""
+    """Withdraw a pause that the run has not come to yet. False if there is none, or if the run had stopped before."""
+    try:
+        if lease.holder(place.store) is None:
+            return False
+    except (SatchelError, OverflowError):
+        return False  # the start itself says what is wrong
+    from ..control import is_pausing  # reading a run takes imports, and a start of one that rests needs none of them
+
+    if not is_pausing(place):
+        return False
     done = place.withdraw()
     if done.status == "requested":
         raise UsageError(done.said, path=place.url)

@@ -40,7 +40,7 @@ class Withdrawn(Struct, frozen=True):
 
 def is_pausing(place: Place) -> bool:
     """Whether a process runs it and has been asked to stop. False also if the files don't tell."""
-    with suppress(SatchelError):
+    with suppress(SatchelError, OverflowError):  # a number that can't be a process
         if lease.holder(place.store) is not None:
             moment = look_beside(place.store).moment
             wanted = pausing.wish(place.store, moment, BRIEF)

@@ -154,6 +154,7 @@ def test_an_opening_waits_for_ever(tmp_path: Path, clock: Clock, writer: bool) -
 
 def test_a_forgotten_file_is_remembered(tmp_path: Path, clock: Clock) -> None:
     (tmp_path / NAME).write_text("1")
+    os.utime(tmp_path / NAME, (clock.began + 60, clock.began + 60))  # its time, of whole seconds, shall tell nothing
     following = Settling(DiskStore(tmp_path, Kernel()))
     assert following.read(NAME) is None
     following.keep_only(())
