@@ -19,7 +19,8 @@ from .tree import PLANS, SPAWNING, Acted, Committed, folder_of, records
 
 Tree = Mapping[str, bytes]
 GONE = "(gone)"
-_SIGNED = re.compile(rb"(.*)\n<!-- satchel (\d+)\.\d+\.[0-9a-f]{8} -->\n", re.DOTALL)
+# A person may have cut off the last line's end: then nothing that the stamp is about has changed.
+_SIGNED = re.compile(rb"(.*)\n<!-- satchel (\d+)\.\d+\.[0-9a-f]{8} -->\n?", re.DOTALL)
 
 
 @dataclass
