@@ -339,10 +339,11 @@ def test_who_has_slept_does_not_spoil_what_another_call_has_brought(
 
     def sleep() -> None:
         if not slept:
-            slept.append(3600)
+            slept.append(0)
             with monkeypatch.context() as elsewhere:
                 elsewhere.setattr(heartbeat, "until_free", lambda store: ())  # by its clock the first has died long ago
                 moving.move(at(place), at(there), by="me")
+            slept[0] = 3600  # not before: its other threads sleep, too, and have looked at nothing meanwhile
 
     class Sleeper(BucketStore):
         def replace(self, path: str, data: bytes, **options: Any) -> str:
