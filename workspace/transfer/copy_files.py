@@ -94,19 +94,23 @@ def _copy(source: Store, to: Store, due: list[Entry], sent: dict[str, Sent], tel
     tell("copying", 0, total)
     for is_journal in (False, True):
         part = [entry for entry in due if entry.path.startswith(f"{journal.FOLDER}/") == is_journal]
-        for entry, one in each_of(lambda entry: _bring(source, to, entry.path, still), part, source, to):
+        for entry, one in each_of(lambda entry: _bring(source, to, entry, still), part, source, to):
             done += entry.size
             tell("copying", done, total)
             if one is not None:
                 sent[entry.path] = one
 
 
-def _bring(source: Store, to: Store, path: str, still: Still) -> Sent | None:
-    """None if the file has disappeared meanwhile."""
+def _bring(source: Store, to: Store, entry: Entry, still: Still) -> Sent | None:
+    """None if the file has disappeared meanwhile. LeaseHeld if another process has moved the run and cleared it: then
+    the file is the empty one that holds a name of the journal."""
+    path = entry.path
     try:
         data, version = source.read(path, limit=READ_LIMIT)
     except FileNotFoundError:
         return None
+    if entry.size and not data and path.startswith(f"{journal.FOLDER}/"):
+        raise finished(to, f"{path} has been cleared at {source.url}")
     sha, md5 = hashes(data)
     sent = Sent(path, len(data), sha, md5, version, True)
     if proves(to, sent):

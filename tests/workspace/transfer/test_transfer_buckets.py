@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -377,6 +378,37 @@ def test_who_has_slept_does_not_spoil_what_another_call_has_brought(
     with pytest.raises((LeaseHeld, UsageError)):
         moving.move(at(place), to, by="me")
     assert slept and lives(at(there)) and not lives(at(place))
+    assert before.items() <= hashes(at(there)).items()
+
+
+def test_the_empty_journal_of_a_cleared_place_is_not_brought(
+    folder: Path, place: str, at: Open, seaweedfs: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another call has brought the run and cleared this place, all since the last look at the new one."""
+    monkeypatch.setenv(heartbeat.TTL_VARIABLE, "0.5")
+    moving.move(DiskStore(folder), at(place), by="me")
+    there, before = seaweedfs.place(), hashes(at(place))
+    copying = threading.Event()
+
+    class Slow(BucketStore):
+        def read(self, path: str, **options: Any) -> Any:
+            if copying.is_set() and path.startswith("journal/"):
+                copying.clear()
+                with monkeypatch.context() as elsewhere:
+                    elsewhere.setattr(heartbeat, "until_free", lambda store: ())
+                    moving.move(at(place), at(there), by="me")
+                self.refresh()
+            return super().read(path, **options)
+
+    def tell(phase: str, done: int, total: int) -> None:
+        if phase == "copying" and done:
+            copying.set()
+
+    source = at(place)
+    source.__class__ = Slow
+    with pytest.raises(LeaseHeld, match="continued this transfer"):
+        moving.move(source, at(there), by="me", tell=tell)
+    assert lives(at(there)) and not lives(at(place))
     assert before.items() <= hashes(at(there)).items()
 
 
