@@ -250,7 +250,8 @@ _PLANTED: list[tuple[Callable[[], Fault], str, str]] = [
     (
         _projection_not_synced_before_its_rename,
         "commits",
-        r"(state.json|todo.md|why.md|steps/\S*)(:? (was edited|is torn|can't be|has another hash|the file conflicts)|, line)",
+        r"(state.json|todo.md|why.md|steps/\S*)"
+        r"(:? (was edited|is torn|can't be|has another hash|the file conflicts)|, line)",
     ),
     (_partial_removed_before_its_promotion_is_durable, "streams", r"lost streamed text"),
     (_recovered_text_not_durable_before_its_record, "streams", r"was promoted and is gone"),

@@ -67,21 +67,15 @@ def _remove(store: Store, path: str, leaving: Mapping[str, str], sent: Mapping[s
             is_same = hashes(store.read(path, limit=READ_LIMIT).data)[0] == leaving[path]
         except FileNotFoundError:
             return
-    if is_same and is_stub(store, path):
+    if is_same and inventory.may_be_stub(store, path):
         with suppress(FileChanged):  # then it is left
             store.replace(path, b"", if_version=version)
     elif is_same:
         stable_read.remove(store, path, version)
 
 
-def is_stub(store: Store, path: str) -> bool:
-    """Where there is no lock, names of the journal stay taken by empty objects: a process that was frozen before the
-    move, and continues here, finds its next name taken and stops."""
-    return not store.abilities.lock and path.startswith(f"{journal.FOLDER}/")
-
-
 def _is_left(store: Store, entry: Entry) -> bool:
-    if entry.path in _KEPT or (not entry.size and is_stub(store, entry.path)):
+    if entry.path in _KEPT or (not entry.size and inventory.may_be_stub(store, entry.path)):
         return False
     return inventory.goes_along(entry.path) or entry.path.startswith(f"{DISPLACED}/")
 

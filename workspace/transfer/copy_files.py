@@ -109,7 +109,7 @@ def _bring(source: Store, to: Store, entry: Entry, still: Still) -> Sent | None:
         data, version = source.read(path, limit=READ_LIMIT)
     except FileNotFoundError:
         return None
-    if entry.size and not data and path.startswith(f"{journal.FOLDER}/"):
+    if entry.size and not data and inventory.may_be_stub(source, path):
         raise finished(to, f"{path} has been cleared at {source.url}")
     sha, md5 = hashes(data)
     sent = Sent(path, len(data), sha, md5, version, True)

@@ -53,6 +53,12 @@ def is_passing(path: str) -> bool:
     return path == running_file.PATH or path.startswith((f"{TEMPORARY}/", PROBE)) or is_of_a_process(path)
 
 
+def may_be_stub(store: Store, path: str) -> bool:
+    """Where there is no lock, names of the journal stay taken by empty objects: a process that was frozen before the
+    move, and continues here, finds its next name taken and stops."""
+    return not store.abilities.lock and path.startswith(f"{journal.FOLDER}/")
+
+
 def carried(store: Store, to: Store | None = None) -> list[Entry]:
     """The transferred files in their order: the journal after the other files, workspace.yaml last, so that a half copy
     is not a workspace. A tombstone stays where it is, and so do the copies of schemas if `to` is no disk."""

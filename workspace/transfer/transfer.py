@@ -257,7 +257,7 @@ def _refuse_strange(to: Store, is_back: bool) -> None:
         path = entry.path
         if path in (LOCK, lease.PATH) or inventory.is_passing(path):
             continue
-        if is_back and (path == moved_file.PATH or (not entry.size and cleanup.is_stub(to, path))):
+        if is_back and (path == moved_file.PATH or (not entry.size and inventory.may_be_stub(to, path))):
             continue
         raise _not_empty(to, path)
     for fault in inventory.unlisted(to):
