@@ -18,7 +18,7 @@ from msgspec import Raw
 from waits import NOBODY_SAVES
 
 from satchel.runtime.cli.group import group
-from satchel.runtime.control import checking
+from satchel.runtime.control import checking, withdrawing
 from satchel.workspace.inspect import lease
 from satchel.workspace.inspect.report import Remark
 from satchel.workspace.journal.records import (
@@ -75,11 +75,12 @@ RECORDS: list[AnyRecord] = [
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(stable_read, "WAITS", NOBODY_SAVES)
     monkeypatch.setattr(checking, "_LOOKS", 1)
+    monkeypatch.setattr(withdrawing, "_MARGIN", 0.3 - withdrawing.FORCE_AFTER)  # no process will notice it
     monkeypatch.setattr(click, "style", lambda text, **_: str(text))  # what is left of escapes is the files'
     folder = tmp_path / "w"
     for name in ("journal", ".satchel", "inbox", "recovered/1"):
         (folder / name).mkdir(parents=True)
-    (folder / "workspace.yaml").write_text("format: 1\nrun_id: run-1\nagent: agent.py:main\n")
+    (folder / "workspace.yaml").write_text("format: 1\nrun_id: run-1\nagent: agent.py:main\ndrain: {timeout: 0s}\n")
     lines = linked(Line(seq, seq, AT, 1, each) for seq, each in enumerate(RECORDS, 1)).data
     (folder / "journal/000000000001.jsonl").write_bytes(lines)
     (folder / ".satchel/report.json").write_bytes(
