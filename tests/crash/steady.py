@@ -1,4 +1,5 @@
-"""Makes a recording depend on nothing but its seed: not on the time, the process, or how fast the machine is.
+"""Makes a recording depend on nothing but its seed: not on the time, the process, how fast the machine is, or what it
+has installed and is called. (A longer host name makes longer records, so that other calls begin a segment.)
 
 Also makes the journal's promise visible: each time it says that records are durable, that is acknowledged in the log.
 """
@@ -6,8 +7,11 @@ Also makes the journal's promise visible: each time it says that records are dur
 from __future__ import annotations
 
 import asyncio
+import getpass
 import itertools
+import platform
 import selectors
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -19,8 +23,10 @@ from waits import NOBODY_SAVES
 
 from satchel.runtime.agent import dependencies
 from satchel.runtime.engine import effects, pace, performing, recording
+from satchel.runtime.execution import drift
 from satchel.runtime.steps import partial as streaming
 from satchel.workspace.formats import definition
+from satchel.workspace.inspect import lease
 from satchel.workspace.journal import Journal, append_log, merging
 from satchel.workspace.journal.records import line
 from satchel.workspace.lifecycle import acquire, checkpoint_due, opening
@@ -65,6 +71,15 @@ class _Impatient(selectors.DefaultSelector):
         return cls.now
 
 
+@cache
+def _code_of(file: str) -> dependencies.Code:
+    """Without the versions of what is installed."""
+    return dependencies.Code(_dependencies_of(file).modules)
+
+
+_dependencies_of = dependencies.of
+
+
 @contextmanager
 def steady() -> Iterator[None]:
     """The body runs in a world of its own."""
@@ -100,7 +115,14 @@ def steady() -> Iterator[None]:
             (store.os, "getpid", lambda: 4242),
             (stable_read, "WAITS", NOBODY_SAVES),  # nobody is in the middle of saving
             (definition, "parse", cache(definition.parse)),  # none of the workloads changes it
-            (dependencies, "of", cache(dependencies.of)),
+            (dependencies, "of", _code_of),
+            (socket, "gethostname", lambda: "machine"),
+            (getpass, "getuser", lambda: "somebody"),
+            (store, "user_here", lambda number: "somebody@machine"),
+            (platform, "python_version", lambda: "3.11.0"),
+            (opening, "version", lambda: "0.1.0"),
+            (drift, "version", lambda: "0.1.0"),
+            (lease, "process_started", lambda pid: "12345"),
             (opening, "secrets", SimpleNamespace(token_hex=lambda size: "5a" * size)),
             (acquire, "new_opening", lambda: f"{next(_openings):016x}"),
         ):

@@ -235,12 +235,13 @@ def _doubts_are_forgotten_by_a_return() -> Fault:
 
 
 _LOST = r"acknowledged and is gone|another one stands in its place|refused|was edited|forgotten"
+_TORN = r"(state.json|todo.md|why.md) is torn|has another hash|the hash of \S+ is not its own"
 _PLANTED: list[tuple[Callable[[], Fault], str, str]] = [
     (_no_sync_of_a_file, "commits", _LOST),
-    (_no_sync_of_a_replaced_file, "commits", rf"{_LOST}|(state.json|todo.md|why.md) is torn|has another hash"),
+    (_no_sync_of_a_replaced_file, "commits", rf"{_LOST}|{_TORN}"),
     (_no_sync_of_the_journal, "commits", _LOST),
     (_no_sync_of_a_folder, "commits", rf"{_LOST}|was not mended"),
-    (_rename_before_the_data, "commits", rf"{_LOST}|(state.json|todo.md|why.md) is torn|has another hash"),
+    (_rename_before_the_data, "commits", rf"{_LOST}|{_TORN}"),
     (_acknowledged_before_the_sync, "effects", _LOST),
     (
         _unclosed_segment_is_trusted,
@@ -251,7 +252,7 @@ _PLANTED: list[tuple[Callable[[], Fault], str, str]] = [
         _projection_not_synced_before_its_rename,
         "commits",
         r"(state.json|todo.md|why.md|steps/\S*)"
-        r"(:? (was edited|is torn|can't be|has another hash|the file conflicts)|, line)",
+        r"(:? (was edited|is torn|is not its own|can't be|has another hash|the file conflicts)|, line)",
     ),
     (_partial_removed_before_its_promotion_is_durable, "streams", r"lost streamed text"),
     (_recovered_text_not_durable_before_its_record, "streams", r"was promoted and is gone"),
