@@ -30,6 +30,8 @@ def decode(data: bytes, path: str) -> str:
 
 def visible(text: str) -> str:
     """`text` with escapes in place of characters that could control a terminal or change the direction of text."""
+    if text.isascii() and text.isprintable():  # as most are, and there may be thousands
+        return text
     return UNSAFE.sub(lambda match: match[0].encode("unicode_escape", "surrogatepass").decode(), text)
 
 

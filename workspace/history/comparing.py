@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Literal
@@ -119,6 +118,8 @@ def _middles(old: list[Any], new: list[Any]) -> tuple[int, list[Any], list[Any]]
 def _plan_lines(old: str, new: str) -> Iterator[str]:
     """Without the two lines that name the files."""
     if old != new:
+        import difflib  # slow, and most plans are equal
+
         was, now = (lines_of(text.removesuffix("\n")) if text else [] for text in (old, new))
         yield from islice(difflib.unified_diff(was, now, n=2, lineterm=""), 2, None)
 

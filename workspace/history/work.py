@@ -7,6 +7,7 @@ it, and notes the calls of each scope at the moment that it ends.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
@@ -169,7 +170,7 @@ class _Gathering:
         self._all: list[Work] = []
         self._newest: dict[Place, Work] = {}
         self._changes: dict[Place, list[_Change]] = {}
-        self._outcomes: dict[tuple[str, Key], dict[str, Line]] = {}  # by agent and call, then by scope
+        self._outcomes: dict[Place, dict[Key, Line]] = {}
         self._troubles: dict[Place, dict[Key, list[Line]]] = {}
         if since > 1:
             for work in _pruned(moment):
@@ -177,6 +178,15 @@ class _Gathering:
 
     def add(self, line: Line) -> None:
         record = line.record
+        if type(record) is StepCompleted:  # most records are: nothing ends or begins
+            place = record.agent, record.scope
+            if place not in self._newest:
+                self._work(*place)
+            if place not in self._outcomes:
+                self._outcomes[place] = {}
+            self._outcomes[place][record.key] = line
+            self._moment.apply([line])
+            return
         ending = {place: (self._work(*place), self._calls(place)) for place in self._may_end(record)}
         self._note(line)
         self._moment.apply([line])
@@ -245,13 +255,13 @@ class _Gathering:
                 troubles.setdefault(record.key, []).append(line)
             case OfCall():
                 self._work(record.agent, record.scope)
-                self._outcomes.setdefault((record.agent, record.key), {})[record.scope] = line
+                self._outcomes.setdefault((record.agent, record.scope), {})[record.key] = line
             case Resolved() | ApprovalAnswered():
                 asked = self._moment.doubts.get(record.id) or self._moment.approvals.get(record.id)
                 if asked is not None:
-                    self._outcomes.setdefault((asked.agent, asked.key), {})[asked.scope] = line
+                    self._outcomes.setdefault((asked.agent, asked.scope), {})[asked.key] = line
             case Edited(step=StepEdit() as step):
-                self._outcomes.setdefault((record.agent, step.key), {})[step.scope] = line
+                self._outcomes.setdefault((record.agent, step.scope), {})[step.key] = line
 
     def _work(self, agent: str, key: str) -> Work:
         """The newest work of a scope."""
@@ -311,8 +321,10 @@ class _Gathering:
 
     def _outcome(self, place: Place, key: Key) -> Line | None:
         """After a return to an earlier record, an item may have got another id."""
-        known = self._outcomes.get((place[0], key), {})
-        return known.get(place[1]) or next(reversed(known.values()), None)
+        if found := self._outcomes.get(place, {}).get(key):
+            return found
+        known = (lines.get(key) for (agent, _), lines in reversed(self._outcomes.items()) if agent == place[0])
+        return next(filter(None, known), None)
 
 
 def _pruned(moment: Moment) -> Iterator[Work]:
@@ -331,24 +343,25 @@ def _pruned(moment: Moment) -> Iterator[Work]:
 
 def _call(record: OfCall, outcome: Line | None, troubles: Sequence[Line], *, is_asked_about: bool) -> Call:
     newest = outcome or (troubles[-1] if troubles else None)
-    common = Call(
-        no=record.no, step=record.step, call=record.call, args=record.args, n=record.n, prompts=record.prompts,
-        seq=newest.seq if newest else 0, at=newest.at if newest else "", troubles=tuple(map(_trouble, troubles)),
+    seq, at = (newest.seq, newest.at) if newest else (0, "")
+    made = partial(
+        Call, no=record.no, step=record.step, call=record.call, args=record.args, n=record.n, prompts=record.prompts,
+        seq=seq, at=at, troubles=tuple(map(_trouble, troubles)),
     )  # fmt: skip
     match record:
         case StepCompleted():
-            return replace(
-                common, effect=record.effect, how=record.how, ms=record.ms, model=record.model,
+            return made(
+                effect=record.effect, how=record.how, ms=record.ms, model=record.model,
                 recorded=record.result, result_in=f"{blobs.FOLDER}/{record.blob}" if record.blob else "",
             )  # fmt: skip
         case StepStarted():
-            return replace(common, effect=True, state="in_doubt" if is_asked_about else "begun")
+            return made(effect=True, state="in_doubt" if is_asked_about else "begun")
         case StepFailed():
-            return replace(common, effect=record.effect, state="failed", ms=record.ms, error=_error(record.error))
+            return made(effect=record.effect, state="failed", ms=record.ms, error=_error(record.error))
         case StepRetry():
-            return replace(common, state="retrying")
+            return made(state="retrying")
         case _:
-            return replace(common, effect=True, state="asked")
+            return made(effect=True, state="asked")
 
 
 def _trouble(line: Line) -> Trouble:

@@ -46,8 +46,7 @@ def command(words: tuple[str, ...], at: str | None, as_json: bool) -> None:
     else:
         width = columns(sys.stdout)
         for work in found.work:
-            for line in _told(work, width):
-                click.echo(line)
+            click.echo("\n".join(_told(work, width)))  # each echo costs as much as a line
         if not found.work:
             click.echo("no step is on record")
     if found.since > 1 and not as_json:

@@ -10,7 +10,8 @@ from click.shell_completion import CompletionItem
 from ....workspace.base import SatchelError, urls
 from ....workspace.history import LATEST
 from ....workspace.state import checkpoint
-from ...control import Handle, changes
+from ... import control
+from ...control import Handle
 from .place import complete_folders, find, is_workspace
 
 
@@ -50,7 +51,7 @@ def complete_item(ctx: click.Context, parameter: click.Parameter, incomplete: st
 
 def complete_change(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The settings and prompts of the workspace that was named, as `--set` takes them."""
-    return _of_named(ctx, lambda place: map(CompletionItem, changes(place)), incomplete)
+    return _of_named(ctx, lambda place: map(CompletionItem, control.changes(place)), incomplete)
 
 
 def _of_named(
