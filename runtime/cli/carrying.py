@@ -13,7 +13,7 @@ import click
 from ...workspace.base import SatchelError, urls
 from ...workspace.inspect import Kind
 from ...workspace.transfer import Journey
-from .going import refused
+from .group import refused
 from .options import storage
 from .options.place import complete_folders, find, json_option
 from .render.output import columns, fold, print_json

@@ -9,7 +9,7 @@ import sys
 from ...workspace.base import SatchelError
 from ..control import Ended  # with all that a run needs, before `gc.freeze`
 from ..supervision.child import EXIT_CODES
-from .group import code_of
+from .group import refused
 from .options.place import find
 from .options.wish import Command, Wish
 from .render.ending import as_json, as_words
@@ -37,9 +37,3 @@ def go(command: Command, wish: Wish) -> int:
         print_json(as_json(ended))
     as_words(ended, place, for_programs=for_programs, quiet=wish.quiet, with_traceback=wish.traceback)
     return EXIT_CODES[ended.status]
-
-
-def refused(error: SatchelError) -> dict[str, object]:
-    """What a program gets instead of an outcome."""
-    said = {"kind": type(error).__name__, "message": str(error)}
-    return {"status": "refused", "exit_code": code_of(error), "error": said}

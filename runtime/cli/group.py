@@ -143,6 +143,12 @@ def code_of(error: SatchelError) -> int:
     return 1 if isinstance(error, AgentError) else 2
 
 
+def refused(error: SatchelError) -> dict[str, object]:
+    """What a program gets instead of an outcome."""
+    said = {"kind": type(error).__name__, "message": str(error)}
+    return {"status": "refused", "exit_code": code_of(error), "error": said}
+
+
 def tell(error: Exception, *, with_traceback: bool) -> int:
     """Print on stderr what went wrong and what to do. Returns the exit code."""
     if with_traceback and not isinstance(error, click.ClickException | click.Abort):

@@ -12,6 +12,7 @@ from ...workspace.base import SatchelError, UsageError, times
 from ...workspace.inspect import lease
 from ..control import Handle
 from . import takeover
+from .group import refused
 from .options.place import find, json_option, workspace_argument
 from .options.wish import Command, Wish
 from .render.output import print_json
@@ -124,9 +125,7 @@ def _beside(command: Command, wish: Wish) -> int:
         ended = place.supervise(resume=resuming, options=wish.shown(), tell=_say, **wish.how(command))
     except SatchelError as error:
         if wish.as_json:
-            from . import going
-
-            print_json(going.refused(error))
+            print_json(refused(error))
         raise
     if ended.why:
         _tell_what_the_child_could_not(place, ended, wish.as_json)

@@ -19,7 +19,7 @@ finally:
     print(*sorted(sys.modules), file=sys.stderr)
 """
 
-_HEAVY = {"asyncio", "filelock", "fsspec", "jsonschema", "satchel.runtime.execution", "satchel.runtime.engine.session"}
+_HEAVY = {"asyncio", "fsspec", "jsonschema", "satchel.runtime.execution", "satchel.runtime.engine.session"}
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,20 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     "words",
-    ["status", "ls", "log", "steps", "show latest", "diff ^1", "blame state.json", "answer", "pause", "send hello"],
+    [
+        "status",
+        "ls",
+        "log",
+        "steps",
+        "show latest",
+        "diff ^1",
+        "blame state.json",
+        "answer",
+        "pause",
+        "send hello",
+        "recover",
+        "prune --dry-run",
+    ],
 )
 def test_a_command_that_does_not_run_agents_loads_what_does(demo: Path, words: str) -> None:
     name, *rest = words.split()

@@ -10,7 +10,7 @@ import msgspec
 
 from ....workspace.base import SatchelError
 from ..carrying import bar
-from ..going import refused
+from ..group import refused
 from ..options.place import complete_folders, find, json_option
 from ..options.storage import storage_option
 from ..render.output import columns, fold, print_json

@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 from ....workspace.base import SatchelError, urls
 from ...control import effects_since
 from ..carrying import bar
-from ..going import refused
+from ..group import refused
 from ..options import storage
 from ..options.place import complete_folders, find, json_option
 from ..options.position import complete_moment

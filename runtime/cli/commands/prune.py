@@ -6,7 +6,7 @@ import click
 
 from ....workspace.base import SatchelError
 from .. import takeover
-from ..going import refused
+from ..group import refused
 from ..options.place import find, json_option, workspace_argument
 from ..render.output import print_json
 from ..render.words import counted, visible

@@ -10,7 +10,7 @@ from ....workspace.base import SatchelError
 from ....workspace.lifecycle import Cut
 from ...control import forgotten
 from .. import takeover
-from ..going import refused
+from ..group import refused
 from ..options.place import find, json_option, workspace_argument
 from ..render import asked
 from ..render.output import columns, fold, print_json, remarks

@@ -9,7 +9,7 @@ import click
 from msgspec.structs import asdict
 
 from ....workspace.base import SatchelError
-from ..going import refused
+from ..group import refused
 from ..options.place import complete_folders, find, json_option
 from ..options.position import complete_item
 from ..options.storage import storage_option

@@ -12,7 +12,7 @@ import msgspec
 from ....workspace.base import SatchelError, urls
 from ...control import Replayed, typed_changes
 from ...supervision.child import EXIT_CODES
-from ..going import refused
+from ..group import refused
 from ..options import storage
 from ..options.place import complete_folders, find, json_option
 from ..options.position import complete_change, complete_item

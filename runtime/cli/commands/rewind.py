@@ -8,7 +8,7 @@ import click
 
 from ....workspace.base import SatchelError
 from ...control import Rewinding
-from ..going import refused
+from ..group import refused
 from ..options.place import find, json_option, workspace_argument
 from ..options.position import complete_moment
 from ..render import asked
