@@ -20,6 +20,8 @@ from .place import Place
 from .waiting import Steps
 
 _POLL = 0.1
+_SOON = 3.0
+"""Seconds in which a process notices it as a rule. Then a person is told who it is that is waited for."""
 _MARGIN = 20.0
 """Seconds beyond its drain timeout that a process has to stop, and to start the run again."""
 _GONE = 6.0
@@ -50,7 +52,7 @@ def is_pausing(place: Place) -> bool:
 
 def withdraw(place: Place) -> Steps[Withdrawn]:
     """Write what a person would write, and wait until the run has noticed it."""
-    store, is_written = place.store, False
+    store, is_written, is_told = place.store, False, False
     lifted: str | None = None  # the pause that was over before
     began, gone_since = time.monotonic(), float("inf")
     while True:
@@ -68,11 +70,13 @@ def withdraw(place: Place) -> Steps[Withdrawn]:
         if holder is None and is_written and (moment.status in _ENDED or now > gone_since + _GONE):
             status = moment.status if moment.clean else "interrupted"
             return Withdrawn(status, f"the run had stopped before: it is {status}")
-        if holder is not None and definition.drain_then == "force":
-            limit = definition.drain_timeout + FORCE_AFTER + _MARGIN
-            if now > began + limit:
-                said = f"{holder.process} has not noticed it in {limit:.0f} s; `{place.command('stop')}` kills it"
-                return Withdrawn("requested", said)
+        limit = definition.drain_timeout + FORCE_AFTER + _MARGIN if definition.drain_then == "force" else None
+        if holder is not None and is_written and not is_told and now > began + _SOON:
+            is_told = True
+            place.tell(f"waiting for {holder.process} to notice it" + (f", at most {limit:.0f} s" if limit else ""))
+        if holder is not None and limit is not None and now > began + limit:
+            said = f"{holder.process} has not noticed it in {limit:.0f} s; `{place.command('stop')}` kills it"
+            return Withdrawn("requested", said)
         if wanted is not None and not wanted.is_overruling and holder is not None:
             is_written |= _write(place, wanted)
         yield from place.look_again(_POLL)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from cli.conftest import Cli, cli
 
 import satchel
 from satchel import Item, Run, agent, step
+from satchel.runtime.control import withdrawing
 from satchel.workspace.base.errors import Refused, UsageError
 from satchel.workspace.formats import pause_file
 from satchel.workspace.journal.records import Opened, Paused, PauseRequested, Resumed
@@ -183,3 +185,21 @@ def test_a_command_starts_a_second_process(tmp_path: Path, cli: Cli) -> None:
             if options == ("--json",):
                 assert json.loads(said.stdout)["status"] == "withdrawn"
     assert ended[0].status == "completed" and Paused not in kinds(handle)
+
+
+def test_a_person_waits_without_a_word(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a process on a machine that may be switched off, say. It is named as soon as it takes longer than usual."""
+    handle, gated = make(tmp_path / "a"), Gated(parallel=2)
+    monkeypatch.setattr(withdrawing, "_SOON", 0.0)
+    with gated.going(handle):
+        until(lambda: "b" in gated.entered)
+        handle.pause(reason="lunch")
+        until(lambda: [*handle.log(type="pause.requested")])
+        gated.gates["a"].set()
+        until(lambda: [*handle.log(type="step.completed")])  # it can't continue before the other item has stopped, too
+        opener = threading.Timer(0.5, gated.gates["b"].set)
+        opener.start()
+        said = cli("resume", tmp_path / "a")
+        opener.join()
+    assert said.exit_code == 0 and "the pause is withdrawn" in said.stdout
+    assert re.search(r"^waiting for process \d+ on \S+ to notice it, at most \d+ s$", said.stderr, re.M), said.stderr
