@@ -364,9 +364,7 @@ def _is_stopped(standing: Standing, store: Store, moment: Moment) -> bool:
     except SatchelError as error:
         standing.pause_problem = error
         return moment.status != "completed"
-    if moment.status == "completed":
-        return False
-    if wanted is None or wanted.is_lifted:
+    if wanted is None or wanted.is_lifted or moment.status == "completed":
         return False
     request = pausing.requested(wanted)
     if request and standing.definition:
@@ -379,7 +377,8 @@ def _is_stopped(standing: Standing, store: Store, moment: Moment) -> bool:
 
 def _state(standing: Standing, moment: Moment, is_stopped: bool) -> State:
     if standing.holder and (not moment.clean or standing.holder.epoch > moment.epoch):
-        return "draining" if is_stopped else "running"
+        is_asked = moment.status == "draining" and standing.holder.epoch == moment.epoch  # by a signal: without a file
+        return "draining" if is_stopped or is_asked else "running"
     if is_stopped:
         return "paused"
     if not moment.clean or moment.status == "running":

@@ -292,3 +292,16 @@ def test_an_edit_that_was_refused_is_told_to_nobody_who_did_not_look(make: Make,
     assert "refused   todo.rejected.txt says why an edit was not accepted" in cli("status", folder).stdout
     (folder / "todo.rejected.txt").unlink()
     assert "todo.rejected" not in cli("status", folder).stdout
+
+
+def test_a_run_that_a_signal_has_asked_to_stop_looks_as_if_it_went_on(make: Make, started: Started, cli: Cli) -> None:
+    """Such a request has no file: the record tells."""
+    folder = make(SLOW)
+    process = started(folder)
+    process.terminate()
+    deadline = time.monotonic() + 30
+    while "pause.requested" not in cli("log", folder, "--json").stdout:
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.02)  # a file has no event
+    assert "state     draining" in cli("status", folder).stdout
+    assert data_of(cli("ls", "--json", folder.parent))[0]["state"] == "draining"
