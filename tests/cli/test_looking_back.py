@@ -54,6 +54,17 @@ def test_a_record_that_is_not_there_is_no_error(folder: Path, cli: Cli) -> None:
     assert cli("show", folder, "3", "4").exit_code == cli("diff", folder).exit_code == 2
 
 
+def test_a_mistyped_folder_is_taken_for_a_record_of_the_current_one(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for words in (["steps", "dmeo"], ["show", "dmeo"], ["diff", "dmeo", "3"], ["blame", "dmeo", "state.json"]):
+        assert "dmeo: no such folder" in cli(*words).stderr, words
+    for words in (["steps", "^3"], ["show", "3"], ["diff", "3", "latest"], ["blame", "state.json"]):
+        assert "the current folder is not a workspace" in cli(*words).stderr, words
+    assert "is not a workspace" in cli("show", tmp_path, "3").stderr
+
+
 def test_the_current_folder_is_not_the_workspace(
     folder: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip

@@ -17,12 +17,17 @@ from .place import complete_folders, find, is_workspace
 
 def split(words: tuple[str, ...], most: int) -> tuple[Handle, tuple[str, ...]]:
     """The workspace, or that of the current folder, and the words after it, `most` of them."""
-    is_named = bool(words) and is_workspace(words[0])
+    is_named = bool(words) and (is_workspace(words[0]) or not (is_workspace(".") or _is_of_a_run(words[0])))
     rest = words[1:] if is_named else words
     if len(rest) > most:
         find(words[0])  # says that there is no such workspace
         raise click.UsageError(f"there are too many arguments: {' '.join(rest[most:])}")
     return find(words[0] if is_named else None), rest
+
+
+def _is_of_a_run(word: str) -> bool:
+    """Whether it is rather a record, an item or a file of a run than a folder that is not there."""
+    return word.isdecimal() or word == LATEST or word.startswith(("^", "state.json", "todo.md"))
 
 
 def complete_position(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
