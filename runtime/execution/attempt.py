@@ -116,6 +116,8 @@ class Entering:
         if ended.status in ("edited", "completed"):
             has_work = await edits.at_end() if ended.status == "completed" else edits.at_rest()
             self._patience.end()  # the agent has come to its end already
+            if context.stopping.failed:  # in what went on meanwhile
+                raise context.stopping.failed
             if (suspension := context.stopping.suspension) is None or suspension.status != "paused":
                 return has_work
             ended.status, ended.reason = "paused", suspension.reason  # what was saved conflicts with the run
