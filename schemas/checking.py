@@ -36,7 +36,7 @@ AGENTS_OWN = ("the schema of the answer", "Correct it in the agent's code")
 
 
 LIMIT = 2.0
-"""Seconds that a check against a stranger's schema may take."""
+"""Seconds of work that a check against a stranger's schema may cost, and seconds for trying its patterns."""
 
 _SHORT = 1000  # characters
 
