@@ -179,12 +179,7 @@ class _Gathering:
     def add(self, line: Line) -> None:
         record = line.record
         if type(record) is StepCompleted:  # most records are: nothing ends or begins
-            place = record.agent, record.scope
-            if place not in self._newest:
-                self._work(*place)
-            if place not in self._outcomes:
-                self._outcomes[place] = {}
-            self._outcomes[place][record.key] = line
+            self._note(line)
             self._moment.apply([line])
             return
         ending = {place: (self._work(*place), self._calls(place)) for place in self._may_end(record)}
