@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
@@ -179,8 +180,8 @@ class _Gathering:
     def add(self, line: Line) -> None:
         record = line.record
         if type(record) is StepCompleted:  # most records are: nothing ends or begins
-            self._note(line)
-            self._moment.apply([line])
+            self._note_call(line, record)
+            self._moment.apply((line,))
             return
         ending = {place: (self._work(*place), self._calls(place)) for place in self._may_end(record)}
         self._note(line)
@@ -249,14 +250,21 @@ class _Gathering:
                 troubles = self._troubles.setdefault((record.agent, record.scope), {})
                 troubles.setdefault(record.key, []).append(line)
             case OfCall():
-                self._work(record.agent, record.scope)
-                self._outcomes.setdefault((record.agent, record.scope), {})[record.key] = line
+                self._note_call(line, record)
             case Resolved() | ApprovalAnswered():
                 asked = self._moment.doubts.get(record.id) or self._moment.approvals.get(record.id)
                 if asked is not None:
                     self._outcomes.setdefault((asked.agent, asked.scope), {})[asked.key] = line
             case Edited(step=StepEdit() as step):
                 self._outcomes.setdefault((record.agent, step.scope), {})[step.key] = line
+
+    def _note_call(self, line: Line, record: OfCall) -> None:
+        place = record.agent, record.scope
+        if place not in self._newest:
+            self._work(*place)
+        if (outcomes := self._outcomes.get(place)) is None:
+            outcomes = self._outcomes[place] = {}
+        outcomes[record.key] = line
 
     def _work(self, agent: str, key: str) -> Work:
         """The newest work of a scope."""
@@ -304,21 +312,23 @@ class _Gathering:
         assert scope is not None, place
         asked = {each.key: each for each in self._moment.approvals.values() if (each.agent, each.scope) == place}
         doubted = {each.key for each in self._moment.doubts.values() if (each.agent, each.scope) == place}
-        troubles = self._troubles.get(place, {})
+        troubles, outcomes = self._troubles.get(place, {}), self._outcomes.get(place, {})
         records: dict[Key, OfCall] = {key: cast(OfCall, lines[-1].record) for key, lines in troubles.items()}
         for known in (asked, scope.failed, scope.started, scope.done):
             records.update(known)
         calls = [
-            _call(record, self._outcome(place, key), troubles.get(key, ()), is_asked_about=key in doubted)
+            _call(
+                record, outcomes.get(key) or self._earlier(place[0], key), troubles.get(key, ()),
+                is_asked_about=key in doubted,
+            )
             for key, record in records.items()
-        ]
-        return sorted(calls, key=lambda call: call.no)
+        ]  # fmt: skip
+        return sorted(calls, key=attrgetter("no"))
 
-    def _outcome(self, place: Place, key: Key) -> Line | None:
-        """After a return to an earlier record, an item may have got another id."""
-        if found := self._outcomes.get(place, {}).get(key):
-            return found
-        known = (lines.get(key) for (agent, _), lines in reversed(self._outcomes.items()) if agent == place[0])
+    def _earlier(self, agent: str, key: Key) -> Line | None:
+        """The outcome of a call in a scope that had another name: after a return to an earlier record, an item may have
+        got another id."""
+        known = (lines.get(key) for (of, _), lines in reversed(self._outcomes.items()) if of == agent)
         return next(filter(None, known), None)
 
 
@@ -339,16 +349,18 @@ def _pruned(moment: Moment) -> Iterator[Work]:
 def _call(record: OfCall, outcome: Line | None, troubles: Sequence[Line], *, is_asked_about: bool) -> Call:
     newest = outcome or (troubles[-1] if troubles else None)
     seq, at = (newest.seq, newest.at) if newest else (0, "")
+    tried = tuple(map(_trouble, troubles)) if troubles else ()
+    if type(record) is StepCompleted:  # as most are
+        return Call(
+            no=record.no, step=record.step, call=record.call, args=record.args, n=record.n, effect=record.effect,
+            seq=seq, at=at, how=record.how, ms=record.ms, model=record.model, prompts=record.prompts,
+            recorded=record.result, result_in=f"{blobs.FOLDER}/{record.blob}" if record.blob else "", troubles=tried,
+        )  # fmt: skip
     made = partial(
         Call, no=record.no, step=record.step, call=record.call, args=record.args, n=record.n, prompts=record.prompts,
-        seq=seq, at=at, troubles=tuple(map(_trouble, troubles)),
+        seq=seq, at=at, troubles=tried,
     )  # fmt: skip
     match record:
-        case StepCompleted():
-            return made(
-                effect=record.effect, how=record.how, ms=record.ms, model=record.model,
-                recorded=record.result, result_in=f"{blobs.FOLDER}/{record.blob}" if record.blob else "",
-            )  # fmt: skip
         case StepStarted():
             return made(effect=True, state="in_doubt" if is_asked_about else "begun")
         case StepFailed():

@@ -55,7 +55,7 @@ def segment_of(path: str, data: bytes, first: int, after: int, before: Before, *
         if number and line.prev != before.crc:
             raise apart(line.seq, path)
         lines.append(line)
-        before = line.before
+        before = line
     whole = rows[: known + len(lines)]
     is_fence = head is not None and len(whole) == 1 and isinstance(head.record, Fenced)
     follows = head.prev if whole and head is not None else ""

@@ -165,7 +165,7 @@ class Moment(Questions, kw_only=True):
 
     def _check_follows(self, line: Line) -> None:
         """ValueError if it comes from another process and no record says when that process began."""
-        if isinstance(line.record, Opened | Fenced):
+        if type(line.record) in _BEGINS_OPENING:
             if line.epoch < self.epoch:
                 raise ValueError(f"it is of epoch {line.epoch}, and epoch {self.epoch} came before it")
         elif line.opening and line.opening != self.opening:
@@ -362,6 +362,7 @@ def _of_agent(apply: Callable[[AgentMoment, Line, Any], None]) -> Callable[[Mome
     return lambda moment, line, record: apply(moment.agents[record.agent], line, record)
 
 
+_BEGINS_OPENING = frozenset((Opened, Fenced))
 _APPLY: dict[type[AnyRecord], Callable[[Moment, Line, Any], None]] = {
     Opened: Moment._opened,
     Closed: Moment._closed,

@@ -155,6 +155,24 @@ def test_the_first_line_of_a_segment_leaves_nothing_out(body: str, why: str) -> 
         record.parse(signed(body))
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        '"epoch":1,"seq":1,"at":"2026-11-01T00:00:00.000Z"',
+        '"seq":1,"epoch":1,"at":"2026-11-01T00:00:00.000Z"',
+        '"seq":1,"at":"2026-11-01T00:00:00.000Z","epoch":100000000',
+        '"seq":-1,"at":"2026-11-01T00:00:00.000Z","epoch":1',
+        '"seq": 1,"at":"2026-11-01T00:00:00.000Z","epoch":1',
+    ],
+)
+def test_a_line_that_begins_otherwise_is_none(head: str) -> None:
+    """Nothing of it is taken from the line before it instead."""
+    data = signed(f'{{{head},"type":"closed"}}')
+    with pytest.raises(BadLine):
+        record.parse(data, record.Before(CRC, SAMPLE.at, 3, "5be1c07d9c1f03ab"))
+    assert not record.is_whole(data, CRC)
+
+
 def test_a_line_follows_nothing_and_is_taken() -> None:
     body = b'{"seq":1,"at":"2026-11-01T00:00:00.000Z","epoch":1,"type":"closed"'
     with pytest.raises(BadLine, match="follows"):
