@@ -279,6 +279,50 @@ def test_a_return_into_an_item_loses_its_first_steps(make: Make) -> None:
     assert handle.resume(main).status == "completed" and calls == ["2", "3"] and data(handle) == {"sum": 6}
 
 
+def test_own_calls_that_a_return_undoes_are_not_told(make: Make) -> None:
+    """`steps` shows them apart, as an item that was undone. A return to where they counted brings them back."""
+
+    @step
+    async def read(text: str) -> str:
+        return text.upper()
+
+    @effect
+    async def send(text: str, *, key: Key) -> str:
+        return text
+
+    @agent
+    async def child(run: Run[Any]) -> str:
+        return await read("child")
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await read("first")
+        await run.scope("marked", read, "marked")
+        await read("second")
+        await send("mail")
+        await run.spawn(child, "child")
+
+    def told() -> list[tuple[str, str, list[str]]]:
+        return [(work.agent, work.state, [str(call.result) for call in work.calls]) for work in handle.steps().work]
+
+    handle = satchel.open(make())
+    handle.run(main)
+    marked = ("", "committed", ["MARKED"])
+    first = [("", "open", ["FIRST", "SECOND", "mail"]), marked, ("child", "open", ["CHILD"])]
+    assert told() == first
+    end = handle.steps().moment.seq
+    seq = next(call.seq for work in handle.steps().work for call in work.calls if call.result == "MARKED")
+    handle.rewind(to=seq)
+    undone = [("", "undone", ["SECOND"]), ("child", "undone", ["CHILD"])]
+    assert told() == [("", "open", ["FIRST", "mail"]), ("", "open", ["MARKED"]), *undone]
+    handle.resume(main)
+    again = [("", "open", ["FIRST", "mail", "SECOND"]), marked, ("child", "open", ["CHILD"]), *undone]
+    assert told() == again
+    assert not [each for each in handle.diff(end, "latest").calls if each.kind != "changed"]
+    handle.rewind(to=end)
+    assert told() == first
+
+
 def test_a_run_goes_back_while_a_process_has_it(make: Make) -> None:
     handle = satchel.open(make())
     _, before = finished(handle, [])

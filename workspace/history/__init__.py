@@ -6,9 +6,10 @@ from ..base.lazy import on_first_use
 
 with on_first_use(__name__):
     from .blame import Node, Origin, data_origins
+    from .calls import Call, Trouble, Work
     from .comparing import CallChange, Compared, DataChange, PlanChange, compared, data_changes, same_outcome
     from .moments import Story, check_kept, moment_at, story
     from .plan_blame import Item, plan_origins
     from .positions import LATEST, no_such_item, seq_of
     from .reading import Records, gone, kept_from, read, records_of
-    from .work import Call, Trouble, Work, Worked, worked
+    from .work import Worked, worked

@@ -11,7 +11,8 @@ from msgspec import Struct
 from ..base import lines as lines_of
 from ..journal.records import Key
 from ..state import ABSENT, AgentMoment, json_patch
-from .work import Call, Place, Worked
+from .calls import Call, Place
+from .work import Worked
 
 Kind = Literal["added", "removed", "changed"]
 

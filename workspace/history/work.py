@@ -6,23 +6,19 @@ it, and notes the calls of each scope at the moment that it ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
-import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 from msgspec.structs import replace
 
 from ..base import SatchelError
 from ..journal.records import (
-    NOTHING,
     AnyRecord,
     ApprovalAnswered,
     Closed,
     Edited,
-    Failure,
     Key,
     Line,
     OfCall,
@@ -35,96 +31,11 @@ from ..journal.records import (
     StepEdit,
     StepFailed,
     StepRetry,
-    StepStarted,
 )
-from ..state import ROOT, Moment, Past, Scope, blobs
+from ..state import ROOT, Moment, Past, Scope
 from ..store import Store
+from .calls import Call, Place, Work, WorkState, call_of
 from .moments import Story, moment_at, not_yet, story
-from .positions import names_of
-
-CallState = Literal["completed", "failed", "begun", "in_doubt", "retrying", "asked"]
-WorkState = Literal["open", "committed", "skipped", "dropped", "undone", "pruned"]
-
-Place = tuple[str, str]
-"""An agent and a scope."""
-
-
-class Trouble(Struct, frozen=True, omit_defaults=True, gc=False):
-    """An attempt of a call that has failed."""
-
-    seq: int
-    at: str
-    attempt: int
-    error: str
-    wait: float | None = None  # seconds until it was tried again by itself
-
-
-class Call(Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
-    """A call of a step or an effect.
-
-    `state`: "begun" is an effect without an outcome; "in_doubt" one about which a person is asked; "asked" a question
-    (`run.ask`) without an answer. `how` says where a result is from, as in `step.completed`.
-    """
-
-    no: int  # its number in the scope
-    step: str
-    call: str = ""  # a preview of its arguments
-    args: str = ""  # the hash of its arguments
-    n: int = 0  # the number of equal calls before it
-    effect: bool = False
-    state: CallState = "completed"
-    seq: int = 0  # the record of its outcome, or its newest record; 0: it is no longer kept
-    at: str = ""
-    how: str = ""
-    ms: int = 0
-    model: str = ""  # the fallback that answered
-    prompts: dict[str, str] = {}  # the files of prompts/, each with the start of its SHA-256
-    recorded: Raw = NOTHING  # the result as JSON
-    result_in: str = ""  # the file that has a large result
-    error: str = ""  # the exception that the agent got
-    troubles: tuple[Trouble, ...] = ()
-
-    @property
-    def key(self) -> Key:
-        """Equal in two runs for equal calls of equal scopes."""
-        return self.step, self.args, self.n
-
-    @property
-    def result(self) -> Any:
-        """The result as a JSON value; None for a large one."""
-        return msgspec.json.decode(self.recorded) if len(self.recorded) else None
-
-
-class Work(Struct, kw_only=True, omit_defaults=True):
-    """What one item, or named scope, has done between its beginning and its end. The agent's own calls, outside of all
-    scopes, are of the scope ""; it has no beginning and no end.
-
-    `state`: "skipped" is a commit of a cancelled item; "dropped", a person has removed the item; "undone", a person has
-    asked to do it again, or has gone back to before it. Of the calls of these two only effects still count. "pruned":
-    it had ended before the first record that is kept, so its effects are all that is known of its calls.
-    """
-
-    agent: str = ""
-    scope: str
-    title: str = ""
-    state: WorkState = "open"
-    begun: int = 0  # the record; 0: it is no longer kept
-    begun_at: str = ""
-    ended: int = 0
-    ended_at: str = ""
-    failures: int = 0  # how often its function has raised
-    changes: int = 0  # of the state, when it committed
-    outputs: tuple[str, ...] = ()
-    calls: list[Call] = []
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """How a person may name it: `^3` and `3-summarise-report-b`."""
-        return names_of(self.agent, self.scope, self.title)
-
-    @property
-    def ms(self) -> int:
-        return sum(call.ms for call in self.calls)
 
 
 class Worked(Struct, frozen=True):
@@ -184,6 +95,7 @@ class _Gathering:
             self._moment.apply((line,))
             return
         ending = {place: (self._work(*place), self._calls(place)) for place in self._may_end(record)}
+        own = self._own_calls() if isinstance(record, Rewound) else {}
         self._note(line)
         self._moment.apply([line])
         match record:
@@ -200,6 +112,7 @@ class _Gathering:
                 self._end(work, calls, line)
         if isinstance(record, Rewound):
             self._go_back(line.seq, record.to)
+            self._undo_own(line, own)
 
     def finish(self) -> list[Work]:
         for agent in self._moment.agents.values():
@@ -223,6 +136,23 @@ class _Gathering:
                 open = self._newest[place]
                 open.ended, open.ended_at = 0, ""
                 self._set(seq, open, "open")
+
+    def _own_calls(self) -> dict[str, list[Call]]:
+        """By agent, its calls outside of all scopes."""
+        return {path: self._calls((path, ROOT)) for path, agent in self._moment.agents.items() if ROOT in agent.scopes}
+
+    def _undo_own(self, line: Line, before: dict[str, list[Call]]) -> None:
+        """Keep the agents' own calls that a return has undone. Others that it had undone may count again."""
+        now = self._own_calls()
+        for agent, calls in before.items():
+            counting = {call.key: call.recorded for call in now.get(agent, ())}
+            for work in self._all:
+                if (work.agent, work.scope, work.state) == (agent, ROOT, "undone"):
+                    work.calls = [each for each in work.calls if counting.get(each.key) != each.recorded]
+            undone = [call for call in calls if call.key not in counting]
+            self._all.append(
+                Work(agent=agent, scope=ROOT, state="undone", ended=line.seq, ended_at=line.at, calls=undone)
+            )
 
     def _set(self, seq: int, work: Work, state: WorkState) -> None:
         work.state = state
@@ -317,7 +247,7 @@ class _Gathering:
         for known in (asked, scope.failed, scope.started, scope.done):
             records.update(known)
         calls = [
-            _call(
+            call_of(
                 record, outcomes.get(key) or self._earlier(place[0], key), troubles.get(key, ()),
                 is_asked_about=key in doubted,
             )
@@ -341,42 +271,6 @@ def _pruned(moment: Moment) -> Iterator[Work]:
                 continue
             past = agent.past.get(key) or Past(key.removeprefix("_"), 0)
             effects = sorted((record for record in past.done.values() if record.effect), key=lambda each: each.no)
-            calls = [_call(each, None, (), is_asked_about=False) for each in effects]
+            calls = [call_of(each, None, (), is_asked_about=False) for each in effects]
             calls = [replace(call, at=past.when.get(call.key, "")) for call in calls]
             yield Work(agent=agent.path, scope=key, title=titles.get(key) or past.title, calls=calls)
-
-
-def _call(record: OfCall, outcome: Line | None, troubles: Sequence[Line], *, is_asked_about: bool) -> Call:
-    newest = outcome or (troubles[-1] if troubles else None)
-    seq, at = (newest.seq, newest.at) if newest else (0, "")
-    tried = tuple(map(_trouble, troubles)) if troubles else ()
-    if type(record) is StepCompleted:  # as most are
-        return Call(
-            no=record.no, step=record.step, call=record.call, args=record.args, n=record.n, effect=record.effect,
-            seq=seq, at=at, how=record.how, ms=record.ms, model=record.model, prompts=record.prompts,
-            recorded=record.result, result_in=f"{blobs.FOLDER}/{record.blob}" if record.blob else "", troubles=tried,
-        )  # fmt: skip
-    made = partial(
-        Call, no=record.no, step=record.step, call=record.call, args=record.args, n=record.n, prompts=record.prompts,
-        seq=seq, at=at, troubles=tried,
-    )  # fmt: skip
-    match record:
-        case StepStarted():
-            return made(effect=True, state="in_doubt" if is_asked_about else "begun")
-        case StepFailed():
-            return made(effect=record.effect, state="failed", ms=record.ms, error=_error(record.error))
-        case StepRetry():
-            return made(state="retrying")
-        case _:
-            return made(effect=True, state="asked")
-
-
-def _trouble(line: Line) -> Trouble:
-    record = line.record
-    assert isinstance(record, StepRetry | StepFailed)
-    wait = record.wait if isinstance(record, StepRetry) else None
-    return Trouble(line.seq, line.at, record.attempt, _error(record.error), wait)
-
-
-def _error(failure: Failure) -> str:
-    return f"{failure.kind}: {failure.message}"

@@ -64,7 +64,7 @@ def _told(work: Work, width: int) -> Iterator[str]:
     records = records or (f"since record {work.begun:,}" if work.begun else "")
     failures = f"failed {counted(work.failures, 'time')}" if work.failures else ""
     facts = (state, counted(len(work.calls), "call"), f"{work.ms:,} ms", failures, records)
-    said = ", ".join(filter(None, facts if work.scope else facts[1:3]))
+    said = ", ".join(filter(None, facts if work.scope or work.state == "undone" else facts[1:3]))
     title = f"  {one_line(work.title)}" if work.title else ""
     yield history.line(f"{history.scope_of(work.agent, work.scope)}{title}  ({said})", width, fg=colour, bold=True)
     for call in work.calls:

@@ -168,8 +168,8 @@ def is_whole(row: bytes, before: str) -> bool:
 
 
 def _head(row: bytes, before: str) -> re.Match[bytes] | None:
-    """Of a completely written line, what comes before its record. Its keys have one order, so a pattern finds them in
-    half the time of a decoder."""
+    """What comes before the record in a completely written line; None if it is not. The keys have one order, so a
+    pattern finds them in half the time of a decoder."""
     head = _HEAD.match(row)
     if head is None:
         return None
