@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ...workspace.base import SatchelError, urls
+from ...workspace.base import urls
 from ...workspace.inspect import Kind
 from ...workspace.transfer import Journey
-from .group import refused
 from .options import storage
 from .options.place import complete_folders, find, json_option
 from .render.output import columns, fold, print_json
@@ -36,17 +35,12 @@ def from_and_to(function: F) -> F:
 
 def carry(kind: Kind, source: str, to: str, *, as_json: bool) -> None:
     """Copy or move the workspace at `source`, and print the result."""
-    try:
-        is_remote = urls.is_remote(to)
-        # The storage options apply to the ends that are URLs.
-        here = find(source, with_options=urls.is_remote(source) or not is_remote)
-        with bar() as tell:
-            do = here.copy if kind == "copy" else here.move
-            journey = do(to, progress=tell, storage_options=storage.given() if is_remote else None)
-    except SatchelError as error:
-        if as_json:
-            print_json(refused(error))
-        raise
+    is_remote = urls.is_remote(to)
+    # The storage options apply to the ends that are URLs.
+    here = find(source, with_options=urls.is_remote(source) or not is_remote)
+    with bar() as tell:
+        do = here.copy if kind == "copy" else here.move
+        journey = do(to, progress=tell, storage_options=storage.given() if is_remote else None)
     if as_json:
         print_json(_json(journey))
         return

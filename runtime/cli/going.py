@@ -6,10 +6,8 @@ import contextlib
 import gc
 import sys
 
-from ...workspace.base import SatchelError
 from ..control import Ended  # with all that a run needs, before `gc.freeze`
 from ..supervision.child import EXIT_CODES
-from .group import refused
 from .options.place import find
 from .options.wish import Command, Wish
 from .render.ending import as_json, as_words
@@ -20,19 +18,13 @@ from .render.progress import watching
 def go(command: Command, wish: Wish) -> int:
     """Run the agent and print the outcome. Returns the exit code."""
     for_programs = wish.as_json
-    try:
-        with contextlib.redirect_stdout(sys.stderr) if for_programs else contextlib.nullcontext():
-            # What an agent prints is not JSON.
-            place = find(wish.workspace, is_child=wish.is_supervised)
-            if wish.is_supervised:
-                gc.freeze()  # from now on the collector looks at what the agent makes, and at nothing else
-            with watching(quiet=wish.quiet) as watch:
-                ended: Ended = (place.resume if command == "resume" else place.run)(watch=watch, **wish.how(command))
-    except SatchelError as error:
-        is_started_again = wish.is_supervised and isinstance(error.__cause__, SystemExit)
-        if for_programs and not is_started_again:
-            print_json(refused(error))
-        raise
+    with contextlib.redirect_stdout(sys.stderr) if for_programs else contextlib.nullcontext():
+        # What an agent prints is not JSON.
+        place = find(wish.workspace, is_child=wish.is_supervised)
+        if wish.is_supervised:
+            gc.freeze()  # from now on the collector looks at what the agent makes, and at nothing else
+        with watching(quiet=wish.quiet) as watch:
+            ended: Ended = (place.resume if command == "resume" else place.run)(watch=watch, **wish.how(command))
     if for_programs:
         print_json(as_json(ended))
     as_words(ended, place, for_programs=for_programs, quiet=wish.quiet, with_traceback=wish.traceback)

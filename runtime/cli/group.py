@@ -12,6 +12,7 @@ import click
 
 from ...schemas import nearest
 from ...workspace.base import AgentError, Conflicting, LeaseHeld, SatchelError, StorageFailed
+from .render.output import print_json
 from .render.words import visible
 
 COMMANDS = {
@@ -96,6 +97,7 @@ class Commands(click.Group):
         extra |= {"prog_name": "satchel", "standalone_mode": False}
         if os.environ.get("NO_COLOR"):
             extra.setdefault("color", False)
+        asked: dict[str, bool] = extra.setdefault("obj", {})
         said, has_died = "", False
         is_supervised = words[1:2] == ["--supervised"]
         if is_supervised:  # before click, so that a refused option is also reported and is no crash
@@ -105,8 +107,10 @@ class Commands(click.Group):
         try:
             code = super().main(words, **extra)
         except Exception as error:
-            code, said = tell(error, with_traceback="--traceback" in words), str(error)
             has_died = isinstance(error.__cause__, SystemExit)  # from the agent: a crash for the supervisor
+            if asked.get("json") and isinstance(error, SatchelError) and not (is_supervised and has_died):
+                print_json(refused(error))
+            code, said = tell(error, with_traceback="--traceback" in words), str(error)
         code = code if isinstance(code, int) else 0
         if is_supervised and not has_died:
             from ..engine import uplink

@@ -12,7 +12,6 @@ from ...workspace.base import SatchelError, UsageError, times
 from ...workspace.inspect import lease
 from ..control import Handle
 from . import takeover
-from .group import refused
 from .options.place import find, json_option, workspace_argument
 from .options.wish import Command, Wish
 from .render.output import print_json
@@ -114,19 +113,14 @@ def _withdraws(place: Handle, as_json: bool) -> bool:
 def _beside(command: Command, wish: Wish) -> int:
     """In another process, supervised by this one, or by another."""
     resuming = command == "resume"
-    try:
-        place = find(wish.workspace)
-        if wish.take_over:
-            takeover.confirm(place)
-        if wish.detach:  # what it prints is for people, in its log
-            shown = ["--traceback"] * wish.traceback
-            found = place.detach(resume=resuming, options=shown, **wish.how(command))
-            return _tell_detached(place, found, wish.as_json)
-        ended = place.supervise(resume=resuming, options=wish.shown(), tell=_say, **wish.how(command))
-    except SatchelError as error:
-        if wish.as_json:
-            print_json(refused(error))
-        raise
+    place = find(wish.workspace)
+    if wish.take_over:
+        takeover.confirm(place)
+    if wish.detach:  # what it prints is for people, in its log
+        shown = ["--traceback"] * wish.traceback
+        found = place.detach(resume=resuming, options=shown, **wish.how(command))
+        return _tell_detached(place, found, wish.as_json)
+    ended = place.supervise(resume=resuming, options=wish.shown(), tell=_say, **wish.how(command))
     if ended.why:
         _tell_what_the_child_could_not(place, ended, wish.as_json)
     return ended.exit_code

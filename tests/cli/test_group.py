@@ -37,6 +37,24 @@ def test_the_overview_forgets_a_command(cli: Cli) -> None:
         assert all(f"  {command} " in result.output for command in COMMANDS)
 
 
+_OF_A_RUN = {
+    "run": "", "resume": "", "send": "hello", "stop": "", "show": "1", "diff": "1 2", "steps": "",
+    "blame": "state.json", "check": "", "recover": "", "prune": "", "answer": "a1 yes", "rewind": "--to 1",
+    "redo": "^1", "replay": "^1 --into other", "merge": "", "move": "other", "copy": "other", "fork": "other",
+    "export": "a.zip",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", _OF_A_RUN)
+def test_a_refusal_is_no_json(cli: Cli, tmp_path: Path, command: str) -> None:
+    """A program that asked for JSON would have to read sentences."""
+    result = cli(command, tmp_path, *_OF_A_RUN[command].split(), "--json")
+    told = json.loads(result.stdout)
+    assert (told["status"], told["exit_code"], result.exit_code) == ("refused", 2, 2)
+    assert told["error"]["kind"] == "UsageError" and "is not a workspace" in told["error"]["message"]
+    assert "is not a workspace" in result.stderr
+
+
 def _imported(*words: str, cwd: Path) -> set[str]:
     code = (
         "import sys, json\n"

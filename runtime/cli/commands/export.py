@@ -8,9 +8,7 @@ import sys
 import click
 import msgspec
 
-from ....workspace.base import SatchelError
 from ..carrying import bar
-from ..group import refused
 from ..options.place import complete_folders, find, json_option
 from ..options.storage import storage_option
 from ..render.output import columns, fold, print_json
@@ -35,13 +33,8 @@ def command(workspace: str, to: str, as_json: bool) -> None:
     no locks, logs and temporary files. `redact:` of workspace.yaml is applied to all of it. export.json in it says what
     was redacted and left out. An existing file is never overwritten.
     """
-    try:
-        with bar() as tell:
-            done = find(workspace).export(to, progress=tell)
-    except SatchelError as error:
-        if as_json:
-            print_json(refused(error))
-        raise
+    with bar() as tell:
+        done = find(workspace).export(to, progress=tell)
     if as_json:
         print_json({"exit_code": 0, "file": to, **msgspec.to_builtins(done)})
         return

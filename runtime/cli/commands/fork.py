@@ -9,10 +9,9 @@ from typing import Any
 import click
 from msgspec.structs import asdict
 
-from ....workspace.base import SatchelError, urls
+from ....workspace.base import urls
 from ...control import effects_since
 from ..carrying import bar
-from ..group import refused
 from ..options import storage
 from ..options.place import complete_folders, find, json_option
 from ..options.position import complete_moment
@@ -51,20 +50,15 @@ def command(
     known to the new run: an equal call returns their recorded result, and an unequal one is asked about. With --effects
     they are done again there.
     """
-    try:
-        is_remote = urls.is_remote(to)
-        place = find(workspace, with_options=urls.is_remote(workspace) or not is_remote)
-        if effects and not yes:
-            confirm_again(effects_since(place, at), can_ask=not as_json)
-        with bar() as tell:
-            found = place.fork(
-                to, at=at, run_id=run_id, effects=effects, reuse=reuse, by=by, progress=tell,
-                storage_options=storage.given() if is_remote else None,
-            )  # fmt: skip
-    except SatchelError as error:
-        if as_json:
-            print_json(refused(error))
-        raise
+    is_remote = urls.is_remote(to)
+    place = find(workspace, with_options=urls.is_remote(workspace) or not is_remote)
+    if effects and not yes:
+        confirm_again(effects_since(place, at), can_ask=not as_json)
+    with bar() as tell:
+        found = place.fork(
+            to, at=at, run_id=run_id, effects=effects, reuse=reuse, by=by, progress=tell,
+            storage_options=storage.given() if is_remote else None,
+        )  # fmt: skip
     if as_json:
         result: dict[str, Any] = {**asdict(found), "effects": as_rows(found.effects), "exit_code": 0}
         print_json(result)

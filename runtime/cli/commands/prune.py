@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ....workspace.base import SatchelError
 from .. import takeover
-from ..group import refused
 from ..options.place import find, json_option, workspace_argument
 from ..render.output import print_json
 from ..render.words import counted, visible
@@ -31,15 +29,10 @@ def command(workspace: str | None, as_json: bool, dry_run: bool, take_over: bool
     An active run does this by itself. Effects, questions, answers, edits and the conversation always stay, and so does
     what the run needs to resume.
     """
-    try:
-        place = find(workspace)
-        if take_over and not dry_run:
-            takeover.confirm(place)
-        done = place.prune(dry_run=dry_run, take_over=take_over, adopt=adopt)
-    except SatchelError as error:
-        if as_json:
-            print_json(refused(error))
-        raise
+    place = find(workspace)
+    if take_over and not dry_run:
+        takeover.confirm(place)
+    done = place.prune(dry_run=dry_run, take_over=take_over, adopt=adopt)
     if as_json:
         print_json(
             {

@@ -6,11 +6,9 @@ import sys
 
 import click
 
-from ....workspace.base import SatchelError
 from ....workspace.lifecycle import Cut
 from ...control import forgotten
 from .. import takeover
-from ..group import refused
 from ..options.place import find, json_option, workspace_argument
 from ..render import asked
 from ..render.output import columns, fold, print_json, remarks
@@ -46,16 +44,11 @@ def command(
     have no backup, `--truncate-at SEQ` goes back to record SEQ and forgets all later records. Tasks that the run took
     after that record come back into inbox/.
     """
-    try:
-        place = find(workspace)
-        if take_over:
-            takeover.confirm(place)
-        cut = _confirmed(place.plan_cut(truncate_at), asks=not (yes or as_json)) if truncate_at is not None else None
-        found = place.recover(truncate_at=cut, take_over=take_over, adopt=adopt)
-    except SatchelError as error:
-        if as_json:
-            print_json(refused(error))
-        raise
+    place = find(workspace)
+    if take_over:
+        takeover.confirm(place)
+    cut = _confirmed(place.plan_cut(truncate_at), asks=not (yes or as_json)) if truncate_at is not None else None
+    found = place.recover(truncate_at=cut, take_over=take_over, adopt=adopt)
     if as_json:
         print_json(
             {

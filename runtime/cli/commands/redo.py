@@ -8,8 +8,6 @@ from typing import Any
 import click
 from msgspec.structs import asdict
 
-from ....workspace.base import SatchelError
-from ..group import refused
 from ..options.place import complete_folders, find, json_option
 from ..options.position import complete_item
 from ..options.storage import storage_option
@@ -40,15 +38,10 @@ def command(
 
     ITEM is its id, such as ^3. An equal call of an effect returns its recorded result. With --effects it is done again.
     """
-    try:
-        place = find(workspace)
-        if effects and not dry_run and not yes:
-            confirm_again(place.redo(item, effects=True, dry_run=True).effects, can_ask=not as_json)
-        found = place.redo(item, effects=effects, dry_run=dry_run, by=by)
-    except SatchelError as error:
-        if as_json:
-            print_json(refused(error))
-        raise
+    place = find(workspace)
+    if effects and not dry_run and not yes:
+        confirm_again(place.redo(item, effects=True, dry_run=True).effects, can_ask=not as_json)
+    found = place.redo(item, effects=effects, dry_run=dry_run, by=by)
     if as_json:
         result: dict[str, Any] = {
             **asdict(found), "effects": as_rows(found.effects), "is_done": not dry_run, "exit_code": 0,

@@ -9,10 +9,9 @@ from typing import Any
 import click
 import msgspec
 
-from ....workspace.base import SatchelError, urls
+from ....workspace.base import urls
 from ...control import Replayed, typed_changes
 from ...supervision.child import EXIT_CODES
-from ..group import refused
 from ..options import storage
 from ..options.place import complete_folders, find, json_option
 from ..options.position import complete_change, complete_item
@@ -51,22 +50,17 @@ def command(
     does no effect: an equal call returns its recorded result, and before any other it stops. `prompt=` alone means the
     only prompt that the item has used.
     """
-    try:
-        is_remote = urls.is_remote(to)
-        place = find(workspace, with_options=urls.is_remote(workspace) or not is_remote)
-        settings, prompts = typed_changes(place, chosen)
-        with (
-            contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext(),
-            watching(quiet=quiet) as watch,
-        ):  # fmt: skip
-            found = place.replay(
-                item, to, settings=settings, prompts=prompts, watch=watch, run_id=run_id, by=by,
-                storage_options=storage.given() if is_remote else None,
-            )  # fmt: skip
-    except SatchelError as error:
-        if as_json:
-            print_json(refused(error))
-        raise
+    is_remote = urls.is_remote(to)
+    place = find(workspace, with_options=urls.is_remote(workspace) or not is_remote)
+    settings, prompts = typed_changes(place, chosen)
+    with (
+        contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext(),
+        watching(quiet=quiet) as watch,
+    ):  # fmt: skip
+        found = place.replay(
+            item, to, settings=settings, prompts=prompts, watch=watch, run_id=run_id, by=by,
+            storage_options=storage.given() if is_remote else None,
+        )  # fmt: skip
     code = _code(found)
     if as_json:
         print_json(_as_json(found) | {"exit_code": code})

@@ -6,9 +6,7 @@ import sys
 
 import click
 
-from ....workspace.base import SatchelError
 from ...control import Rewinding
-from ..group import refused
 from ..options.place import find, json_option, workspace_argument
 from ..options.position import complete_moment
 from ..render import asked
@@ -43,16 +41,11 @@ def command(
     deleted: the return is one more record, and another rewind can undo it. Effects since then stay done: an equal call
     returns its recorded result, and an unequal one is asked about. With --forget they are done again.
     """
-    try:
-        place = find(workspace)
-        if forget and not dry_run and not yes:
-            planned = place.rewind(to=to, forget=True, dry_run=True, by=by)
-            confirm_again(planned.effects, can_ask=not as_json)
-        found = place.rewind(to=to, forget=forget, reuse=reuse, dry_run=dry_run, by=by)
-    except SatchelError as error:
-        if as_json:
-            print_json(refused(error))
-        raise
+    place = find(workspace)
+    if forget and not dry_run and not yes:
+        planned = place.rewind(to=to, forget=True, dry_run=True, by=by)
+        confirm_again(planned.effects, can_ask=not as_json)
+    found = place.rewind(to=to, forget=forget, reuse=reuse, dry_run=dry_run, by=by)
     if as_json:
         print_json(
             {
