@@ -40,22 +40,22 @@ def segment_of(path: str, data: bytes, first: int, after: int, before: Before, *
     head = parse_if_whole(rows[0])
     begins = _repeated_from(rows, head, first)
     known = _known(rows, begins, after) if before.at else 0
-    before = before._replace(crc=crc_of(rows[known - 1])) if known else FIRST
+    newest: Before | Line = before._replace(crc=crc_of(rows[known - 1])) if known else FIRST
     lines: list[Line] = []
     reason = ""
     for number, row in enumerate(rows[known:-1], known):
         try:
-            line = parse(row, before)
+            line = parse(row, newest)
         except BadLine as error:
             reason = str(error)
             break
         if line.seq != begins + number:
             reason = f"it says it is record {line.seq}, but record {begins + number} belongs here"
             break
-        if number and line.prev != before.crc:
+        if number and line.prev != newest.crc:
             raise apart(line.seq, path)
         lines.append(line)
-        before = line
+        newest = line
     whole = rows[: known + len(lines)]
     is_fence = head is not None and len(whole) == 1 and isinstance(head.record, Fenced)
     follows = head.prev if whole and head is not None else ""
