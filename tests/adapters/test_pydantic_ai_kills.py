@@ -105,7 +105,7 @@ def test_a_conversation_in_a_bucket_that_was_killed_ends_as_an_uninterrupted_one
 def test_a_conversation_in_a_bucket_killed_at_many_moments_ends_as_an_uninterrupted_one(
     kind: str, turns: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    _killed_in_a_bucket(request.getfixturevalue(kind), tmp_path, turns, 6)
+    _killed_in_a_bucket(request.getfixturevalue(kind), tmp_path, turns, 3 * ROUNDS)
 
 
 def test_a_call_that_was_on_record_and_is_made_again_is_seen(tmp_path: Path) -> None:
