@@ -14,7 +14,7 @@ from ...workspace.history import read
 from ...workspace.inspect import lease, signature
 from ...workspace.journal import first_kept, records, segments
 from ...workspace.journal.records import Line
-from ...workspace.lifecycle import Leftover, salvage
+from ...workspace.lifecycle import salvage
 from ...workspace.people.approvals import FOLDER as APPROVALS
 from ...workspace.people.inbox import FOLDER as INBOX
 from ...workspace.views import PARTIALS, running_file
@@ -101,10 +101,7 @@ class Latest:
             )
         elif partials != self._partials and before.standing.moment is not None:
             found = salvage.leftovers(self._store, before.standing.moment)
-            streams: list[Leftover] = []
-            with suppress(FileNotFoundError):  # its step has returned meanwhile: the next look reads the record
-                streams += (each for each in found if not each.stale)
-            before.standing.streams = streams
+            before.standing.streams = [each for each in found if not each.stale]
             shot = replace(before, text=before.text + 1, problem=None)
         else:
             shot = replace(before, problem=None) if before.problem else before

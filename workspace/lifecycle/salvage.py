@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ..journal.records import PartialPromoted
 from ..state import Moment
-from ..store import Store
+from ..store import Store, read_if_there
 from ..views import PartialHead, partial_files
 
 _READ_LIMIT = 64 << 20
@@ -29,11 +29,15 @@ class Leftover(NamedTuple):
 
 
 def leftovers(store: Store, moment: Moment) -> Iterator[Leftover]:
-    """The files in partials/. Changes nothing."""
+    """The files in partials/. Changes nothing. A process that works may remove one between the listing and the reading:
+    its step has returned, and it is passed over."""
     for agent in moment.agents.values():
         for folder in store.folders(f"{agent.folder}{partial_files.PARTIALS}"):
             for entry in store.list(folder):
-                data = store.read(entry.path, limit=_READ_LIMIT).data
+                found = read_if_there(store, entry.path, limit=_READ_LIMIT)
+                if found is None:
+                    continue
+                data = found.data
                 parsed = partial_files.parse_partial(data)
                 if parsed is None:
                     text = data.decode(errors="ignore").strip("\0")

@@ -13,7 +13,7 @@ from satchel.workspace.journal import records as record
 from satchel.workspace.journal.records import Line, ScopeBegun, ScopeCommitted, StepCompleted
 from satchel.workspace.lifecycle import salvage
 from satchel.workspace.state.run_state import Moment
-from satchel.workspace.store import DiskStore
+from satchel.workspace.store import Content, DiskStore
 from satchel.workspace.views import partial_files
 from satchel.workspace.views.partial_files import PartialHead
 
@@ -54,6 +54,23 @@ def test_a_partial_is_promoted_once_and_its_text_is_in_the_file_that_the_record_
     [made] = promoted(store, found)
     assert partial_files.parse_recovered(store.read(made.file).data)[1] == "so far"  # type: ignore[index]
     assert store.version(PATH) is None and promoted(store, found) == []
+
+
+def test_a_partial_whose_step_returns_while_one_looks_is_passed_over(
+    store: DiskStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`status` looks while a process works. That one removes the file between the listing and the reading."""
+    store.replace(PATH, partial_files.encode_partial(HEAD, "so far"))
+    store.replace("partials/1-one/02-write.md", partial_files.encode_partial(replace(HEAD, no=2), "more"))
+    read = DiskStore.read
+
+    def late(self: DiskStore, path: str, **how: int) -> Content:
+        if path == PATH:
+            self.remove(path)
+        return read(self, path, **how)
+
+    monkeypatch.setattr(DiskStore, "read", late)
+    assert [each.text for each in salvage.leftovers(store, moment())] == ["more"]
 
 
 def test_an_empty_partial_is_signalled_too(store: DiskStore) -> None:
