@@ -23,6 +23,7 @@ from satchel.runtime.control import Latest, Overview, Shot
 from satchel.runtime.engine import running
 from satchel.runtime.page import Site, live, make_app
 from satchel.runtime.page.server import Server
+from satchel.workspace.base import StorageFailed
 
 from .conftest import make
 
@@ -268,18 +269,20 @@ def test_streamed_text_comes_late(tmp_path: Path) -> None:
     assert [row.line.seq for row in shot.rows] == [*range(1, shot.rows[-1].line.seq + 1)]
 
 
-def test_a_storage_that_fails_takes_the_page_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("part", ["refresh", "read"])
+def test_a_storage_that_fails_takes_the_page_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+    """And what was typed into its forms. `status` itself tells of a storage that fails while it reads."""
     handle = make(tmp_path / "letters", GRANTING)
     handle.run()
     latest = Latest(handle)
     before = latest.look()
 
-    def fails() -> None:
-        raise OSError(5, "Input/output error")
+    def fails(*_: object, **more: object) -> None:
+        raise StorageFailed("can't be read", why="Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr(handle.store, "refresh", fails)
-        failed = latest.look()
+        patch.setattr(handle.store, part, fails)
+        failed = latest.look(whole=True)
         assert failed.standing is before.standing and "Input/output error" in str(failed.problem)
     after = latest.look()
     assert after.problem is None and after.standing.state == "waiting" and after.rows == before.rows
