@@ -1,4 +1,4 @@
-"""Two thousand edits at random moments of a run that is going, saved in every way that editors save."""
+"""Edits at random moments of a run that is going, saved in every way that editors save: two thousand in a soak."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import warm
 from places import on_disk
+from properties import ROUNDS
 
 from satchel.workspace import journal
 from satchel.workspace.journal.records import Edited, Opened
@@ -30,7 +31,7 @@ def _start(*words: object) -> subprocess.Popen[str]:
     return warm.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-@pytest.mark.parametrize(("seed", "edits", "items"), [(1, 60, 100), (2, 2000, 500)], ids=["60", "2000"])
+@pytest.mark.parametrize(("seed", "edits", "items"), [(1, 60, 100), (2, 500 * ROUNDS, 500)], ids=["few", "many"])
 @pytest.mark.slow
 def test_an_edit_of_a_running_plan_is_lost(tmp_path: Path, seed: int, edits: int, items: int) -> None:
     print("seed", seed, "edits", edits)

@@ -10,7 +10,7 @@ from properties import ROUNDS
 from .model import Model, Violation, explore
 
 FIRST = int(os.environ.get("SATCHEL_SEED") or 1)
-_PARTS, _SCHEDULES = 2 * ROUNDS, 500
+_PARTS, _SCHEDULES = ROUNDS, 500
 
 
 def test_nothing_that_was_acknowledged_is_lost_in_any_schedule() -> None:

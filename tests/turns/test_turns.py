@@ -15,7 +15,7 @@ from properties import ROUNDS
 from .machine import Turns
 
 _SEED = int(os.environ.get("SATCHEL_SEED") or 1)
-_PARTS = 2 * ROUNDS
+_PARTS = ROUNDS
 
 
 def test_whatever_turns_are_taken_nothing_is_lost_and_nothing_doubled() -> None:
