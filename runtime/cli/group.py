@@ -109,7 +109,7 @@ class Commands(click.Group):
         except Exception as error:
             has_died = isinstance(error.__cause__, SystemExit)  # from the agent: a crash for the supervisor
             if asked.get("json") and isinstance(error, SatchelError) and not (is_supervised and has_died):
-                print_json(refused(error))
+                error = _refuse(error)
             code, said = tell(error, with_traceback="--traceback" in words), str(error)
         code = code if isinstance(code, int) else 0
         if is_supervised and not has_died:
@@ -151,6 +151,15 @@ def refused(error: SatchelError) -> dict[str, object]:
     """What a program gets instead of an outcome."""
     said = {"kind": type(error).__name__, "message": str(error)}
     return {"status": "refused", "exit_code": code_of(error), "error": said}
+
+
+def _refuse(error: SatchelError) -> Exception:
+    """Print it for a program. Returns what a person should be told: an OSError if stdout takes nothing."""
+    try:
+        print_json(refused(error))
+    except OSError as failed:
+        return failed
+    return error
 
 
 def tell(error: Exception, *, with_traceback: bool) -> int:

@@ -40,6 +40,8 @@ class Time:
 
     def _of_sub_agents(self, found: Worked) -> Iterator[Work]:
         for each in found.work:
+            if each.state == "undone" and each.scope == ROOT and self.work.state != "undone":
+                continue  # a return has undone these calls, and not this time: it has made them again
             if each.agent and each.scope == ROOT:  # one for all times that the sub-agent was started
                 known = (call for call in each.calls if call.seq or call.effect)
                 yield replace(each, calls=[call for call in known if self._has_started(each.agent, call.seq)])

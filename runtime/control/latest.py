@@ -90,8 +90,8 @@ class Latest:
         signs, partials = self._signs_of_all(), self._signs_of_text()
         if before is None or signs != self._signs:
             standing = self._handle.status()
-            if before is not None and isinstance(standing.problem, StorageFailed):
-                raise standing.problem
+            if before is not None and standing.moment is None and isinstance(standing.problem, StorageFailed):
+                raise standing.problem  # nothing of the run could be read
             if standing.plan:
                 standing.plan.next_leaf()  # parsed now: not each of several readers may do that
             if self._with_rows:

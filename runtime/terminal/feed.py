@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from ...workspace.base import SatchelError, StorageFailed, moment_of
+from ...workspace.base import SatchelError, moment_of
 from ..control import Handle, Latest, Shot, Standing, events
 
 _EVENTS = 5000
@@ -94,7 +94,7 @@ class Feed:
                     handle = await asyncio.to_thread(self._make)
                     latest, is_remote = Latest(handle, with_rows=False), handle.store.abilities.remote
                 shot = await asyncio.to_thread(self._status, latest, is_whole)
-                self._keep(shot.standing, shot.problem or shot.standing.problem)
+                self._keep(shot.standing, shot.problem)
                 read = began if is_whole else read
             except Exception as error:  # one that no reader has foreseen must not end the view either
                 self._keep(None, error)
@@ -113,11 +113,10 @@ class Feed:
         return shot
 
     def _keep(self, found: Standing | None, problem: Exception | None) -> None:
-        """Take the new status. If the storage does not answer, the last known one stays, with the reason."""
-        if found is None or (isinstance(problem, StorageFailed) and self.standing is not None):
+        """Take the new status, or the last known one with the reason why there is no newer one."""
+        if found is None or problem is not None:
             ours = problem if isinstance(problem, SatchelError) else SatchelError("can't be read", why=str(problem))
-            known = self.standing or Standing("", state="damaged")
-            found = replace(known, problem=ours)  # not in place: `Latest` has the known one, too
+            found = replace(found or self.standing or Standing("", state="damaged"), problem=ours)
         self.standing = found
 
     def _begin_again_if_replaced(self, looked: float) -> None:

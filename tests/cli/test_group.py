@@ -55,6 +55,14 @@ def test_a_refusal_is_no_json(cli: Cli, tmp_path: Path, command: str) -> None:
     assert "is not a workspace" in result.stderr
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a file that takes nothing")
+def test_a_refusal_that_stdout_does_not_take_is_an_internal_error(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "satchel", "steps", str(tmp_path), "--json"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert done.returncode == 8 and "No space left" in done.stderr and "Traceback" not in done.stderr
+
+
 def _imported(*words: str, cwd: Path) -> set[str]:
     code = (
         "import sys, json\n"

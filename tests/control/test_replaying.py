@@ -75,6 +75,16 @@ def there(found: Replayed) -> Handle:
     return satchel.open(found.to)
 
 
+def test_calls_of_a_sub_agent_that_a_return_has_undone_are_compared(make: Make, tmp_path: Path) -> None:
+    """The item went on from before them, and has made them again."""
+    handle, main = briefed(make, [])
+    begun = next(work.begun for work in handle.steps().work if work.scope == "2")
+    handle.rewind(to=begun)
+    assert handle.resume(main).status == "completed"
+    found = handle.replay("^2", tmp_path / "again", agent=main)
+    assert found.is_same and found.first.calls == found.second.calls == 2
+
+
 @pytest.mark.parametrize("parallel", [1, 3])
 def test_more_than_the_item_is_done_or_the_first_run_changes(make: Make, tmp_path: Path, parallel: int) -> None:
     calls: list[str] = []

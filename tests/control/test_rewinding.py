@@ -12,7 +12,7 @@ import pytest
 from cli.conftest import Cli, Make
 
 import satchel
-from satchel import Item, Key, Run, agent, effect, step
+from satchel import Item, Key, Retry, Run, agent, effect, step
 from satchel.runtime.control import Handle, Rewinding, opening
 from satchel.workspace import journal
 from satchel.workspace.base.errors import LeaseHeld, UsageError
@@ -320,7 +320,52 @@ def test_own_calls_that_a_return_undoes_are_not_told(make: Make) -> None:
     assert told() == again
     assert not [each for each in handle.diff(end, "latest").calls if each.kind != "changed"]
     handle.rewind(to=end)
-    assert told() == first
+    assert told() == [*first, *undone], "what had been made again"
+
+
+def test_undone_calls_are_confused_with_their_equals(make: Make) -> None:
+    """Each is known by its own record: with an equal result, with another one, and after failed attempts."""
+    rolled, failed = iter(range(1, 9)), iter((True, False) * 4)
+
+    @step
+    async def read(text: str) -> str:
+        return text.upper()
+
+    @step
+    async def roll() -> int:
+        return next(rolled)
+
+    @step(retry=Retry(attempts=3, first=0.01))
+    async def flaky() -> str:
+        if next(failed):
+            raise ConnectionError("down")
+        return "up"
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await run.scope("marked", read, "marked")
+        for call in (read("b"), roll(), flaky()):
+            await call
+
+    def calls(state: str) -> list[tuple[object, int, int]]:
+        works = [work for work in handle.steps().work if not work.scope and work.state == state]
+        return [(call.result, call.seq, len(call.troubles)) for work in works for call in work.calls]
+
+    handle = satchel.open(make())
+    handle.run(main)
+    first, end = calls("open"), handle.steps().moment.seq
+    marked = next(call.seq for work in handle.steps().work if work.scope for call in work.calls)
+    handle.rewind(to=marked)
+    assert (calls("open"), calls("undone")) == ([], first)
+    handle.resume(main)
+    second, again = calls("open"), handle.steps().moment.seq
+    assert [call[0] for call in second] == ["B", 2, "up"] and calls("undone") == first
+    handle.rewind(to=again - 1)
+    assert (calls("open"), calls("undone")) == (second, first), "it undoes no call"
+    handle.rewind(to=end)
+    assert (calls("open"), calls("undone")) == (first, second)
+    handle.rewind(to=again)
+    assert (calls("open"), calls("undone")) == (second, first)
 
 
 def test_a_run_goes_back_while_a_process_has_it(make: Make) -> None:

@@ -286,3 +286,28 @@ def test_a_storage_that_fails_takes_the_page_away(tmp_path: Path, monkeypatch: p
         assert failed.standing is before.standing and "Input/output error" in str(failed.problem)
     after = latest.look()
     assert after.problem is None and after.standing.state == "waiting" and after.rows == before.rows
+
+
+def test_one_file_that_can_not_be_read_holds_the_page_at_an_old_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = make(tmp_path / "letters", GRANTING)
+    handle.run()
+    latest = Latest(handle)
+    before = latest.look()
+    handle.cancel()
+    handle.run()
+    read = handle.store.read
+
+    def fails(path: str, **more: int) -> object:
+        if path == "state.json":
+            raise StorageFailed("can't be read", path=path, why="Permission denied")
+        return read(path, **more)
+
+    monkeypatch.setattr(handle.store, "read", fails)
+    after = latest.look(whole=True)
+    assert (
+        before.standing.state == "waiting"
+        and after.standing.state == "cancelled"
+        and len(after.rows) > len(before.rows)
+    )

@@ -73,6 +73,13 @@ class _Change(NamedTuple):
     state: WorkState
 
 
+class _Return(NamedTuple):
+    """Record `seq` returns the run to record `to`: those between no longer count."""
+
+    seq: int
+    to: int
+
+
 class _Gathering:
     """Follows the records of a run, and keeps the calls of each scope that ends."""
 
@@ -83,6 +90,8 @@ class _Gathering:
         self._newest: dict[Place, Work] = {}
         self._changes: dict[Place, list[_Change]] = {}
         self._outcomes: dict[Place, dict[Key, Line]] = {}
+        self._replaced: dict[tuple[str, str, Key], list[Line]] = {}  # earlier ones of a call
+        self._returns: list[_Return] = []
         self._troubles: dict[Place, dict[Key, list[Line]]] = {}
         if since > 1:
             for work in _pruned(moment):
@@ -111,6 +120,7 @@ class _Gathering:
             if self._scope(place) is None:
                 self._end(work, calls, line)
         if isinstance(record, Rewound):
+            self._returns.append(_Return(line.seq, record.to))
             self._go_back(line.seq, record.to)
             self._undo_own(line, own)
 
@@ -145,14 +155,25 @@ class _Gathering:
         """Keep the agents' own calls that a return has undone. Others that it had undone may count again."""
         now = self._own_calls()
         for agent, calls in before.items():
-            counting = {call.key: call.recorded for call in now.get(agent, ())}
+            counting = {(call.key, call.seq) for call in now.get(agent, ())}
             for work in self._all:
                 if (work.agent, work.scope, work.state) == (agent, ROOT, "undone"):
-                    work.calls = [each for each in work.calls if counting.get(each.key) != each.recorded]
-            undone = [call for call in calls if call.key not in counting]
+                    work.calls = [each for each in work.calls if (each.key, each.seq) not in counting]
+            undone = [call for call in calls if (call.key, call.seq) not in counting]
             self._all.append(
                 Work(agent=agent, scope=ROOT, state="undone", ended=line.seq, ended_at=line.at, calls=undone)
             )
+
+    def _counts(self, seq: int) -> bool:
+        """Whether a record counts: no return has taken it out, or a later one has brought it back."""
+        until = self._moment.seq
+        for back in reversed(self._returns):
+            if back.seq > until:
+                continue  # it does not count itself
+            if seq >= back.seq:
+                break
+            until = back.to
+        return seq <= until
 
     def _set(self, seq: int, work: Work, state: WorkState) -> None:
         work.state = state
@@ -184,17 +205,22 @@ class _Gathering:
             case Resolved() | ApprovalAnswered():
                 asked = self._moment.doubts.get(record.id) or self._moment.approvals.get(record.id)
                 if asked is not None:
-                    self._outcomes.setdefault((asked.agent, asked.scope), {})[asked.key] = line
+                    self._put((asked.agent, asked.scope), asked.key, line)
             case Edited(step=StepEdit() as step):
-                self._outcomes.setdefault((record.agent, step.scope), {})[step.key] = line
+                self._put((record.agent, step.scope), step.key, line)
 
     def _note_call(self, line: Line, record: OfCall) -> None:
         place = record.agent, record.scope
         if place not in self._newest:
             self._work(*place)
+        self._put(place, record.key, line)
+
+    def _put(self, place: Place, key: Key, line: Line) -> None:
         if (outcomes := self._outcomes.get(place)) is None:
             outcomes = self._outcomes[place] = {}
-        outcomes[record.key] = line
+        if known := outcomes.get(key):
+            self._replaced.setdefault((*place, key), []).append(known)
+        outcomes[key] = line
 
     def _work(self, agent: str, key: str) -> Work:
         """The newest work of a scope."""
@@ -242,24 +268,31 @@ class _Gathering:
         assert scope is not None, place
         asked = {each.key: each for each in self._moment.approvals.values() if (each.agent, each.scope) == place}
         doubted = {each.key for each in self._moment.doubts.values() if (each.agent, each.scope) == place}
-        troubles, outcomes = self._troubles.get(place, {}), self._outcomes.get(place, {})
+        troubles = self._troubles.get(place, {})
+        if self._returns:
+            counting = ((key, [line for line in lines if self._counts(line.seq)]) for key, lines in troubles.items())
+            troubles = {key: lines for key, lines in counting if lines}
         records: dict[Key, OfCall] = {key: cast(OfCall, lines[-1].record) for key, lines in troubles.items()}
         for known in (asked, scope.failed, scope.started, scope.done):
             records.update(known)
         calls = [
-            call_of(
-                record, outcomes.get(key) or self._earlier(place[0], key), troubles.get(key, ()),
-                is_asked_about=key in doubted,
-            )
+            call_of(record, self._outcome(place, record), troubles.get(key, ()), is_asked_about=key in doubted)
             for key, record in records.items()
-        ]  # fmt: skip
+        ]
         return sorted(calls, key=attrgetter("no"))
 
-    def _earlier(self, agent: str, key: Key) -> Line | None:
-        """The outcome of a call in a scope that had another name: after a return to an earlier record, an item may have
-        got another id."""
-        known = (lines.get(key) for (of, _), lines in reversed(self._outcomes.items()) if of == agent)
-        return next(filter(None, known), None)
+    def _outcome(self, place: Place, record: OfCall) -> Line | None:
+        """The line with the outcome of a call. That of an effect counts even after a return to before it."""
+        key = record.key
+        newest = self._outcomes.get(place, {}).get(key)
+        if newest is None:  # after a return to an earlier record, an item may have got another id
+            known = (lines.get(key) for (agent, _), lines in reversed(self._outcomes.items()) if agent == place[0])
+            return next(filter(None, known), None)
+        if not self._returns or self._counts(newest.seq) or getattr(record, "effect", False):
+            return newest
+        older = reversed(self._replaced.get((*place, key), ()))
+        found = next((line for line in older if self._counts(line.seq)), None)
+        return found or (None if isinstance(record, StepRetry | StepFailed) else newest)
 
 
 def _pruned(moment: Moment) -> Iterator[Work]:

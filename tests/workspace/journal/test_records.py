@@ -155,22 +155,35 @@ def test_the_first_line_of_a_segment_leaves_nothing_out(body: str, why: str) -> 
         record.parse(signed(body))
 
 
+AT_ONE = '"at":"2026-11-01T00:00:00.000Z"'
+
+
 @pytest.mark.parametrize(
     "head",
     [
-        '"epoch":1,"seq":1,"at":"2026-11-01T00:00:00.000Z"',
-        '"seq":1,"epoch":1,"at":"2026-11-01T00:00:00.000Z"',
-        '"seq":1,"at":"2026-11-01T00:00:00.000Z","epoch":100000000',
-        '"seq":-1,"at":"2026-11-01T00:00:00.000Z","epoch":1',
-        '"seq": 1,"at":"2026-11-01T00:00:00.000Z","epoch":1',
+        f'"epoch":4,"seq":1,{AT_ONE},"opening":"ab"',
+        f'"seq":1,"prev":"5be1c07d",{AT_ONE},"epoch":4,"opening":"\\u0061b"',
+        f'"seq":1,"prev":"5be1c07d",{AT_ONE},"epoch":4,"host":{{"name":"h1"}},"opening":"ab"',
+        f'"seq":1,"prev":"5be1c07d",{AT_ONE},"epoch":4,"opening":"ab","host":"h1"',
     ],
 )
-def test_a_line_that_begins_otherwise_is_none(head: str) -> None:
-    """Nothing of it is taken from the line before it instead."""
+def test_what_a_newer_version_adds_to_a_line_makes_it_a_torn_one(head: str) -> None:
+    """A start would cut it off, and what it records with it."""
+    prev = "5be1c07d" if '"prev"' in head else record.NO_CRC
+    before = record.Before(prev, "2026-10-01T00:00:00.000Z", 3, "cd")
     data = signed(f'{{{head},"type":"closed"}}')
+    line = record.parse(data, before)
+    assert (line.seq, line.prev, line.epoch, line.opening, line.at[:7]) == (1, prev, 4, "ab", "2026-11")
+    assert record.is_whole(data, prev)
+    newer = signed(f'{{{head},"type":"closed.again"}}')
+    with pytest.raises(NewerFormat, match=r"closed\.again"):
+        record.parse(newer, before)
+
+
+@pytest.mark.parametrize("head", [f'"seq":1,{AT_ONE},"epoch":100000000', f'"seq":-1,{AT_ONE},"epoch":1'])
+def test_a_number_out_of_range_is_taken_from_the_line_before(head: str) -> None:
     with pytest.raises(BadLine):
-        record.parse(data, record.Before(CRC, SAMPLE.at, 3, "5be1c07d9c1f03ab"))
-    assert not record.is_whole(data, CRC)
+        record.parse(signed(f'{{{head},"type":"closed"}}'), record.Before(CRC, SAMPLE.at, 3, "5be1c07d9c1f03ab"))
 
 
 def test_a_line_follows_nothing_and_is_taken() -> None:

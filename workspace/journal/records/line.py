@@ -7,7 +7,7 @@ import time
 import zlib
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from msgspec import Meta, Struct
@@ -87,15 +87,26 @@ class BadLine(ValueError):
     """These bytes are not a completely written line."""
 
 
+class _Envelope(Struct, frozen=True):
+    seq: Annotated[int, Meta(ge=0)]
+    type: str
+    prev: Annotated[str, Meta(pattern="^[0-9a-f]{8}$")] = ""
+    commit: int | None = None
+    at: str = ""
+    epoch: Epoch | None = None
+    opening: str = ""
+
+
+_envelope = decoder(_Envelope)
 _record = decoder(AnyRecord)
 _KNOWN = frozenset(kind.__struct_config__.tag for kind in AnyRecord.__args__)
 
 _CRC = b',"crc":"'
+_STARTS_GROUP = re.compile(rb'\{"seq":[0-9]+,"prev":"')
 _HEAD = re.compile(
-    rb'\{"seq":([0-9]{1,18}),(?:"prev":"([0-9a-f]{8})",)?(?:"commit":([0-9]{1,18}),)?(?:"at":"([^"]*)",)?'
-    rb'(?:"epoch":([0-9]{1,8}),)?(?:"opening":"([^"]*)",)?(?="type":")'
+    rb'\{"seq":([0-9]{1,18}),(?:"prev":"([0-9a-f]{8})",)?(?:"commit":([0-9]{1,18}),)?(?:"at":"([^"\\]*)",)?'
+    rb'(?:"epoch":([0-9]{1,8}),)?(?:"opening":"([^"\\]*)",)?(?="type":")'
 )
-_KIND = re.compile(rb'"type":"([^"]*)"')
 _TAIL = len(_CRC) + 8 + len(b'"}')
 _DIGITS_FROM = 8 + len(b'"}')
 
@@ -164,22 +175,18 @@ def crc_of(row: bytes) -> str:
 def is_whole(row: bytes, before: str) -> bool:
     """Whether the checksum of a line without its newline is right. `before`: that of the line before it. Does not parse
     it."""
-    return _head(row, before) is not None
+    return _is_whole(row, before, begins=_STARTS_GROUP.match(row) is not None)
 
 
-def _head(row: bytes, before: str) -> re.Match[bytes] | None:
-    """What comes before the record in a completely written line; None if it is not. The keys have one order, so a
-    pattern finds them in half the time of a decoder."""
-    head = _HEAD.match(row)
-    if head is None:
-        return None
+def _is_whole(row: bytes, before: str, *, begins: bool) -> bool:
+    """`begins`: it is the first line of its group."""
     start = 0
-    if head[2] is None:  # inside a group
+    if not begins:
         try:
             start = int(before, 16)
         except ValueError:
-            return None  # the line before it is not known
-    return head if row[-_TAIL:] == b'%s%s"}' % (_CRC, _checksum(row[:-_TAIL], start)) else None
+            return False  # the line before it is not known
+    return row[-_TAIL:] == b'%s%s"}' % (_CRC, _checksum(row[:-_TAIL], start))
 
 
 class Place(NamedTuple):
@@ -192,25 +199,26 @@ class Place(NamedTuple):
 
 def place_of(row: bytes, before: str) -> Place | None:
     """The place of a line; None if it was not completely written. Does not read its record."""
-    head = _head(row, before)
-    if head is None:
+    if not is_whole(row, before):
         return None
-    seq, prev, commit = head.group(1, 2, 3)
-    return Place(int(seq), int(commit or seq), prev.decode() if prev else before)
+    try:
+        said = _envelope.decode(row)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return Place(said.seq, said.seq if said.commit is None else said.commit, said.prev or before)
 
 
 def parse(data: bytes, before: Before | Line = FIRST) -> Line:
     """The line in `data`, which has no newline. `before`: the line before it, or what it may leave out. BadLine if it
     was not completely written or does not follow that line, NewerFormat if its type is new."""
-    head = _head(data, before.crc)
-    if head is None:
+    head = _HEAD.match(data)
+    if not (is_whole(data, before.crc) if head is None else _is_whole(data, before.crc, begins=head[2] is not None)):
         is_cut = not (data[-_TAIL:].startswith(_CRC) and data.endswith(b'"}'))
         raise BadLine("it does not end as a record does" if is_cut else "its checksum does not match")
-    said_seq, prev, said_commit, said_at, said_epoch, opening = head.groups()
     try:
-        seq = int(said_seq)
-        record = _read(data, seq, head.end())
-        commit = int(said_commit) if said_commit else seq
+        seq, prev, commit, said_at, said_epoch, opening = _said(data) if head is None else head.groups()
+        seq, commit = int(seq), int(commit or seq)
+        record = _read(data, seq)
         if not prev and commit == seq:
             raise BadLine("it does not say what it follows")
         at = said_at.decode() if said_at else before.at
@@ -229,16 +237,24 @@ def parse(data: bytes, before: Before | Line = FIRST) -> Line:
         raise BadLine(str(error)) from error
 
 
-def _read(data: bytes, seq: int, start: int) -> AnyRecord:
-    """The record in a line, which begins at `start`."""
+def _said(row: bytes) -> tuple[Any, ...]:
+    """The groups of `_HEAD` for a line that it does not match, since a newer version may have added a key. The pattern
+    is there because it takes half the time of this decoder."""
+    said = _envelope.decode(row)
+    commit, epoch = (None if each is None else b"%d" % each for each in (said.commit, said.epoch))
+    return b"%d" % said.seq, said.prev.encode(), commit, said.at.encode(), epoch, said.opening.encode()
+
+
+def _read(data: bytes, seq: int) -> AnyRecord:
+    """The record in a line."""
     try:
         record: AnyRecord = _record.decode(data)
     except msgspec.ValidationError:
-        kind = _KIND.match(data, start)
-        if kind is None or kind[1].decode() in _KNOWN:
+        kind = _envelope.decode(data).type
+        if kind in _KNOWN:
             raise
         raise NewerFormat(
-            f"a journal record of the unknown type {kind[1].decode()!r}",
+            f"a journal record of the unknown type {kind!r}",
             why=f"record {seq} was written by a newer Satchel",
             remedy="upgrade Satchel; nothing was changed",
         ) from None
