@@ -156,7 +156,7 @@ def refused(error: SatchelError) -> dict[str, object]:
 def _refuse(error: SatchelError) -> Exception:
     """Print it for a program. Returns what a person should be told: an OSError if stdout takes nothing."""
     try:
-        print_json(refused(error))
+        print_json(refused(error), indent=None)  # one line, as `log` prints
     except OSError as failed:
         return failed
     return error

@@ -127,7 +127,17 @@ def test_a_secret_leaves_with_an_export(folder: Path, cli: Cli, tmp_path: Path) 
     blob = (copy / first.result_in).read_bytes()
     name = Path(first.result_in).name
     assert blob.startswith(b'"[redacted] one') and name.startswith(hashlib.sha256(blob).hexdigest())
-    assert not [problem for problem in there.check().problems if problem.file.startswith((".satchel", "journal"))]
+    assert done.not_set == [] and [each.file for each in there.check().problems] == ["outputs/made.txt"]
+
+
+def test_a_variable_that_is_not_set_is_not_missed(make: Make, cli: Cli, tmp_path: Path) -> None:
+    """What it held when the run was active may be in the files, and nothing can find it here."""
+    folder = make(extra="redact: {env: [SATCHEL_NOT_SET_HERE]}\n")
+    assert cli("run", folder).exit_code == 0
+    shown = cli("export", folder, tmp_path / "a.zip").stdout
+    assert "not redacted: the value of SATCHEL_NOT_SET_HERE, which is not set here" in shown
+    copy = unpacked(tmp_path / "a.zip", tmp_path / "there")
+    assert json.loads((copy / "export.json").read_text())["not_set"] == ["SATCHEL_NOT_SET_HERE"]
 
 
 def test_equal_workspaces_make_different_bytes(folder: Path, cli: Cli, tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ _OF_A_RUN = {
     "run": "", "resume": "", "send": "hello", "stop": "", "show": "1", "diff": "1 2", "steps": "",
     "blame": "state.json", "check": "", "recover": "", "prune": "", "answer": "a1 yes", "rewind": "--to 1",
     "redo": "^1", "replay": "^1 --into other", "merge": "", "move": "other", "copy": "other", "fork": "other",
-    "export": "a.zip",
+    "export": "a.zip", "log": "",
 }  # fmt: skip
 
 

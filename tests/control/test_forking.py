@@ -60,8 +60,9 @@ def test_the_fork_repeats_an_effect_or_the_source_changes(make: Make) -> None:
 def test_nobody_learns_where_a_fork_comes_from(make: Make, cli: Cli) -> None:
     handle = satchel.open(make())
     finished(handle, [])
-    fork = forked(handle, at=12, run_id="second")
+    fork = forked(handle, at=12, run_id="second", by="Bob")
     first = next(iter(fork.log()))
+    assert first.who.startswith("Bob, process") and " of Bob" in cli("log", fork.url, "--audit").stdout
     assert (first.line.seq, first.record["why"]) == (13, "fork")
     assert first.record["forked"] == {"url": handle.url, "run_id": "demo-1a2b", "seq": 12}
     assert look(fork.store).moment.forked == Lineage(handle.url, "demo-1a2b", 12)
@@ -263,9 +264,13 @@ def test_a_killed_fork_leaves_half_a_run(make: Make, monkeypatch: pytest.MonkeyP
             except Stopped:
                 died += 1
         if not (to / "workspace.yaml").exists():
-            with pytest.raises(UsageError):
+            with pytest.raises(UsageError) as refused:
                 satchel.open(to).run()
             if (to / ".satchel/moving.json").exists():
+                begun = next(work.begun for work in handle.steps().work if work.scope == "2")
+                assert f"`satchel fork {handle.url} {to} --at {begun - 1} --run-id demo-1a2b-" in str(refused.value)
+                with pytest.raises(UsageError, match=f"another moment.*--at {begun - 1}"):
+                    handle.fork(to, at="^3")
                 other = Path(make(name=f"other{at}"))
                 satchel.open(other).run()
                 with pytest.raises(UsageError):

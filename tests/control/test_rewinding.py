@@ -323,6 +323,45 @@ def test_own_calls_that_a_return_undoes_are_not_told(make: Make) -> None:
     assert told() == [*first, *undone], "what had been made again"
 
 
+def test_a_return_into_an_item_and_back_loses_its_steps(make: Make) -> None:
+    """`steps` shows what was undone of it; `diff` with the moment before is empty, and `blame` names who had ticked."""
+    calls: Calls = []
+    handle = satchel.open(make())
+    finished(handle, calls)
+    end, first = handle.steps().moment.seq, handle.steps().work
+    b = next(work for work in first if work.title == "b")
+    marked = handle.blame("todo.md").values
+    handle.rewind(to=b.begun)
+    part, open_ = (work for work in handle.steps().work if work.title == "b" and not work.agent)
+    assert (part.state, [call.step for call in part.calls]) == ("undone", ["read"])
+    assert (open_.state, [call.step for call in open_.calls]) == ("open", ["send"]), "an effect stays done"
+    handle.rewind(to=end)
+    assert handle.steps().work == first
+    differs = handle.diff(end, "latest")
+    assert not (differs.data or differs.plans or differs.calls)
+    assert handle.blame("todo.md").values == marked
+
+
+def test_an_effect_is_said_to_stay_done_though_its_item_may_never_come_again(make: Make, cli: Cli) -> None:
+    handle = satchel.open(make())
+    finished(handle, [])
+    found = handle.rewind(to="^1", dry_run=True)
+    assert [each.title for each in found.effects if each.is_gone] == ["added"]
+    shown = cli("rewind", handle.url, "--to", "^1", "--dry-run").stdout
+    assert shown.count("stays done, if an item of this name comes again") == 1 and shown.count("stays done\n") == 4
+
+
+def test_an_effect_that_is_forgotten_is_not_told(make: Make) -> None:
+    calls: Calls = []
+    handle = satchel.open(make())
+    main, _ = finished(handle, calls)
+    b = next(work for work in handle.steps().work if work.title == "b")
+    handle.rewind(to=b.begun, forget=True)
+    assert handle.resume(main).status == "completed"
+    works = [(work.state, [call.step for call in work.calls]) for work in handle.steps().work if work.title == "b"]
+    assert works == [("undone", ["read", "send"]), ("committed", ["read", "send"])]
+
+
 def test_undone_calls_are_confused_with_their_equals(make: Make) -> None:
     """Each is known by its own record: with an equal result, with another one, and after failed attempts."""
     rolled, failed = iter(range(1, 9)), iter((True, False) * 4)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from ..journal.records import Edited, Line, PlanChanged, ScopeBegun, ScopeCommitted
+from ..journal.records import Edited, Line, PlanChanged, Rewound, ScopeBegun, ScopeCommitted
 from ..state import Moment
 from ..todo import Mark, Plan, Splice, splice
 from .blame import MISFITS, Origin, Scopes, misfit
@@ -55,9 +55,15 @@ class _Sheet:
             at, end, old, cells, texts = 0, len(everything), everything, self._cells, self._lines
         self._cells[at:end] = _carried(old, cells, texts, origin)
 
-    def become(self, texts: Sequence[str], origin: Origin) -> None:
-        """All at once, by a return to an earlier record."""
-        self._cells = _carried(self._lines, self._cells, texts, origin)
+    def copy(self) -> _Sheet:
+        copy = _Sheet((), Origin(seq=0))
+        copy._lines, copy._cells = [*self._lines], [*self._cells]
+        return copy
+
+    def become(self, texts: Sequence[str], then: _Sheet | None, origin: Origin) -> None:
+        """All at once, by a return to an earlier record. `then`: the sheet at that record: its origins count again."""
+        lines, cells = ([*then._lines], [*then._cells]) if then is not None else ([], [])
+        self._cells = _carried([*lines, *self._lines], [*cells, *self._cells], texts, origin)
         self._lines = [*texts]
 
     def items(self) -> list[Item]:
@@ -69,19 +75,27 @@ def plan_origins(start: Moment, lines: Sequence[Line]) -> dict[str, list[Item]]:
     """The items of each agent's plan after `lines`, which follow from `start`. Damaged as of `data_origins`."""
     scopes, known = Scopes(start), Origin(seq=start.seq)
     sheets = {path: _Sheet(agent.plan.lines, known) for path, agent in start.agents.items()}
+    targets = {line.record.to for line in lines if isinstance(line.record, Rewound)}
+    then: dict[int, dict[str, _Sheet]] = {}  # the sheets at each record that was returned to
     for line in lines:
         try:
-            _follow(sheets, scopes, line, known)
+            _follow(sheets, scopes, line, known, then)
         except MISFITS as error:
             raise misfit(line, error) from error
+        if line.seq in targets:
+            then[line.seq] = {path: sheet.copy() for path, sheet in sheets.items()}
     return {path: sheet.items() for path, sheet in sheets.items()}
 
 
-def _follow(sheets: dict[str, _Sheet], scopes: Scopes, line: Line, known: Origin) -> None:
+def _follow(
+    sheets: dict[str, _Sheet], scopes: Scopes, line: Line, known: Origin, then: dict[int, dict[str, _Sheet]]
+) -> None:  # fmt: skip
     returned = scopes.add(line)
     record = line.record
-    for path, agent in returned.items():
-        sheets.setdefault(path, _Sheet((), known)).become(agent.plan.lines, scopes.origin(line))
+    if isinstance(record, Rewound):
+        for path, agent in returned.items():
+            was = then.get(record.to, {}).get(path)
+            sheets.setdefault(path, _Sheet((), known)).become(agent.plan.lines, was, scopes.origin(line))
     if isinstance(record, ScopeBegun | ScopeCommitted | PlanChanged | Edited) and record.plan:
         origin = scopes.origin(line)
         for change in record.plan:

@@ -66,11 +66,11 @@ def worked(store: Store, seq: int | None = None, told: Story | None = None) -> W
 
 
 class _Change(NamedTuple):
-    """From record `seq` on, this was the newest work of its scope, in this state."""
+    """From record `seq` on, this was the newest work of its scope. `then`: as it was."""
 
     seq: int
     work: Work
-    state: WorkState
+    then: Work
 
 
 class _Return(NamedTuple):
@@ -92,6 +92,7 @@ class _Gathering:
         self._outcomes: dict[Place, dict[Key, Line]] = {}
         self._replaced: dict[tuple[str, str, Key], list[Line]] = {}  # earlier ones of a call
         self._returns: list[_Return] = []
+        self._undone: list[Work] = []  # parts of works that a return has undone
         self._troubles: dict[Place, dict[Key, list[Line]]] = {}
         if since > 1:
             for work in _pruned(moment):
@@ -104,7 +105,7 @@ class _Gathering:
             self._moment.apply((line,))
             return
         ending = {place: (self._work(*place), self._calls(place)) for place in self._may_end(record)}
-        own = self._own_calls() if isinstance(record, Rewound) else {}
+        before = self._calls_now() if isinstance(record, Rewound) else {}
         self._note(line)
         self._moment.apply([line])
         match record:
@@ -122,7 +123,7 @@ class _Gathering:
         if isinstance(record, Rewound):
             self._returns.append(_Return(line.seq, record.to))
             self._go_back(line.seq, record.to)
-            self._undo_own(line, own)
+            self._undo_calls(line, before)
 
     def finish(self) -> list[Work]:
         for agent in self._moment.agents.values():
@@ -140,29 +141,46 @@ class _Gathering:
             if was is None or was.work is not newest:
                 self._set(seq, newest, "undone")
             if was is not None:
-                self._newest[place] = was.work
-                self._set(seq, was.work, was.state)
+                self._newest[place] = work = was.work
+                work.calls, work.ended, work.ended_at = was.then.calls, was.then.ended, was.then.ended_at
+                work.changes, work.outputs = was.then.changes, was.then.outputs
+                self._set(seq, work, was.then.state)
             if self._scope(place) is not None:  # it was open, or something about it is in doubt
                 open = self._newest[place]
                 open.ended, open.ended_at = 0, ""
                 self._set(seq, open, "open")
 
-    def _own_calls(self) -> dict[str, list[Call]]:
-        """By agent, its calls outside of all scopes."""
-        return {path: self._calls((path, ROOT)) for path, agent in self._moment.agents.items() if ROOT in agent.scopes}
+    def _calls_now(self) -> dict[Place, tuple[Work, list[Call]]]:
+        """Each newest work that is open or committed, with its calls."""
+        found = {}
+        for place, work in self._newest.items():
+            if self._scope(place) is not None:
+                found[place] = work, self._calls(place)
+            elif work.state == "committed":
+                found[place] = work, work.calls
+        return found
 
-    def _undo_own(self, line: Line, before: dict[str, list[Call]]) -> None:
-        """Keep the agents' own calls that a return has undone. Others that it had undone may count again."""
-        now = self._own_calls()
-        for agent, calls in before.items():
-            counting = {(call.key, call.seq) for call in now.get(agent, ())}
-            for work in self._all:
-                if (work.agent, work.scope, work.state) == (agent, ROOT, "undone"):
-                    work.calls = [each for each in work.calls if (each.key, each.seq) not in counting]
-            undone = [call for call in calls if (call.key, call.seq) not in counting]
-            self._all.append(
-                Work(agent=agent, scope=ROOT, state="undone", ended=line.seq, ended_at=line.at, calls=undone)
-            )
+    def _undo_calls(self, line: Line, before: dict[Place, tuple[Work, list[Call]]]) -> None:
+        """Keep the calls that a return has undone in works that go on from an earlier call, as those of the agents
+        themselves do. Others that it had undone may count again."""
+        now = self._calls_now()
+        counting = {(place, call.key, call.seq) for place, (_, calls) in now.items() for call in calls}
+        for work in self._undone:
+            place = work.agent, work.scope
+            work.calls = [call for call in work.calls if (place, call.key, call.seq) not in counting]
+        self._all = [work for work in self._all if work.calls or not any(work is each for each in self._undone)]
+        for place, (work, calls) in before.items():
+            if place[1] != ROOT and (work.state == "undone" or work is not self._newest[place]):
+                continue  # all of it is undone
+            undone = [call for call in calls if (place, call.key, call.seq) not in counting]
+            if undone:
+                part = Work(agent=work.agent, scope=work.scope, title=work.title, state="undone", calls=undone)
+                part.ended, part.ended_at = line.seq, line.at
+                self._undone.append(part)
+                if place[1] == ROOT:
+                    self._all.append(part)
+                else:
+                    self._all.insert(next(n for n, each in enumerate(self._all) if each is work), part)
 
     def _counts(self, seq: int) -> bool:
         """Whether a record counts: no return has taken it out, or a later one has brought it back."""
@@ -177,7 +195,7 @@ class _Gathering:
 
     def _set(self, seq: int, work: Work, state: WorkState) -> None:
         work.state = state
-        self._changes.setdefault((work.agent, work.scope), []).append(_Change(seq, work, state))
+        self._changes.setdefault((work.agent, work.scope), []).append(_Change(seq, work, replace(work)))
 
     def _may_end(self, record: AnyRecord) -> list[Place]:
         """The open scopes that are not open after this record, perhaps."""

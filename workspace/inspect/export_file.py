@@ -17,7 +17,8 @@ _LIMIT = 1 << 26
 
 class Exported(Struct, frozen=True, kw_only=True):
     """What an export holds: the run as of record `seq`, at the time `at` of that record (0 and empty: it could not be
-    read). `redacted`: the files in which secrets were replaced. `left_out`: what is not in it, in words."""
+    read). `redacted`: the files in which secrets were replaced. `left_out`: what is not in it, in words. `not_set`:
+    variables of `redact:` that the exporting process did not have. Their values were not looked for."""
 
     format: int = 1
     run_id: str
@@ -28,6 +29,7 @@ class Exported(Struct, frozen=True, kw_only=True):
     files: int = 0
     redacted: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
+    not_set: list[str] = field(default_factory=list)
 
 
 _exported = decoder(Exported)

@@ -14,6 +14,7 @@ import shlex
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from ..base import DEFINITION, InvalidFile, UsageError, decoder
 from ..store import Store
@@ -33,13 +34,23 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     to: str
     began: str
     by: str
+    at: int = 0  # of a fork: the record that it begins after
+    options: tuple[str, ...] = ()  # of a fork
+    replays: bool = False  # the fork is one of a replay
 
     def is_same_journey(self, other: Manifest) -> bool:
-        return (self.run_id, self.kind, self.source, self.to) == (other.run_id, other.kind, other.source, other.to)
+        journeys = [replace(each, began="", by="") for each in (self, other)]
+        return journeys[0] == journeys[1]
 
     @property
-    def command(self) -> str:
-        return shlex.join(["satchel", self.kind, self.source, self.to])
+    def remedy(self) -> str:
+        """What a person may do if no process brings it any more."""
+        if self.replays:
+            return "the same `satchel replay` begins again; or remove this folder"
+        words = ["satchel", self.kind, self.source, self.to]
+        if self.kind == "fork":
+            words += ["--at", str(self.at), "--run-id", self.run_id, *self.options]
+        return f"`{shlex.join(words)}` continues the transfer"
 
 
 class _Leaving(msgspec.Struct):
@@ -72,7 +83,7 @@ def refuse(store: Store) -> None:
         raise UsageError(
             "is not a workspace yet", path=store.url,
             why=f"the run {found.run_id} is on its way here from {found.source} since {found.began}",
-            remedy=f"if no process brings it any more, `{found.command}` continues the transfer",
+            remedy=f"if no process brings it any more, {found.remedy}",
         )  # fmt: skip
 
 

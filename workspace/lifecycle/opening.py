@@ -53,13 +53,15 @@ def opened(
     store: Store, why: Why, report: Report, *, seen: Look | None = None,
     choices: Mapping[str, Side] | None = None, check_data: CheckData | None = None, take_over: bool = False,
     adopt: bool = False, add_more: AddMore | None = None, reaches_out: bool = False, cut_off: str = "",
+    by: str = "",
 ) -> Iterator[Workspace]:  # fmt: skip
     """Open for the body. The body calls `close`; without it the end is like a crash, and is repaired like one.
 
     `seen` is a recent look at it, if there is one. `take_over`: see `owned`; `adopt`: see adopt.py. `add_more` adds
     records to those of the opening. `reaches_out`: a run will continue, so its tasks may be handed on to the place in
     workspace.yaml. Without it nothing is written outside the workspace and no other storage is contacted, whatever a
-    stranger's files say. `cut_off`: the folder with the end of the journal that was cut off just before.
+    stranger's files say. `cut_off`: the folder with the end of the journal that was cut off just before. `by`: who
+    opens it, if that is not the user of this process.
 
     People's edits are merged, recorded and reported. Refused or InvalidFile for one that can't be accepted, Conflicting
     for one that a person has to decide about, by `choices`; see edits/detect.py for these and `check_data`. To `merge`,
@@ -82,7 +84,7 @@ def opened(
         try:
             if workspace.was_finished and why in ("run", "replay", "pause", "forced"):
                 why = "recover"  # nothing is left that could run or be paused
-            how = _Came(why, adopted.says, cut_off)
+            how = _Came(why, adopted.says, cut_off, by)
             _record_opening(workspace, how, seen, noticed, None if leftovers else add_more)
             _settle_tasks(workspace)
             _salvage(workspace, why, leftovers, add_more if leftovers else None)
@@ -158,6 +160,7 @@ class _Came(NamedTuple):
     why: Why
     arrived: str
     cut_off: str
+    by: str
 
 
 def _record_opening(
@@ -174,7 +177,7 @@ def _record_opening(
     writer.add(
         Opened(
             format=FORMAT, run_id=moment.run_id, run_nonce=nonce, satchel=version(), python=platform.python_version(),
-            host=socket.gethostname(), pid=os.getpid(), by=myself(), url=workspace.home, why=why, found=was,
+            host=socket.gethostname(), pid=os.getpid(), by=how.by or myself(), url=workspace.home, why=why, found=was,
             definition=noticed.definition, checkpoint=seen.checkpoint, arrived=how.arrived,
             took_over=workspace.owned.took_over, cut_off=how.cut_off, forked=forked,
         )

@@ -46,7 +46,9 @@ Reused = Mapping[tuple[str, str], Mapping[Key, StepCompleted]]
 
 
 class LaterEffect(Struct, frozen=True):
-    """An effect that was done, or began, after a moment. `title` is that of its scope, `at` is UTC, ISO 8601."""
+    """An effect that was done, or began, after a moment. `title` is that of its scope, `at` is UTC, ISO 8601.
+    `is_gone`: the plan of the moment has no item with its id or its title. The effect counts if one with the title
+    comes again; under another title it would be done again."""
 
     agent: str
     scope: str
@@ -55,6 +57,7 @@ class LaterEffect(Struct, frozen=True):
     call: str  # its name and arguments
     at: str
     is_in_doubt: bool = False
+    is_gone: bool = False
 
 
 def effects_since(now: Mapping[str, AgentMoment], then: Mapping[str, AgentMoment]) -> list[LaterEffect]:
@@ -63,14 +66,17 @@ def effects_since(now: Mapping[str, AgentMoment], then: Mapping[str, AgentMoment
     for path, latest in now.items():
         was = then.get(path, AgentMoment())
         agent = _with_ids(latest, _ids_of(was, latest))
+        known = {name for task in was.plan.tasks for name in (task.id, task.text)}
         for key in (*agent.scopes, *(key for key in agent.past if key not in agent.scopes)):
             scope, before = _of(agent, key), _of(was, key)
             assert scope is not None
+            is_gone = was.has_plan and key != ROOT and not key.startswith("_") and not known & {key, scope.title}
             for call in _new(scope, before):
                 done = scope.done[call]
                 if is_done_again(done):
                     at = scope.when.get(call, "")
-                    found.append(LaterEffect(path, key, scope.title, call, f"{done.step}{done.call}", at))
+                    said = f"{done.step}{done.call}"
+                    found.append(LaterEffect(path, key, scope.title, call, said, at, is_gone=is_gone))
             for call, started in scope.started.items() if isinstance(scope, Scope) else ():
                 found.append(LaterEffect(path, key, scope.title, call, f"{started.step}{started.call}", "", True))
     return sorted(found, key=lambda each: each.at or "~")

@@ -71,7 +71,12 @@ def fork(
     definition.parse(yamltext.set_value(text, ("run_id",), run_id or then.run_id))
     inventory.refuse_faults(source, to, stays=_is_of_the_run)
     with held(to):
-        mine = _manifest(source, to, then, run_id, by)
+        options = (*["--effects"] * forgets, *["--reuse"] * (reused is not None))
+        mine = Manifest(
+            run_id=run_id or f"{then.run_id}-{os.urandom(2).hex()}", kind="fork", source=source.url, to=to.url,
+            began=now(), by=by, at=then.seq, options=options, replays=is_replay,
+        )  # fmt: skip
+        mine = _continued(mine, to, names_itself=not run_id)
         text = yamltext.set_value(text, ("run_id",), mine.run_id)
         claim(to, mine, tell)
         for entry in inventory.walk(to):  # of an earlier attempt
@@ -86,19 +91,17 @@ def fork(
         check_kept(source, then.seq)  # else blobs may have been removed before they could be copied
         to.create(DEFINITION, text.encode())
     to.remove(transfer_file.PATH)
-    with opened(to, "fork", Report(), take_over=True) as workspace:
+    with opened(to, "fork", Report(), take_over=True, by=by) as workspace:
         workspace.close()
     effects = (*going_back.effects_since(latest.agents, then.agents),)
     return Forked(mine.run_id, source.url, to.url, then.seq, effects, forgets, files, left_out)
 
 
-def _manifest(source: Store, to: Store, then: Moment, run_id: str, by: str) -> Manifest:
-    """What is coming. An interrupted fork keeps its run_id."""
+def _continued(mine: Manifest, to: Store, *, names_itself: bool) -> Manifest:
+    """An interrupted fork keeps its run_id."""
     there = transfer_file.read(to)
-    is_begun = there is not None and there.kind == "fork" and there.source == source.url
-    if not run_id:
-        run_id = there.run_id if is_begun and there is not None else f"{then.run_id}-{os.urandom(2).hex()}"
-    return Manifest(run_id=run_id, kind="fork", source=source.url, to=to.url, began=now(), by=by)
+    renamed = replace(mine, run_id=there.run_id) if there is not None and names_itself else mine
+    return renamed if there is not None and there.is_same_journey(renamed) else mine
 
 
 def _moment(

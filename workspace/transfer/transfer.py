@@ -243,9 +243,9 @@ def claim(to: Store, mine: Manifest, tell: Tell) -> bool:
             ) from None
     elif not there.is_same_journey(mine):
         raise UsageError(
-            "holds an unfinished copy of another run", path=to.url,
+            "holds an unfinished copy of another run, or of another moment", path=to.url,
             why=f"the run {there.run_id} is on its way here from {there.source} since {there.began}",
-            remedy=f"`{there.command}` continues that transfer; or name another place",
+            remedy=f"{there.remedy}; or name another place",
         )  # fmt: skip
     if is_back:
         to.remove(moved_file.PATH)

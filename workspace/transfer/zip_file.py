@@ -201,7 +201,7 @@ class _Packing:
 
     def _history(self, points: dict[str, bytes], segments: dict[str, bytes]) -> None:
         """Checkpoints, journal and blobs. If secrets are in them, from before `redact:` named these, the journal is
-        written again. Then the checkpoints stay here: they belong to the journal as it was."""
+        written again. Then the checkpoints and their folders stay here: they belong to the journal as it was."""
         found = {entry.path: self._read(entry) for entry in self._store.list(blobs.FOLDER)}
         texts = {path: data for path, data in found.items() if data is not None}
         clean = {path: self._clean(data) for path, data in texts.items()}
@@ -209,7 +209,7 @@ class _Packing:
         rows = [row for data in segments.values() for row in data.split(b"\n") if row]
         if any(path != name for path, name in names.items()) or any(self._clean(row) != row for row in rows):
             self._redacted += [path for path, name in names.items() if path != name]
-            points = {path: data for path, data in points.items() if path.count("/") > 1}
+            points = {}
             try:
                 segments = self._again(rows, names)
                 self._redacted += segments
@@ -259,6 +259,7 @@ class _Packing:
             run_id=self._definition.run_id, url=self._store.url, seq=moment.seq if moment else 0,
             at=moment.last_at if moment else "", satchel=version(), files=len(self._archive.namelist()),
             redacted=sorted(self._redacted), left_out=self._left_out,
+            not_set=[name for name in self._definition.redact.env if not os.environ.get(name)],
         )  # fmt: skip
         for path, data in ((export_file.PATH, export_file.encode(done)), (export_file.ABOUT, export_file.about(done))):
             self._write(path, self._redactor.file(path, data))

@@ -41,6 +41,7 @@ def command(workspace: str, to: str, as_json: bool) -> None:
     lines = [f"exported {done.run_id} as of record {done.seq:,} to {to}", f"  {counted(done.files, 'file')}"]
     lines += [f"  redacted: {path}" for path in done.redacted]
     lines += [f"  left out: {said}" for said in done.left_out]
+    lines += [f"  not redacted: the value of {name}, which is not set here" for name in done.not_set]
     for line in lines:
         click.echo("\n".join(fold(visible(line), columns(sys.stdout))))
     click.echo(

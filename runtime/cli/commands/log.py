@@ -10,7 +10,7 @@ import msgspec
 
 from ....workspace.base import visible
 from ...control import RECORD_TYPES, Row, tell
-from ..options.place import find, workspace_argument
+from ..options.place import find, note_json, workspace_argument
 from ..render.output import columns
 from ..render.words import cut, visible_json
 
@@ -49,7 +49,9 @@ def _types(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
 @click.option(
     "-f", "--follow", is_flag=True, help="Then show what happens, until the run has completed or is cancelled."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the lines of the journal with all their keys.")
+@click.option(
+    "--json", "as_json", is_flag=True, callback=note_json, help="Print the lines of the journal with all their keys."
+)
 def command(
     workspace: str | None, count: int | None, item: str | None, kind: str | None, agent: str | None, step: str | None,
     since: str | None, audit: bool, follow: bool, as_json: bool,

@@ -54,10 +54,11 @@ def workspace_argument(function: F) -> F:
 def json_option(function: F) -> F:
     """For a command whose result is one JSON value: a refusal is one, too."""
     text = "Print JSON, for programs."
-    return click.option("--json", "as_json", is_flag=True, callback=_note_json, help=text)(function)
+    return click.option("--json", "as_json", is_flag=True, callback=note_json, help=text)(function)
 
 
-def _note_json(ctx: click.Context, _: click.Parameter, value: bool) -> bool:
+def note_json(ctx: click.Context, _: click.Parameter, value: bool) -> bool:
+    """Remember that a refusal is to be JSON, in one line."""
     if ctx.obj is not None:  # completion has none
         ctx.obj["json"] = value
     return value

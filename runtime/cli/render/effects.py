@@ -20,7 +20,8 @@ def told(effects: tuple[LaterEffect, ...], *, forgotten: bool) -> list[str]:
     lines = [] if effects or not forgotten else ["  no effect was done since then, so none is done again"]
     for each in effects:
         at = f" of {since(each.at)}" if each.at else ""
-        how = "in doubt" if each.is_in_doubt else "done again" if forgotten else "stays done"
+        kept = "stays done, if an item of this name comes again" if each.is_gone else "stays done"
+        how = "in doubt" if each.is_in_doubt else "done again" if forgotten else kept
         where = f" in {each.title!r}" if each.title else ""
         lines.append(visible(f"  effect {each.call}{at}{where}: {how}"))
     return lines

@@ -23,8 +23,8 @@ _TITLE = 8  # columns of the marks
 _MARKS = {"found": "cyan", "edited": "magenta", "done": "green", "wanted": "yellow"}
 
 
-def print_json(value: Any) -> None:
-    click.echo(visible_json(json.dumps(value, indent=2, ensure_ascii=False, default=str)))
+def print_json(value: Any, *, indent: int | None = 2) -> None:
+    click.echo(visible_json(json.dumps(value, indent=indent, ensure_ascii=False, default=str)))
 
 
 def columns(stream: IO[str]) -> int:
