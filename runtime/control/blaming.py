@@ -90,11 +90,12 @@ def _below(tree: Node, parts: list[str], file: str) -> Node:
 
 def _of_plan(told: Story, agent: str, file: str, rest: str) -> Iterator[Blamed]:
     items = _of_agent(plan_origins(told.start, told.lines), agent, file, told) or []
-    chosen = [item for item in items if not rest or rest.removeprefix("^").lower() == (item.id or "").lower()]
+    values = [each for item in items for each in _of_item(item)]
+    at = f"/{rest if rest.startswith(('^', 'line ')) else f'^{rest}'}/".lower()
+    chosen = [each for each in values if not rest or f"{each.path}/".lower().startswith(at)]
     if rest and not chosen:
         raise _missing(f"{file}/{rest}", file, rest, (f"^{item.id}" for item in items if item.id))
-    for item in chosen:
-        yield from _of_item(item)
+    yield from chosen
 
 
 def _of_item(item: Item) -> Iterator[Blamed]:
