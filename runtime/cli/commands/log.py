@@ -37,7 +37,7 @@ def _types(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
 @click.option("-n", "--last", "count", metavar="N", type=click.IntRange(min=1), help="Show only the last N records.")
 @click.option("--item", metavar="ID", help="Show only this item (3, ^3) or named scope (_NAME).")
 @click.option("--type", "kind", metavar="TYPE", shell_complete=_types,
-              help=f"Show only this type, or those that a pattern matches ('step.*'): {', '.join(RECORD_TYPES)}.")  # fmt: skip
+              help=f"Show only this type, or those of a pattern ('step.*'): {', '.join(RECORD_TYPES)}.")  # fmt: skip
 @click.option(
     "--agent", metavar="PATH", help="Show only this sub-agent (left/deep) and those below it; . is the run's own."
 )
