@@ -173,8 +173,9 @@ class Gone(Damaged, UsageError):
 
 
 def gone(seq: int, kept: int) -> Gone:
-    """The error that retention has removed record `seq`, or what the state at it would be made from. `kept`: the first
-    record that is kept."""
+    """The error that record `seq` is not in the journal, nor what the state at it would be made from: retention has
+    removed it, or the run is a fork. `kept`: the first record that is kept."""
     return Gone(
-        f"record {seq:,} is gone", why=f"the journal is kept from record {kept:,} on (`keep:` in workspace.yaml)"
+        f"record {seq:,} is gone",
+        why=f"the journal is kept from record {kept:,} on (`keep:` in workspace.yaml, or the run is a fork from there)",
     )

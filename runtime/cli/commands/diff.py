@@ -47,7 +47,7 @@ def command(ctx: click.Context, words: tuple[str, ...], as_code: bool, as_json: 
     else:
         for line in _told(found, columns(sys.stdout)):
             click.echo(line)
-        for side in (found.old, found.new):
+        for side in {each.url: each for each in (found.old, found.new)}.values():
             if side.since > 1:
                 note = f"note: {side.url} has no records before {side.since:,}, so older items are not compared"
                 click.echo(visible(note), err=True)
