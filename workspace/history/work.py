@@ -105,7 +105,7 @@ class _Gathering:
             self._moment.apply((line,))
             return
         ending = {place: (self._work(*place), self._calls(place)) for place in self._may_end(record)}
-        before = self._calls_now() if isinstance(record, Rewound) else {}
+        before = [(each, self._calls_of(each)) for each in self._all] if isinstance(record, Rewound) else []
         self._note(line)
         self._moment.apply([line])
         match record:
@@ -150,37 +150,31 @@ class _Gathering:
                 open.ended, open.ended_at = 0, ""
                 self._set(seq, open, "open")
 
-    def _calls_now(self) -> dict[Place, tuple[Work, list[Call]]]:
-        """Each newest work that is open or committed, with its calls."""
-        found = {}
-        for place, work in self._newest.items():
-            if self._scope(place) is not None:
-                found[place] = work, self._calls(place)
-            elif work.state == "committed":
-                found[place] = work, work.calls
-        return found
+    def _calls_of(self, work: Work) -> list[Call]:
+        """The calls of a work as it is now."""
+        place = work.agent, work.scope
+        is_open = work is self._newest[place] and self._scope(place) is not None
+        return self._calls(place) if is_open else work.calls
 
-    def _undo_calls(self, line: Line, before: dict[Place, tuple[Work, list[Call]]]) -> None:
-        """Keep the calls that a return has undone in works that go on from an earlier call, as those of the agents
-        themselves do. Others that it had undone may count again."""
-        now = self._calls_now()
-        counting = {(place, call.key, call.seq) for place, (_, calls) in now.items() for call in calls}
-        for work in self._undone:
-            place = work.agent, work.scope
-            work.calls = [call for call in work.calls if (place, call.key, call.seq) not in counting]
-        self._all = [work for work in self._all if work.calls or not any(work is each for each in self._undone)]
-        for place, (work, calls) in before.items():
-            if place[1] != ROOT and (work.state == "undone" or work is not self._newest[place]):
-                continue  # all of it is undone
-            undone = [call for call in calls if (place, call.key, call.seq) not in counting]
-            if undone:
+    def _undo_calls(self, line: Line, before: list[tuple[Work, list[Call]]]) -> None:
+        """Keep the calls that no work has any more after a return, because it goes on from an earlier call. `before`:
+        the works before the return, with their calls."""
+        parts = {id(part) for part in self._undone}
+        works = [work for work in self._all if id(work) not in parts]
+        told = {(work.agent, work.scope, call.key, call.seq) for work in works for call in self._calls_of(work)}
+        for part in self._undone:  # this return may have brought them back
+            at = part.agent, part.scope
+            part.calls = [call for call in part.calls if (*at, call.key, call.seq) not in told]
+        self._all = [work for work in self._all if work.calls or id(work) not in parts]
+        for work, calls in before:
+            at = work.agent, work.scope
+            undone = [call for call in calls if (*at, call.key, call.seq) not in told]
+            if undone and id(work) not in parts:
                 part = Work(agent=work.agent, scope=work.scope, title=work.title, state="undone", calls=undone)
                 part.ended, part.ended_at = line.seq, line.at
                 self._undone.append(part)
-                if place[1] == ROOT:
-                    self._all.append(part)
-                else:
-                    self._all.insert(next(n for n, each in enumerate(self._all) if each is work), part)
+                place = next(n for n, each in enumerate(self._all) if each is work)
+                self._all.insert(len(self._all) if work.scope == ROOT else place, part)
 
     def _counts(self, seq: int) -> bool:
         """Whether a record counts: no return has taken it out, or a later one has brought it back."""
