@@ -26,7 +26,9 @@ _SIGNS = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "ye
 
 def line(text: str, width: int, *, fg: str | None = None, bold: bool = False, dim: bool = False) -> str:
     """`text` in one line, cut to the width of the terminal."""
-    shown = " ".join(visible(text).splitlines())
+    shown = visible(text)
+    if not shown.isprintable():
+        shown = " ".join(shown.splitlines())
     shown = cut(shown, width) if width else shown
     return click.style(shown, fg=fg, bold=bold or None, dim=dim or None) if fg or bold or dim else shown
 
@@ -59,8 +61,7 @@ def short(found: Any, width: int = 0) -> str:
     return one_line(_json(found), width or _SHORT)
 
 
-def _json(found: Any) -> str:
-    return json.dumps(found, ensure_ascii=False)
+_json = json.JSONEncoder(ensure_ascii=False).encode  # `json.dumps` would make one for each of thousands of results
 
 
 def data_change(change: DataChange, width: int) -> str:
