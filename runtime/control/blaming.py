@@ -91,18 +91,25 @@ def _below(tree: Node, parts: list[str], file: str) -> Node:
 def _of_plan(told: Story, agent: str, file: str, rest: str) -> Iterator[Blamed]:
     items = _of_agent(plan_origins(told.start, told.lines), agent, file, told) or []
     values = [each for item in items for each in _of_item(item)]
-    at = f"/{rest if rest.startswith(('^', 'line ')) else f'^{rest}'}/".lower()
-    chosen = [each for each in values if not rest or f"{each.path}/".lower().startswith(at)]
+    wanted = rest.lower() if rest.lower().startswith(("^", "line ")) else f"^{rest.lower()}"
+    chosen = [each for each in values if not rest or f"{each.path}/".lower().startswith(f"/{wanted}/")]
+    if not chosen:  # the record of its text has set the mark, too
+        marks = [Blamed(f"{_path(each)}/mark", each.mark, each.marked) for each in items]
+        chosen = [each for each in marks if each.path.lower() == f"/{wanted}"]
     if rest and not chosen:
         raise _missing(f"{file}/{rest}", file, rest, (f"^{item.id}" for item in items if item.id))
     yield from chosen
 
 
 def _of_item(item: Item) -> Iterator[Blamed]:
-    path = f"/^{item.id}" if item.id else f"/line {item.line + 1}"
+    path = _path(item)
     yield Blamed(path, item.text, item.wrote)
     if item.marked != item.wrote:
         yield Blamed(f"{path}/mark", item.mark, item.marked)
+
+
+def _path(item: Item) -> str:
+    return f"/^{item.id}" if item.id else f"/line {item.line + 1}"
 
 
 def _of_agent(known: dict[str, T], agent: str, file: str, told: Story) -> T | None:

@@ -35,7 +35,7 @@ def fork(
     with transfer.destination(typed, place.store) as there:
         return transfer.fork(
             place.store, there, then, latest, by=by, run_id=run_id, forgets=effects, reused=reused, edit=edit,
-            texts=texts, is_replay=is_replay, tell=tell,
+            texts=texts, is_replay=is_replay, is_newest=at in (None, LATEST), tell=tell,
         )  # fmt: skip
 
 

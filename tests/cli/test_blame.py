@@ -97,6 +97,8 @@ def test_an_item_is_blamed_on_something_else(folder: Path, cli: Cli) -> None:
     written, ticked = handle.blame("todo.md/^1").values
     for each in handle.blame("todo.md").values:  # what it prints can be typed
         assert handle.blame(f"todo.md{each.path}").values[0] == each
+        if not each.path.endswith("/mark"):  # also if the record of the text has set the mark, too
+            assert handle.blame(f"todo.md{each.path}/mark").values[0].path == f"{each.path}/mark"
     assert (written.path, written.value, written.origin.kind, written.origin.by) == ("/^1", "a", "plan", "agent")
     assert (ticked.path, ticked.value, ticked.origin.kind, ticked.origin.title) == ("/^1/mark", "done", "commit", "a")
     by_path = {each.path: each for each in handle.blame("todo.md").values}

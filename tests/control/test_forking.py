@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -280,6 +281,31 @@ def test_a_killed_fork_leaves_half_a_run(make: Make, monkeypatch: pytest.MonkeyP
         assert there.run().status == "completed" and data(there) == size and is_sound(there)
         assert contents(handle.url) == files
     assert died > 10
+
+
+def _dying(at: int, url: str) -> DiskStore:
+    return DiskStore(url, Dying(at))
+
+
+def test_a_killed_fork_of_a_run_that_went_on_is_not_continued(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same command begins again, from the moment that is the newest now."""
+    from satchel.workspace.transfer import ends
+
+    handle = satchel.open(make(WRITING))
+    assert handle.run().status == "completed"
+    to = Path(handle.url).parent / "fork"
+    at = 0
+    while not (to / ".satchel/moving.json").exists():
+        at += 1
+        with monkeypatch.context() as patched, pytest.raises(Stopped):
+            patched.setattr(ends, "open_store", partial(_dying, at))
+            handle.fork(to)
+    assert not (to / "workspace.yaml").exists()
+    with pytest.raises(UsageError, match=f"`satchel fork {handle.url} {to} --run-id"):
+        satchel.open(to).run()
+    handle.rewind(to="^2")
+    found = handle.fork(to)
+    assert found.seq == handle.status(brief=True).moment.seq and is_sound(satchel.open(to))  # type: ignore[union-attr]
 
 
 def test_a_fork_goes_where_something_is(make: Make, cli: Cli) -> None:

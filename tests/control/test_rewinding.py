@@ -342,6 +342,23 @@ def test_a_return_into_an_item_and_back_loses_its_steps(make: Make) -> None:
     assert handle.blame("todo.md").values == marked
 
 
+def test_equal_items_are_blamed_on_one_record_after_a_return(make: Make) -> None:
+    handle = satchel.open(make())
+
+    @agent
+    async def main(run: Run[Any]) -> None:
+        await run.plan("Checks", ["check"])
+        await run.scope("marked", lambda: None)
+        await run.todo.add("check")
+        await run.scope("after", lambda: None)
+
+    handle.run(main)
+    before = handle.blame("todo.md").values
+    assert len({each.origin.seq for each in before}) == 2
+    handle.rewind(to=before[-1].origin.seq)
+    assert handle.blame("todo.md").values == before
+
+
 def test_an_effect_is_said_to_stay_done_though_its_item_may_never_come_again(make: Make, cli: Cli) -> None:
     handle = satchel.open(make())
     finished(handle, [])

@@ -62,8 +62,13 @@ class _Sheet:
 
     def become(self, texts: Sequence[str], then: _Sheet | None, origin: Origin) -> None:
         """All at once, by a return to an earlier record. `then`: the sheet at that record: its origins count again."""
-        lines, cells = ([*then._lines], [*then._cells]) if then is not None else ([], [])
-        self._cells = _carried([*lines, *self._lines], [*cells, *self._cells], texts, origin)
+        now = _matched(self._lines, self._cells, texts, origin)
+        if then is None:
+            was: Sequence[_Cell | None] = [None] * len(now)
+        else:
+            is_same = then._lines == [*texts]  # lines without an id may be equal
+            was = then._cells if is_same else _matched(then._lines, then._cells, texts, origin)
+        self._cells = [one or other or _Cell(origin, origin) for one, other in zip(was, now, strict=True)]
         self._lines = [*texts]
 
     def items(self) -> list[Item]:
@@ -76,7 +81,7 @@ def plan_origins(start: Moment, lines: Sequence[Line]) -> dict[str, list[Item]]:
     scopes, known = Scopes(start), Origin(seq=start.seq)
     sheets = {path: _Sheet(agent.plan.lines, known) for path, agent in start.agents.items()}
     targets = {line.record.to for line in lines if isinstance(line.record, Rewound)}
-    then: dict[int, dict[str, _Sheet]] = {}  # the sheets at each record that was returned to
+    then = {start.seq: {path: sheet.copy() for path, sheet in sheets.items()}}  # at each record that was returned to
     for line in lines:
         try:
             _follow(sheets, scopes, line, known, then)
@@ -103,6 +108,13 @@ def _follow(
 
 
 def _carried(old: Sequence[str], cells: Sequence[_Cell], texts: Sequence[str], origin: Origin) -> list[_Cell]:
+    return [cell or _Cell(origin, origin) for cell in _matched(old, cells, texts, origin)]
+
+
+def _matched(
+    old: Sequence[str], cells: Sequence[_Cell], texts: Sequence[str], origin: Origin
+) -> list[_Cell | None]:  # fmt: skip
+    """The cells of equal lines, and of those that differ in the mark or the id."""
     same = dict(zip(reversed(old), reversed(cells), strict=True))
     alike = {_words(text): (_mark(text), cell) for text, cell in zip(reversed(old), reversed(cells), strict=True)}
     found = []
@@ -111,7 +123,7 @@ def _carried(old: Sequence[str], cells: Sequence[_Cell], texts: Sequence[str], o
         if cell is None and (was := alike.get(_words(text))) is not None:
             mark, cell = was
             cell = cell if mark == _mark(text) else _Cell(cell.wrote, origin)
-        found.append(cell or _Cell(origin, origin))
+        found.append(cell)
     return found
 
 

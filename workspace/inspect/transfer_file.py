@@ -34,7 +34,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     to: str
     began: str
     by: str
-    at: int = 0  # of a fork: the record that it begins after
+    at: int = 0  # of a fork: the record that was named; 0: the newest
     options: tuple[str, ...] = ()  # of a fork
     replays: bool = False  # the fork is one of a replay
 
@@ -49,7 +49,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             return "the same `satchel replay` begins again; or remove this folder"
         words = ["satchel", self.kind, self.source, self.to]
         if self.kind == "fork":
-            words += ["--at", str(self.at), "--run-id", self.run_id, *self.options]
+            words += [*(["--at", str(self.at)] if self.at else []), "--run-id", self.run_id, *self.options]
         return f"`{shlex.join(words)}` continues the transfer"
 
 

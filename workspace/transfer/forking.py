@@ -55,11 +55,12 @@ class Forked(Struct, frozen=True):
 def fork(
     source: Store, to: Store, then: Moment, latest: Moment, *, by: str, run_id: str = "", forgets: bool = False,
     reused: going_back.Reused | None = None, edit: Callable[[str], str] = str, texts: Mapping[str, bytes] | None = None,
-    is_replay: bool = False, tell: Tell = lambda *_: None,
+    is_replay: bool = False, is_newest: bool = False, tell: Tell = lambda *_: None,
 ) -> Forked:  # fmt: skip
     """Start a new run at `to` from the moment `then` of the run in `source`. `latest` is its newest moment; see
     `going_back.joined` for `forgets` and `reused`. `edit` changes workspace.yaml; `texts` are of other prompts, by
     name, which the new run uses also if it is held to its prompts. `is_replay`: only `resume` continues it.
+    `is_newest`: no moment was named, so an interrupted fork may continue from a later one.
 
     UsageError if the destination holds anything else or can't hold a file, or the new run_id is that of the source.
     """
@@ -74,7 +75,7 @@ def fork(
         options = (*["--effects"] * forgets, *["--reuse"] * (reused is not None))
         mine = Manifest(
             run_id=run_id or f"{then.run_id}-{os.urandom(2).hex()}", kind="fork", source=source.url, to=to.url,
-            began=now(), by=by, at=then.seq, options=options, replays=is_replay,
+            began=now(), by=by, at=0 if is_newest else then.seq, options=options, replays=is_replay,
         )  # fmt: skip
         mine = _continued(mine, to, names_itself=not run_id)
         text = yamltext.set_value(text, ("run_id",), mine.run_id)
