@@ -89,7 +89,7 @@ class Work(Struct, kw_only=True, omit_defaults=True):
     scope: str
     title: str = ""
     state: WorkState = "open"
-    begun: int = 0  # the record; 0: it is no longer kept
+    begun: int = 0  # the record; 0: it is no longer kept, or these are calls that a return has undone in a work
     begun_at: str = ""
     ended: int = 0
     ended_at: str = ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from copy import copy
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -56,16 +57,15 @@ class _Sheet:
         self._cells[at:end] = _carried(old, cells, texts, origin)
 
     def copy(self) -> _Sheet:
-        copy = _Sheet((), Origin(seq=0))
-        copy._lines, copy._cells = [*self._lines], [*self._cells]
-        return copy
+        found = copy(self)
+        found._lines, found._cells = [*self._lines], [*self._cells]
+        return found
 
     def become(self, texts: Sequence[str], then: _Sheet | None, origin: Origin) -> None:
         """All at once, by a return to an earlier record. `then`: the sheet at that record: its origins count again."""
         now = _matched(self._lines, self._cells, texts, origin)
-        if then is None:
-            was: Sequence[_Cell | None] = [None] * len(now)
-        else:
+        was: Sequence[_Cell | None] = now
+        if then is not None:
             is_same = then._lines == [*texts]  # lines without an id may be equal
             was = then._cells if is_same else _matched(then._lines, then._cells, texts, origin)
         self._cells = [one or other or _Cell(origin, origin) for one, other in zip(was, now, strict=True)]

@@ -46,7 +46,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     def remedy(self) -> str:
         """What a person may do if no process brings it any more."""
         if self.replays:
-            return "the same `satchel replay` begins again; or remove this folder"
+            return "type the same `satchel replay` again, or remove this folder"
         words = ["satchel", self.kind, self.source, self.to]
         if self.kind == "fork":
             words += [*(["--at", str(self.at)] if self.at else []), "--run-id", self.run_id, *self.options]

@@ -50,6 +50,7 @@ class Redactor:
         """`values` are secrets by the name that is shown in their place, empty if this process has none of that name.
         `patterns` are regular expressions of `re`."""
         values = values or {}
+        self.not_set = [name for name, value in values.items() if not value]
         self._names = {form: name for name, value in values.items() if value for form in _forms(value)}
         known = "".join(f"|:{re.escape(name)}" for name in values)  # another word there may itself be a secret
         self._markers = re.compile(rf"\[redacted(?:{known})\]")
